@@ -1,0 +1,107 @@
+"""fedprior: learn the population that many small clients come from, and use it as their prior."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fedprior.channels.identity import Identity as Identity
+    from fedprior.core.algorithm import Algorithm as Algorithm
+    from fedprior.core.algorithm import Message as Message
+    from fedprior.core.check import PrivacyError as PrivacyError
+    from fedprior.core.protocols import Channel as Channel
+    from fedprior.core.protocols import Cohort as Cohort
+    from fedprior.core.protocols import Model as Model
+    from fedprior.core.protocols import Population as Population
+    from fedprior.data.datasets import load as load_dataset  # noqa: F401
+    from fedprior.data.federation import ClientData as ClientData
+    from fedprior.data.federation import Federation as Federation
+    from fedprior.data.federation import Split as Split
+    from fedprior.engines.debug import ClientError as ClientError
+    from fedprior.engines.debug import debug as debug
+    from fedprior.engines.result import Result as Result
+    from fedprior.engines.run import Saving as Saving
+    from fedprior.engines.simulate import simulate as simulate
+    from fedprior.learning.adaped import adaped as adaped
+    from fedprior.learning.adaped import adaped_fine_tuning as adaped_fine_tuning
+    from fedprior.learning.alternating import alternating as alternating
+    from fedprior.learning.baselines.fedavg import fedavg as fedavg
+    from fedprior.learning.baselines.fedavg import fedavg_fine_tuning as fedavg_fine_tuning
+    from fedprior.learning.baselines.local import local as local
+    from fedprior.learning.batches import Batches as Batches
+    from fedprior.learning.priors import gaussian_prior as gaussian_prior
+    from fedprior.learning.priors import laplace_prior as laplace_prior
+    from fedprior.models.lenet import lenet5 as lenet5
+    from fedprior.models.network import linear as linear
+    from fedprior.models.network import logistic as logistic
+    from fedprior.models.network import mlp as mlp
+    from fedprior.models.network import network as network
+    from fedprior.populations.distillation import Distillation as Distillation
+    from fedprior.populations.flat import Flat as Flat
+    from fedprior.populations.gaussian import Gaussian as Gaussian
+    from fedprior.populations.laplace import Laplace as Laplace
+    from fedprior.populations.point import PointMass as PointMass
+    from fedprior.privacy.cohort import Everyone as Everyone
+    from fedprior.privacy.cohort import FixedSize as FixedSize
+    from fedprior.privacy.cohort import Poisson as Poisson
+    from fedprior.reporting.run import load as load
+
+# The public interface: where each name lives. Nothing is imported before it is used.
+_PUBLIC = {
+    "Algorithm": "core.algorithm",
+    "Batches": "learning.batches",
+    "Channel": "core.protocols",
+    "ClientData": "data.federation",
+    "ClientError": "engines.debug",
+    "Cohort": "core.protocols",
+    "Distillation": "populations.distillation",
+    "Everyone": "privacy.cohort",
+    "Federation": "data.federation",
+    "FixedSize": "privacy.cohort",
+    "Flat": "populations.flat",
+    "Gaussian": "populations.gaussian",
+    "Identity": "channels.identity",
+    "Laplace": "populations.laplace",
+    "Message": "core.algorithm",
+    "Model": "core.protocols",
+    "PointMass": "populations.point",
+    "Poisson": "privacy.cohort",
+    "Population": "core.protocols",
+    "PrivacyError": "core.check",
+    "Result": "engines.result",
+    "Saving": "engines.run",
+    "Split": "data.federation",
+    "adaped": "learning.adaped",
+    "adaped_fine_tuning": "learning.adaped",
+    "alternating": "learning.alternating",
+    "debug": "engines.debug",
+    "fedavg": "learning.baselines.fedavg",
+    "fedavg_fine_tuning": "learning.baselines.fedavg",
+    "gaussian_prior": "learning.priors",
+    "laplace_prior": "learning.priors",
+    "lenet5": "models.lenet",
+    "linear": "models.network",
+    "load": "reporting.run",
+    "load_dataset": "data.datasets:load",
+    "local": "learning.baselines.local",
+    "logistic": "models.network",
+    "mlp": "models.network",
+    "network": "models.network",
+    "simulate": "engines.simulate",
+}
+
+__all__ = [*sorted(_PUBLIC), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fedprior' has no attribute {name!r}")
+    module, _, attribute = _PUBLIC[name].partition(":")
+    value = getattr(import_module(f"fedprior.{module}"), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

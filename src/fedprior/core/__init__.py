@@ -1,0 +1,1 @@
+"""The Algorithm and its laws, checks, trees, keyed randomness."""

@@ -1,0 +1,96 @@
+"""Argument checks: `Owner: name must be RULE, got VALUE. REMEDY`.
+
+Checks run when an object is built and skip traced values, so that a numeric field may be an axis of
+a compiled sweep (the sweep checks its grid before it traces).
+"""
+
+import difflib
+import math
+import numbers
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class PrivacyError(RuntimeError):
+    """A privacy budget passed, an event that cannot be accounted for, or a mis-set private run."""
+
+
+def is_traced(value: Any) -> bool:
+    """Whether `value` is a JAX tracer (never imports JAX)."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.core.Tracer)
+
+
+def message(owner: str, name: str, rule: str, value: Any, remedy: str = "") -> str:
+    """The wording of every argument error."""
+    return f"{owner}: {name} must be {rule}, got {value!r}." + (f" {remedy}" if remedy else "")
+
+
+def require(holds: bool, owner: str, name: str, rule: str, value: Any, remedy: str = "") -> None:
+    """Raise ValueError in the project's wording unless `holds`."""
+    if not holds:
+        raise ValueError(message(owner, name, rule, value, remedy))
+
+
+def _numbers(owner: str, values: dict[str, Any], rule: str, holds: Callable[[float], bool]) -> None:
+    for name, value in values.items():
+        if is_traced(value):
+            continue
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(message(owner, name, rule, value))
+        require(math.isfinite(value) and holds(float(value)), owner, name, rule, value)
+
+
+def positive(owner: str, **values: Any) -> None:
+    """Each value is a finite number above 0."""
+    _numbers(owner, values, "a positive number", lambda value: value > 0)
+
+
+def nonnegative(owner: str, **values: Any) -> None:
+    """Each value is a finite number of at least 0."""
+    _numbers(owner, values, "a number of at least 0", lambda value: value >= 0)
+
+
+def fraction(owner: str, **values: Any) -> None:
+    """Each value lies in (0, 1]."""
+    _numbers(owner, values, "in (0, 1]", lambda value: 0 < value <= 1)
+
+
+def share(owner: str, **values: Any) -> None:
+    """Each value lies in [0, 1)."""
+    _numbers(owner, values, "in [0, 1)", lambda value: 0 <= value < 1)
+
+
+def count(owner: str, *, least: int = 1, **values: Any) -> None:
+    """Each value is a whole number of at least `least`."""
+    rule = f"a whole number of at least {least}"
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise TypeError(message(owner, name, rule, value))
+        require(int(value) >= least, owner, name, rule, value)
+
+
+def seed(owner: str, value: Any) -> int:
+    """A whole number in [0, 2**31), returned as int."""
+    count(owner, least=0, seed=value)
+    require(int(value) < 2**31, owner, "seed", "below 2**31", value)
+    return int(value)
+
+
+def choice(owner: str, name: str, value: Any, known: Iterable[str]) -> None:
+    """`value` is one of `known`; the error names the nearest."""
+    options = list(known)
+    if value in options:
+        return
+    require(False, owner, name, "one of " + ", ".join(options), value, nearest(value, options))
+
+
+def nearest(value: Any, known: Iterable[str]) -> str:
+    """`Did you mean X?`, or nothing where no known word is near.
+
+    >>> nearest("rouns", ["rounds", "seed"])
+    'Did you mean rounds?'
+    """
+    found = difflib.get_close_matches(str(value), list(known), n=1, cutoff=0.5)
+    return f"Did you mean {found[0]}?" if found else ""

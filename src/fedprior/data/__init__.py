@@ -1,0 +1,1 @@
+"""Client data: federations, datasets, partitions, tables."""

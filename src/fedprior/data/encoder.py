@@ -1,0 +1,186 @@
+"""The Encoder: how the columns of a table become features, learned from training rows only."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.data.columns import Columns, names, need
+
+FORMAT = 1
+_MOST_CATEGORIES = 1000  # more distinct words than this is a key or free text, not a category
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numeric:
+    """z = (value - mean) / scale, missing read as `median`; then the indicator of missing, if any.
+
+    There is an indicator where a training row was missing.
+    """
+
+    name: str
+    mean: float
+    scale: float
+    median: float
+    indicator: bool
+
+    def labels(self) -> list[str]:
+        return [self.name] + [f"{self.name} missing"] * self.indicator
+
+    def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
+        missing = np.ma.getmaskarray(values)
+        filled = np.where(missing, self.median, _numbers(self.name, values))
+        parts = [(filled - self.mean) / self.scale] + [missing] * self.indicator
+        return np.stack(parts, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """One coordinate a category: 1 where the cell is that word; an unknown or missing cell is 0."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    def labels(self) -> list[str]:
+        return [f"{self.name}={word}" for word in self.categories]
+
+    def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
+        words = np.array(self.categories, str)  # of type text even where there is none
+        found = _words(values)[:, None] == words[None, :]
+        return (found & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """x = the encoded feature columns side by side; y = the label's code, or its value.
+
+    `classes` is None for a real-valued label. No statistic in it depends on a row outside training.
+    """
+
+    client: str
+    label: str
+    columns: tuple[Numeric | Category, ...]
+    classes: tuple[str, ...] | None
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        remedy = "Use the version of fedprior that wrote it, or a newer one."
+        check.require(self.format == FORMAT, "Encoder", "format", str(FORMAT), self.format, remedy)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the table's feature columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the coordinates of x."""
+        return [label for column in self.columns for label in column.labels()]
+
+    @property
+    def regression(self) -> bool:
+        return self.classes is None
+
+    def inputs(self, columns: Columns) -> np.ndarray:
+        """x, float32, shape (rows, coordinates)."""
+        need(columns, self.features, owner="table")
+        return np.concatenate([each.encode(columns[each.name]) for each in self.columns], axis=1)
+
+    def targets(self, values: np.ma.MaskedArray) -> np.ndarray:
+        """y: int32 codes, or float32 values; a missing label is -1, or NaN."""
+        missing = np.ma.getmaskarray(values)
+        if self.classes is None:
+            return np.where(missing, np.nan, _numbers(self.label, values)).astype(np.float32)
+        words = names(values)
+        position = {word: code for code, word in enumerate(self.classes)}
+        present, place = np.unique(np.where(missing, self.classes[0], words), return_inverse=True)
+        for word in present:
+            rule = "one of " + ", ".join(self.classes)
+            check.require(word in position, "table", f"label {self.label!r}", rule, str(word))
+        codes = np.array([position[str(word)] for word in present], np.int32)[place]
+        return np.where(missing, np.int32(-1), codes)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Encoder":
+        """The encoder that `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        if not isinstance(fields, dict) or "columns" not in fields:
+            raise ValueError("Encoder: text must be what to_json wrote, got something else.")
+        columns = tuple(
+            Category(name=each["name"], categories=tuple(each["categories"]))
+            if "categories" in each
+            else Numeric(**each)
+            for each in fields.pop("columns")
+        )
+        classes = fields.pop("classes")
+        return cls(**fields, columns=columns, classes=None if classes is None else tuple(classes))
+
+
+def fit_column(name: str, values: np.ma.MaskedArray, train: np.ndarray) -> Numeric | Category:
+    """The encoding of one column, from the rows `train` alone."""
+    kind = values.dtype.kind
+    if kind not in "iufbUS":
+        rule = "numbers, text or truth values"
+        remedy = "Leave it out of the features, or turn it into a number first."
+        check.require(False, "table", f"column {name!r}", rule, str(values.dtype), remedy)
+    own = values[train]
+    missing = np.ma.getmaskarray(own)
+    if kind not in "iuf":
+        words = np.unique(_words(own)[~missing])
+        rule = f"of at most {_MOST_CATEGORIES} distinct words"
+        remedy = "Leave it out of the features; if it is numeric, look for a cell that is not."
+        few = len(words) <= _MOST_CATEGORIES
+        check.require(few, "table", f"text column {name!r}", rule, len(words), remedy)
+        return Category(name=name, categories=tuple(words.tolist()))
+    present = _numbers(name, own)[~missing]
+    median = float(np.median(present)) if len(present) else 0.0
+    filled = np.concatenate([present, np.full(int(missing.sum()), median)])
+    scale = float(filled.std())
+    return Numeric(
+        name=name,
+        mean=float(filled.mean()),
+        scale=scale if scale > 0 else 1.0,  # a constant column is 0 throughout
+        median=median,
+        indicator=bool(missing.any()),
+    )
+
+
+def refuse_nonfinite(columns: Columns) -> None:
+    """No present cell is NaN or infinite; the error names the column and the row."""
+    for name, values in columns.items():
+        if values.dtype.kind != "f":
+            continue
+        bad = np.flatnonzero(~np.isfinite(values.data) & ~np.ma.getmaskarray(values))
+        if len(bad):
+            raise ValueError(
+                f"table: column {name!r} must be finite, got {values.data[bad[0]]} in row "
+                f"{bad[0] + 1} ({len(bad)} such rows). Leave the cell empty where it is unknown."
+            )
+
+
+def _words(values: np.ma.MaskedArray) -> np.ndarray:
+    """Cells as text, truth spelled alike: a CSV file may say true where a data frame has True."""
+    words = names(values)
+    lower = np.char.lower(words)
+    return np.where(np.isin(lower, ("true", "false")), np.char.capitalize(lower), words)
+
+
+def _numbers(name: str, values: np.ma.MaskedArray) -> np.ndarray:
+    """Cells as float64 (missing ones arbitrary); text that is no number is an error."""
+    if values.dtype.kind in "iufb":
+        return values.data.astype(np.float64)
+    missing = np.ma.getmaskarray(values)
+    numbers = np.zeros(len(values))
+    for row in np.flatnonzero(~missing):
+        try:
+            numbers[row] = float(values.data[row])
+        except ValueError:
+            remedy = f"See row {row + 1}."
+            got = str(values.data[row])
+            check.require(False, "table", f"column {name!r}", "a number", got, remedy)
+    return numbers

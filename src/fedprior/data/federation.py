@@ -1,0 +1,272 @@
+"""Client data: every client's samples in one pool of rows, a client being a run of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.core import check, random
+from fedprior.core.algorithm import Array
+
+_CHECK_ROWS = 65_536  # rows read at a time when a pool is checked; bounds memory for mapped files
+
+
+class ClientData(NamedTuple):
+    """One client's samples: the rows `start .. start + size - 1` of the pool (x, y).
+
+    A batch of clients has leading axes on `start` and `size`, and on (x, y) where each client
+    brings padded rows of its own instead of sharing the pool. `rows` is 0, 1, ... up to the
+    largest client's size and gives the padded shape.
+    """
+
+    x: Array
+    y: Array
+    start: Array
+    size: Array
+    rows: Array
+
+    def take(self, index: Array) -> tuple[Array, Array]:
+        """(x, y) at the client's own positions `index`, each below `size`."""
+        return self.x[self.start + index], self.y[self.start + index]
+
+    def all(self) -> tuple[Array, Array, Array]:
+        """(x, y, mask), padded to the largest client; a padded row repeats the last one."""
+        xp = self.rows.__array_namespace__()
+        last = xp.maximum(self.size - 1, 0)
+        x, y = self.take(xp.minimum(self.rows, last))
+        return x, y, self.rows < self.size
+
+
+# What `jax.vmap` maps over for a cohort that shares the pool, and for one of padded rows.
+POOLED_AXES = ClientData(x=None, y=None, start=0, size=0, rows=None)
+PADDED_AXES = ClientData(x=0, y=0, start=0, size=0, rows=None)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of all clients: client i owns `start[i] .. start[i] + size[i] - 1`.
+
+    `x` and `y` may be memory-mapped files.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.size)
+
+    @cached_property
+    def largest(self) -> int:
+        """Size of the largest client, at least 1."""
+        return max(1, int(self.size.max(initial=0)))
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        return np.arange(self.largest, dtype=np.int32)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        return np.arange(self.largest, dtype=np.intp)  # what `take` wants: spares it a cast
+
+    def pooled(self, clients: Any = slice(None)) -> ClientData:
+        """The given clients, sharing the pool: no row is copied."""
+        start, size = self.start[clients], self.size[clients]
+        return ClientData(self.x, self.y, start, size, self._rows)
+
+    def padded(self, clients: np.ndarray) -> ClientData:
+        """The given clients, each with rows of its own, padded to the largest client's size.
+
+        A padded row repeats the client's last one; a client without rows has zeros.
+        """
+        size = self.size[clients]
+        own = np.minimum(self._places, np.maximum(size - 1, 0)[:, None])
+        places = own + self.start[clients].astype(np.intp)[:, None]
+        zero = np.zeros(len(size), np.int32)
+        x, y = _take(self.x, places, size), _take(self.y, places, size)
+        return ClientData(x, y, zero, size, self._rows)
+
+    def client(self, client: int) -> ClientData:
+        """One client's rows and nobody else's."""
+        first, length = int(self.start[client]), int(self.size[client])
+        rows = slice(first, first + length)
+        zero = np.zeros((), np.int32)
+        return ClientData(self.x[rows], self.y[rows], zero, self.size[client], self._rows)
+
+    @classmethod
+    def gather(cls, x: np.ndarray, y: np.ndarray, rows: Sequence[np.ndarray]) -> "Split":
+        """Client i gets the rows `rows[i]` of (x, y), copied into one pool."""
+        size = np.array([len(own) for own in rows], np.int32)
+        start = (np.cumsum(size, dtype=np.int64) - size).astype(np.int32)
+        order = np.concatenate([np.asarray(own, np.int64) for own in rows])
+        return cls(x[order], y[order], start, size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """Clients with training, validation and test samples.
+
+    Training reads `train`, choices read `valid`, and `test` is read once, at the end.
+    `classes` are the labels in the order of their codes in y, or None for a real-valued target.
+    """
+
+    train: Split
+    valid: Split
+    test: Split
+    clients: np.ndarray  # (num_clients,) names
+    classes: tuple[str, ...] | None
+    name: str = "federation"
+
+    def __post_init__(self) -> None:
+        owner = "Federation"
+        for part in ("train", "valid", "test"):
+            split: Split = getattr(self, part)
+            if split.num_clients != len(self.clients):
+                raise ValueError(
+                    f"{owner}: {part} must hold {len(self.clients)} clients, "
+                    f"got {split.num_clients}."
+                )
+            _check_rows(f"{owner}.{part}", split, self.classes, finite=part != "test")
+        empty = np.flatnonzero(self.train.size == 0)
+        if len(empty):
+            raise ValueError(
+                f"{owner}: every client must have a training sample, got none for client "
+                f"{self.clients[empty[0]]!s} ({len(empty)} in all). Leave such clients out."
+            )
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.clients)
+
+    @property
+    def num_classes(self) -> int | None:
+        return None if self.classes is None else len(self.classes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.train.x.shape[1:])
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: np.ndarray,
+        y: np.ndarray,
+        clients: np.ndarray,
+        *,
+        classes: Sequence[str] | None = None,
+        regression: bool = False,
+        valid_share: float = 0.15,
+        test_share: float = 0.25,
+        seed: int = 0,
+        name: str = "arrays",
+    ) -> "Federation":
+        """Rows (x, y) grouped by the ids in `clients`, each client's rows split at random.
+
+        Labels are coded in sorted order unless `classes` gives the order. Every client keeps at
+        least one training row; a client of one row has neither validation nor test rows.
+        """
+        x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
+        owner = "Federation.from_arrays"
+        check_shares(owner, valid_share, test_share)
+        check.require(
+            len(x) == len(y) == len(clients) and len(x) > 0,
+            owner,
+            "x, y and clients",
+            "of one length above 0",
+            (len(x), len(y), len(clients)),
+        )
+        codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
+        ids, code = np.unique(clients, return_inverse=True)
+        order = np.argsort(code, kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(code, minlength=len(ids)))[:-1])
+        shares = (valid_share, test_share)
+        parts = [split_rows(rows, *shares, seed=seed, client=i) for i, rows in enumerate(groups)]
+        inputs = x.astype(np.float32, copy=False)
+        train, valid, test = (
+            Split.gather(inputs, codes, [part[k] for part in parts]) for k in range(3)
+        )
+        return cls(
+            train=train, valid=valid, test=test, clients=ids.astype(str), classes=known, name=name
+        )
+
+
+def encode_labels(
+    y: np.ndarray, classes: Sequence[str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels as codes 0 .. num_classes - 1 and the labels in that order."""
+    present = np.unique(y)
+    known = tuple(str(label) for label in (present if classes is None else classes))
+    position = {label: code for code, label in enumerate(known)}
+    strange = [str(label) for label in present if str(label) not in position]
+    if strange:
+        raise ValueError(
+            check.message("labels", "each label", f"one of {', '.join(known)}", strange[0])
+        )
+    check.require(len(known) >= 2, "labels", "number of classes", "at least 2", len(known))
+    lookup = np.array([position[str(label)] for label in present], np.int32)
+    return lookup[np.searchsorted(present, y)], known
+
+
+def check_shares(owner: str, valid_share: float, test_share: float) -> None:
+    """Each share lies in [0, 1), and so does their sum: training keeps something."""
+    check.share(owner, valid_share=valid_share, test_share=test_share)
+    total = valid_share + test_share
+    check.require(total < 1, owner, "valid_share + test_share", "in [0, 1)", total)
+
+
+def split_rows(
+    rows: np.ndarray, valid_share: float, test_share: float, *, seed: int, client: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(train, valid, test) rows of one client, at random; training keeps at least one."""
+    rows = random.stream(seed, "split", client).permutation(rows)
+    spare = len(rows) - 1
+    num_test = min(round(test_share * len(rows)), spare)
+    num_valid = min(round(valid_share * len(rows)), spare - num_test)
+    return rows[num_test + num_valid :], rows[num_test : num_test + num_valid], rows[:num_test]
+
+
+def _take(pool: np.ndarray, places: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """pool[places], zero where `size` is 0.
+
+    On the hot path of the disk engine: `take` with clipping copies in one pass and checks no
+    bounds, twice as fast as a loop over clients. An empty client's place may lie past the end.
+    """
+    if len(pool) == 0:
+        return np.zeros((*places.shape, *pool.shape[1:]), pool.dtype)
+    rows = np.asarray(pool).take(places, axis=0, mode="clip")
+    if not size.all():
+        rows[size == 0] = 0
+    return rows
+
+
+def _check_rows(owner: str, split: Split, classes: tuple[str, ...] | None, *, finite: bool) -> None:
+    """Finite inputs and targets (test inputs are looked at when they are scored), known codes."""
+    check.require(
+        len(split.x) == len(split.y),
+        owner,
+        "x and y",
+        "of one length",
+        (len(split.x), len(split.y)),
+    )
+    for first in range(0, len(split.x), _CHECK_ROWS):
+        rows = slice(first, first + _CHECK_ROWS)
+        if finite and not np.isfinite(split.x[rows]).all():
+            row = first + int(np.argwhere(~np.isfinite(split.x[rows]))[0, 0])
+            client = int(np.searchsorted(split.start, row, side="right")) - 1
+            raise ValueError(
+                f"{owner}: features must be finite, got NaN or infinity in row "
+                f"{row - split.start[client]} of client number {client}. "
+                f"Fill or drop such rows first."
+            )
+        y = split.y[rows]
+        if classes is None:
+            check.require(bool(np.isfinite(y).all()), owner, "targets", "finite", "NaN or infinity")
+        elif len(y) and (y.min() < 0 or y.max() >= len(classes)):
+            bad = int(y.min() if y.min() < 0 else y.max())
+            rule = f"a class code in 0..{len(classes) - 1}"
+            raise ValueError(check.message(owner, "each label", rule, bad))

@@ -1,0 +1,156 @@
+"""A folder of .npz files, one a client: the file's stem is the client's name."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.data.columns import names
+from fedprior.data.federation import Federation, Split, check_shares, encode_labels, split_rows
+
+_PARTS = ("train", "valid", "test")
+_WHOLE = ("x", "y")
+_SPLIT = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class _Client:
+    """One client's arrays: x and y of the three parts."""
+
+    path: Path
+    x: tuple[np.ndarray, ...]
+    y: tuple[np.ndarray, ...]
+
+
+def from_folder(
+    path: str | Path,
+    *,
+    regression: bool | None = None,
+    valid_share: float = 0.15,
+    test_share: float = 0.25,
+    seed: int = 0,
+    name: str | None = None,
+) -> Federation:
+    """Client i = the i-th .npz file by name, holding x, y (split at random by the shares), or
+    x_train, y_train, x_test, y_test and perhaps x_valid, y_valid (taken as they are).
+
+    Labels with fractions are a quantity (regression) unless `regression` says otherwise. Object
+    arrays are refused: nothing is unpickled.
+    """
+    owner = "from_folder"
+    check_shares(owner, valid_share, test_share)
+    seed = check.seed(owner, seed)
+    folder = Path(path)
+    files = sorted(folder.glob("*.npz"))
+    if not files:
+        found = "an empty one" if folder.is_dir() else "none"
+        raise ValueError(f"{owner}: {folder} must be a folder of .npz files, got {found}.")
+    clients = [
+        _read(file, shares=(valid_share, test_share), seed=seed, client=number)
+        for number, file in enumerate(files)
+    ]
+    _check_alike(clients)
+    labels = np.concatenate([part for client in clients for part in client.y])
+    is_quantity = _has_fractions(labels) if regression is None else regression
+    if is_quantity and labels.dtype.kind not in "iuf":
+        rule = "numeric for regression"
+        raise ValueError(check.message(owner, "labels", rule, str(labels.dtype)))
+    classes = None if is_quantity else _classes(labels)
+    train, valid, test = (_pool(clients, part, classes) for part in range(3))
+    return Federation(
+        train=train,
+        valid=valid,
+        test=test,
+        clients=np.array([file.stem for file in files]),
+        classes=classes,
+        name=folder.name if name is None else name,
+    )
+
+
+def _pool(clients: list[_Client], part: int, classes: tuple[str, ...] | None) -> Split:
+    """One part of all clients; labels coded."""
+    x = np.concatenate([client.x[part] for client in clients]).astype(np.float32, copy=False)
+    y = np.concatenate([client.y[part] for client in clients])
+    if classes is None:
+        codes = y.astype(np.float32)
+    else:
+        codes = encode_labels(_words(y), classes)[0] if len(y) else np.empty(0, np.int32)
+    size = np.array([len(client.y[part]) for client in clients], np.int32)
+    start = (np.cumsum(size, dtype=np.int64) - size).astype(np.int32)
+    return Split(x, codes, start, size)
+
+
+def _read(path: Path, *, shares: tuple[float, float], seed: int, client: int) -> _Client:
+    """The arrays of one file, in three parts."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"from_folder: {path} must be an .npz file of plain arrays, got: {reason}"
+        ) from None
+    if all(name in arrays for name in _SPLIT):
+        x_valid = arrays.get("x_valid", arrays["x_train"][:0])
+        y_valid = arrays.get("y_valid", arrays["y_train"][:0])
+        x = (arrays["x_train"], x_valid, arrays["x_test"])
+        y = (arrays["y_train"], y_valid, arrays["y_test"])
+    elif all(name in arrays for name in _WHOLE):
+        whole = arrays["x"], arrays["y"]
+        _check_pair(path, "x", *whole)
+        rows = split_rows(np.arange(len(whole[1])), *shares, seed=seed, client=client)
+        x, y = (tuple(array[own] for own in rows) for array in whole)
+    else:
+        raise ValueError(
+            f"from_folder: {path} must hold x and y, or x_train, y_train, x_test and y_test, "
+            f"got {', '.join(sorted(arrays)) or 'nothing'}."
+        )
+    for part, inputs, labels in zip(_PARTS, x, y, strict=True):
+        _check_pair(path, f"x_{part}", inputs, labels)
+    if len(y[0]) == 0:
+        raise ValueError(f"from_folder: {path} must have a training row, got none.")
+    return _Client(path, x, y)
+
+
+def _check_pair(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
+    if x.dtype.kind not in "iufb":
+        raise ValueError(f"from_folder: {name} of {path} must be numeric, got {x.dtype}.")
+    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+        raise ValueError(
+            f"from_folder: {name} of {path} must have shape (rows, ...) and its labels (rows,), "
+            f"got {x.shape} and {y.shape}."
+        )
+
+
+def _check_alike(clients: list[_Client]) -> None:
+    """One input shape for all parts of all clients, and labels of one kind."""
+    first = clients[0]
+    wanted, text = first.x[0].shape[1:], first.y[0].dtype.kind in "US"
+    for client in clients:
+        for part, x, y in zip(_PARTS, client.x, client.y, strict=True):
+            if x.shape[1:] != wanted:
+                raise ValueError(
+                    f"from_folder: inputs must have one shape, got {x.shape[1:]} in {part} of "
+                    f"{client.path} and {wanted} in {first.path}."
+                )
+            if (y.dtype.kind in "US") != text and len(y):
+                raise ValueError(
+                    f"from_folder: labels must be all text or all numbers, got {y.dtype} in "
+                    f"{client.path} and {first.y[0].dtype} in {first.path}."
+                )
+
+
+def _classes(labels: np.ndarray) -> tuple[str, ...]:
+    """Sorted labels: numbers by size, words by alphabet."""
+    return encode_labels(_words(labels), _words(np.unique(labels)).tolist())[1]
+
+
+def _words(labels: np.ndarray) -> np.ndarray:
+    """Labels as text, alike whether one client stored 3 and another 3.0."""
+    return names(np.ma.MaskedArray(labels, np.zeros(len(labels), bool)))
+
+
+def _has_fractions(labels: np.ndarray) -> bool:
+    return labels.dtype.kind == "f" and bool((labels != np.rint(labels)).any())

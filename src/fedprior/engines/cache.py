@@ -1,0 +1,26 @@
+"""A persistent cache of compiled programs, so that a second run starts at once."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def enable() -> None:
+    """Keep compiled programs in the user's cache folder, unless JAX is told otherwise already.
+
+    `FEDPRIOR_CACHE` names another folder; an empty value turns the cache off.
+    """
+    from jax import config
+    from platformdirs import user_cache_dir
+
+    folder = os.environ.get("FEDPRIOR_CACHE", user_cache_dir("fedprior"))
+    if not folder or getattr(config, "jax_compilation_cache_dir", None):
+        return
+    programs = Path(folder) / "programs"
+    try:
+        programs.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a read-only home: compile anew each time
+        return
+    update: Any = config.update
+    update("jax_compilation_cache_dir", str(programs))
+    update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,0 +1,129 @@
+"""Memories on the device: many rounds in one compiled loop."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State
+from fedprior.core.protocols import Channel
+from fedprior.data.federation import POOLED_AXES, ClientData
+from fedprior.engines.evaluate import Source
+from fedprior.engines.round import play, scalars
+from fedprior.engines.run import History, Run
+from fedprior.engines.store import DeviceStore
+
+LONGEST = 256  # rounds in one call; the compiled loop takes any number up to it
+
+
+class DeviceEngine:
+    """State, memories and data stay on the device; a call runs up to `LONGEST` rounds."""
+
+    pooled = True
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.train = Source(run.federation.train, pooled=True)
+        self.history: History = []
+        state, memory = run.shapes()
+        empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
+        saved = run.resume("device", {"state": state, **empty})
+        if saved is None:
+            self.state = run.initial_state()
+            self.store = DeviceStore.empty(memory, run.num_clients)
+        else:
+            arrays, self.history, _ = saved
+            self.state = jax.device_put(arrays["state"])
+            self.store = DeviceStore(*jax.device_put((arrays["memories"], arrays["enrolled"])))
+
+    def advance(self, count: int) -> None:
+        """`count` more rounds, at most `LONGEST`."""
+        first = len(self.history)
+        clients, present = self.run.cohorts(first, count, LONGEST)
+        self.state, memories, enrolled, log = _rounds(
+            self.state,
+            self.store.memories,
+            self.store.enrolled,
+            self.train.pool(),
+            clients,
+            present,
+            first,
+            count,
+            self.run.root(),
+            algorithm=self.run.algorithm,
+            channel=self.run.channel,
+            expected_size=self.run.expected_size,
+        )
+        self.store = DeviceStore(memories, enrolled)
+        columns = {name: jax.device_get(values) for name, values in log.items()}
+        self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
+
+    def save(self) -> None:
+        arrays = jax.device_get({"state": self.state, **_bundle(self.store)})
+        self.run.save("device", self.history, arrays)
+
+
+def _bundle(store: DeviceStore) -> dict[str, Memory]:
+    return {"memories": store.memories, "enrolled": store.enrolled}
+
+
+@partial(
+    jax.jit,
+    static_argnames=("algorithm", "channel", "expected_size"),
+    donate_argnames=("state", "memories", "enrolled"),
+)
+def _rounds(
+    state: State,
+    memories: Memory,
+    enrolled: Array,
+    data: ClientData,
+    clients: Array,  # (LONGEST, capacity)
+    present: Array,
+    first: Array,
+    count: Array,
+    root: Key,
+    *,
+    algorithm: Algorithm,
+    channel: Channel,
+    expected_size: float,
+) -> tuple[State, Memory, Array, dict[str, Array]]:
+    """`count` rounds from round `first`.
+
+    The number of rounds is an argument of the loop, so that one program serves every chunk and a
+    resumed run repeats the same arithmetic to the bit.
+    """
+    num_clients = enrolled.shape[0]
+    log = {name: jnp.zeros(LONGEST) for name in (*scalars(state), "clients", "left_out")}
+
+    def body(place: Array, carry: tuple) -> tuple:
+        state, memories, enrolled, log = carry
+        ids = clients[place]
+        outcome = play(
+            algorithm,
+            channel,
+            expected_size,
+            state=state,
+            memories=tree.combine(lambda rows: rows[ids], memories),
+            enrolled=enrolled[ids],
+            data=data._replace(start=data.start[ids], size=data.size[ids]),
+            axes=POOLED_AXES,
+            clients=ids,
+            present=present[place],
+            round=first + place,
+            root=root,
+        )
+        kept = jnp.where(outcome.accepted, ids, num_clients)  # out of range: not written
+        memories = tree.combine(
+            lambda rows, new: rows.at[kept].set(new, mode="drop"), memories, outcome.memories
+        )
+        enrolled = enrolled.at[kept].set(True, mode="drop")
+        entry = {
+            **scalars(outcome.state),
+            "clients": jnp.sum(outcome.accepted),
+            "left_out": outcome.left_out,
+        }
+        log = {name: log[name].at[place].set(entry[name]) for name in log}
+        return outcome.state, memories, enrolled, log
+
+    return jax.lax.fori_loop(0, count, body, (state, memories, enrolled, log))

@@ -1,0 +1,134 @@
+"""Memories on disk: one compiled round, the next cohort read while it runs."""
+
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State
+from fedprior.core.protocols import Channel
+from fedprior.data.federation import PADDED_AXES, ClientData
+from fedprior.engines.evaluate import Source
+from fedprior.engines.round import Outcome, play, scalars
+from fedprior.engines.run import History, Run
+from fedprior.engines.store import DiskStore
+
+
+class _Load(NamedTuple):
+    """A cohort with what it needs, in the host's memory."""
+
+    clients: np.ndarray
+    present: np.ndarray
+    memories: Memory
+    enrolled: np.ndarray
+    data: ClientData
+
+
+class DiskEngine:
+    """Reads a cohort's rows, runs the round, writes them; memory use is one cohort's."""
+
+    pooled = False
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.train = Source(run.federation.train, pooled=False)
+        self.history: History = []
+        state, memory = run.shapes()
+        folder = Path(run.saving.folder) / "memory" if run.saving else None
+        saved = run.resume("disk", {"state": state})
+        if saved is None:
+            self.state = run.initial_state()
+            self.store = DiskStore.create(folder, memory, run.num_clients)
+        else:
+            assert folder is not None
+            arrays, self.history, facts = saved
+            self.state = jax.device_put(arrays["state"])
+            self.store = DiskStore.restore(folder, memory, run.num_clients, **facts["journal"])
+        self._ahead: _Load | None = None
+
+    def advance(self, count: int) -> None:
+        """`count` more rounds."""
+        for _ in range(count):
+            number = len(self.history)
+            load = self._ahead or self._load(number)
+            outcome, entry = _round(
+                self.state,
+                load.memories,
+                load.enrolled,
+                load.data,
+                load.clients,
+                load.present,
+                number,
+                self.run.root(),
+                algorithm=self.run.algorithm,
+                channel=self.run.channel,
+                expected_size=self.run.expected_size,
+            )
+            # The call above returns before the work is done: the next cohort is read meanwhile.
+            self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
+            self.state = outcome.state
+            self._keep(load, outcome)
+            self.history.append({name: float(value) for name, value in entry.items()})
+
+    def save(self) -> None:
+        journal = self.store.seal()
+        state = jax.device_get(self.state)
+        self.run.save("disk", self.history, {"state": state}, journal=journal)
+        self.store.settle()
+
+    def _load(self, number: int) -> _Load:
+        clients, present = (part[0] for part in self.run.cohorts(number, 1, 1))
+        memories, enrolled = self.store.read(clients)
+        return _Load(clients, present, memories, enrolled, self.train.take(clients))
+
+    def _keep(self, load: _Load, outcome: Outcome) -> None:
+        """Write the accepted rows, and put them into the cohort that was read ahead of them."""
+        accepted = np.flatnonzero(np.asarray(outcome.accepted))
+        clients = load.clients[accepted]
+        fresh = jax.tree.map(lambda rows: np.asarray(rows)[accepted], outcome.memories)
+        if len(accepted):
+            self.store.write(clients, fresh)
+        if self._ahead is None:
+            return
+        _, old, new = np.intersect1d(clients, self._ahead.clients, return_indices=True)
+        for rows, updated in zip(
+            jax.tree.leaves(self._ahead.memories), jax.tree.leaves(fresh), strict=True
+        ):
+            rows[new] = updated[old]
+        self._ahead.enrolled[new] = True
+
+
+@partial(jax.jit, static_argnames=("algorithm", "channel", "expected_size"))
+def _round(
+    state: State,
+    memories: Memory,
+    enrolled: Array,
+    data: ClientData,
+    clients: Array,
+    present: Array,
+    round: Array,
+    root: Key,
+    *,
+    algorithm: Algorithm,
+    channel: Channel,
+    expected_size: float,
+) -> tuple[Outcome, dict[str, Array]]:
+    outcome = play(
+        algorithm,
+        channel,
+        expected_size,
+        state=state,
+        memories=memories,
+        enrolled=enrolled,
+        data=data,
+        axes=PADDED_AXES,
+        clients=clients,
+        present=present,
+        round=round,
+        root=root,
+    )
+    entry = {"clients": jnp.sum(outcome.accepted), "left_out": outcome.left_out}
+    return outcome, {**scalars(outcome.state), **entry}

@@ -1,0 +1,128 @@
+"""Personal models of all clients and their scores, a chunk of clients at a time."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.core import random
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State, Theta
+from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Split
+from fedprior.engines.round import recall
+from fedprior.engines.store import Store
+
+_ROWS_AT_ONCE = 16_384  # rows of a chunk of clients: bounds the activations of one evaluation
+_BLOCK = 256  # rows of one client at a time, so that one large client does not set the memory
+
+
+class Source:
+    """A split as compiled programs read it: the pool on the device, or padded host rows."""
+
+    def __init__(self, split: Split, *, pooled: bool) -> None:
+        self.split, self.pooled = split, pooled
+        if pooled:
+            self._pool = ClientData(*(jnp.asarray(part) for part in split.pooled()))
+
+    def take(self, clients: np.ndarray) -> ClientData:
+        """The data of the given clients."""
+        if not self.pooled:
+            return self.split.padded(clients)
+        return self._pool._replace(start=self._pool.start[clients], size=self._pool.size[clients])
+
+    def pool(self) -> ClientData:
+        """All clients, sharing the pool."""
+        return self._pool
+
+
+def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Client ids in chunks of one shape, the last filled up, each with its number of real ones."""
+    length = min(num_clients, max(1, _ROWS_AT_ONCE // largest))
+    for first in range(0, num_clients, length):
+        clients = np.arange(first, first + length)
+        yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
+
+
+def personal_models(
+    algorithm: Algorithm,
+    *,
+    state: State,
+    store: Store,
+    source: Source,
+    clients: np.ndarray,
+    root: Key,
+) -> Theta:
+    """Theta of the given clients, with a leading client axis; newcomers are enrolled on the way."""
+    memories, enrolled = store.read(clients)
+    return _personalize(
+        state,
+        memories,
+        enrolled,
+        source.take(clients),
+        clients,
+        root,
+        algorithm=algorithm,
+        pooled=source.pooled,
+    )
+
+
+def scores(
+    algorithm: Algorithm,
+    *,
+    state: State,
+    store: Store,
+    train: Source,
+    splits: dict[str, Source],
+    root: Key,
+) -> dict[str, np.ndarray]:
+    """Each client's mean score on each split, (num_clients,); NaN where it has no samples there.
+
+    A client is personalised once, on its training samples, for all splits.
+    """
+    num_clients = train.split.num_clients
+    found = {name: np.empty(num_clients) for name in splits}
+    largest = max(source.split.largest for source in (train, *splits.values()))
+    for clients, real in chunks(num_clients, largest):
+        thetas = personal_models(
+            algorithm, state=state, store=store, source=train, clients=clients, root=root
+        )
+        for name, source in splits.items():
+            value = _score(thetas, source.take(clients), algorithm=algorithm, pooled=source.pooled)
+            found[name][clients[:real]] = np.asarray(value)[:real]
+    return found
+
+
+@partial(jax.jit, static_argnames=("algorithm", "pooled"))
+def _personalize(
+    state: State,
+    memories: Memory,
+    enrolled: Array,
+    data: ClientData,
+    clients: Array,
+    root: Key,
+    *,
+    algorithm: Algorithm,
+    pooled: bool,
+) -> Theta:
+    memories = recall(algorithm, state, memories, enrolled, clients, root)
+    keys = jax.vmap(lambda client: random.fold(root, "personalize", client))(clients)
+    axes = (None, 0, POOLED_AXES if pooled else PADDED_AXES, 0)
+    return jax.vmap(algorithm.personalize, in_axes=axes)(state, memories, data, keys)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "pooled"))
+def _score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: bool) -> Array:
+    def block(theta: Theta, own: ClientData, rows: Array) -> Array:
+        x, y = own.take(jnp.clip(rows, 0, own.size - 1))
+        return jnp.sum(algorithm.score(algorithm.predict(theta, x), y) * (rows < own.size))
+
+    def one(theta: Theta, own: ClientData) -> Array:
+        largest = own.rows.shape[0]
+        width = min(_BLOCK, largest)
+        rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
+        total = jnp.sum(jax.lax.map(lambda part: block(theta, own, part), rows))
+        return jnp.where(own.size > 0, total / jnp.maximum(own.size, 1), jnp.nan)
+
+    axes = (0, POOLED_AXES if pooled else PADDED_AXES)
+    return jax.vmap(one, in_axes=axes)(thetas, data)

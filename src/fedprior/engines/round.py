@@ -1,0 +1,108 @@
+"""One round of one cohort, the same pure function in every vectorised engine."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
+from fedprior.core.protocols import Channel
+from fedprior.data.federation import ClientData
+
+
+class Outcome(NamedTuple):
+    """A round's new state, and the memories that accepted clients keep from it."""
+
+    state: State
+    memories: Memory  # of the whole cohort; of use where `accepted`
+    accepted: Array  # present and finite: these clients' messages are in the total
+    left_out: Array  # number of present clients whose update was not finite
+
+
+def play(
+    algorithm: Algorithm,
+    channel: Channel,
+    expected_size: float,
+    *,
+    state: State,
+    memories: Memory,
+    enrolled: Array,
+    data: ClientData,
+    axes: ClientData,
+    clients: Array,
+    present: Array,
+    round: Array,
+    root: Key,
+) -> Outcome:
+    """State <- update(decode(sum of encode(local(...)))), over the cohort as a batch axis.
+
+    Slots of the cohort that are not `present` are padding and add exactly zero; so does a client
+    whose message or memory turned non-finite, and that client's memory stays as it was.
+    """
+    memories = recall(algorithm, state, memories, enrolled, clients, root)
+    keys = jax.vmap(lambda client: random.fold(root, "local", round, client))(clients)
+    messages, after = jax.vmap(algorithm.local, in_axes=(None, 0, axes, 0))(
+        state, memories, data, keys
+    )
+    finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
+    accepted = present & finite
+    state = settle(
+        algorithm, channel, expected_size, state, messages, accepted, clients, round, root
+    )
+    return Outcome(state, after, accepted, jnp.sum(present & ~finite))
+
+
+def recall(
+    algorithm: Algorithm, state: State, memories: Memory, enrolled: Array, clients: Array, root: Key
+) -> Memory:
+    """The clients' memories; those that have none yet are enrolled now."""
+
+    def fresh(client: Array) -> Memory:
+        return algorithm.enroll(state, client, random.fold(root, "enroll", client))
+
+    return jax.vmap(tree.where)(enrolled, memories, jax.vmap(fresh)(clients))
+
+
+def pool(
+    algorithm: Algorithm,
+    channel: Channel,
+    expected_size: float,
+    messages: Message,
+    accepted: Array,
+    clients: Array,
+    round: Array,
+    root: Key,
+) -> Message:
+    """What the server sees: the sum of what left the channel or, for `gather`, each of it."""
+
+    def encode(message: Message, client: Array, keep: Array) -> Array:
+        vector = tree.flatten(message.value if channel.private else message)
+        sent = channel.encode(vector, random.fold(root, "encode", round, client))
+        return jnp.where(keep, sent, 0)  # where, not a product: a NaN times 0 is a NaN
+
+    sent = jax.vmap(encode)(messages, clients, accepted)
+    like = jax.tree.map(lambda leaf: leaf[0], messages)
+    if algorithm.pools == "gather":
+        return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent)
+    return receive(channel, expected_size, jnp.sum(sent, axis=0), like, round, root)
+
+
+def receive(
+    channel: Channel, expected_size: float, total: Array, like: Message, round: Array, root: Key
+) -> Message:
+    """The decoded sum as a message; a private channel's weight is the public expected size."""
+    total = channel.decode(total, random.fold(root, "decode", round))
+    if channel.private:
+        weight = jnp.asarray(expected_size, jnp.float32)
+        return Message(tree.unflatten(total, like.value), weight)
+    return tree.unflatten(total, like)
+
+
+def scalars(state: State) -> dict[str, Array]:
+    """The state's floating scalars by name (`psi`), for the history of a run."""
+    return {
+        name.rsplit("/", 1)[-1]: leaf
+        for name, leaf in tree.names(state).items()
+        if jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating)
+    }

@@ -1,0 +1,187 @@
+"""The vectorised simulator: clients as a batch axis, rounds in compiled loops."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from fedprior.channels.identity import Identity
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Channel, Cohort
+from fedprior.data.federation import Federation
+from fedprior.engines import cache
+from fedprior.engines.device import LONGEST, DeviceEngine
+from fedprior.engines.disk import DiskEngine
+from fedprior.engines.evaluate import Source, scores
+from fedprior.engines.result import Result
+from fedprior.engines.run import History, Run, Saving
+from fedprior.privacy.cohort import Everyone
+
+StoreKind = Literal["device", "disk"]
+Engine = DeviceEngine | DiskEngine
+
+_CHUNK_SECONDS = 1.0  # a call ends about so often, to show progress and to heed an interrupt
+
+
+class Progress(NamedTuple):
+    """What a run tells while it goes on."""
+
+    round: int
+    rounds: int
+    score: float  # newest mean validation score; NaN before the first
+    clients_per_second: float
+
+
+def simulate(
+    algorithm: Algorithm,
+    federation: Federation,
+    *,
+    rounds: int,
+    cohort: Cohort | None = None,
+    channel: Channel | None = None,
+    seed: int = 0,
+    evaluate_every: int | None = None,
+    patience: int | None = None,
+    test: bool = True,
+    store: StoreKind = "device",
+    saving: Saving | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+) -> Result:
+    """Runs `rounds` rounds and scores every client's own model.
+
+    Validation scores are computed every `evaluate_every` rounds and at the end; `patience` ends the
+    run when the best of them is that many evaluations old. Test samples are read once, after the
+    last round, and not at all with `test=False`.
+
+    With `store="device"` memories live in the compiled loop over rounds; with `store="disk"` they
+    are rows of a file, one compiled round reads and writes a cohort's, and memory does not grow
+    with the number of clients. `saving` makes the run resumable, to the same bits on the CPU; an
+    interrupt (SIGINT) then saves first.
+    """
+    check.choice("simulate", "store", store, get_args(StoreKind))
+    for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
+        if value is not None:
+            check.count("simulate", least=1, **{name: value})
+    run = Run(
+        algorithm=algorithm,
+        federation=federation,
+        rounds=rounds,
+        seed=seed,
+        cohort=Everyone() if cohort is None else cohort,
+        channel=Identity() if channel is None else channel,
+        saving=saving,
+    )
+    cache.enable()
+    engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
+    with _interruptible(saving is not None) as interrupted:
+        _advance(run, engine, evaluate_every, patience, progress, interrupted)
+    found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
+    return Result(
+        algorithm=algorithm,
+        federation=federation,
+        state=engine.state,
+        store=engine.store,
+        seed=seed,
+        rounds=len(engine.history),
+        history=engine.history,
+        scores=found.get("test", np.empty(0)),
+        valid_scores=found["valid"],
+    )
+
+
+def _advance(
+    run: Run,
+    engine: Engine,
+    evaluate_every: int | None,
+    patience: int | None,
+    progress: Callable[[Progress], Any] | None,
+    interrupted: Callable[[], bool],
+) -> None:
+    """All rounds, stopping to evaluate, to save, to tell and to heed an interrupt."""
+    pace = _Pace()
+    while len(engine.history) < run.rounds and not _stale(engine.history, patience):
+        at = len(engine.history)
+        stops = [at + pace.rounds(), run.rounds]
+        stops += [
+            _next(at, every) for every in (evaluate_every, run.saving and run.saving.every) if every
+        ]
+        with pace.timed(min(stops) - at):
+            engine.advance(min(stops) - at)
+        at = len(engine.history)
+        if evaluate_every and at % evaluate_every == 0 and at < run.rounds:
+            valid = _evaluate(run, engine, ("valid",))["valid"]
+            engine.history[-1]["valid"] = float(np.nanmean(valid))
+        done = at == run.rounds or interrupted()
+        if run.saving and (done or at % run.saving.every == 0):
+            engine.save()
+        if progress:
+            clients = sum(entry["clients"] for entry in engine.history[-pace.last :])
+            progress(Progress(at, run.rounds, _newest(engine.history), clients / pace.seconds))
+        if interrupted():
+            raise KeyboardInterrupt
+
+
+def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    splits = {name: Source(getattr(run.federation, name), pooled=engine.pooled) for name in names}
+    return scores(
+        run.algorithm,
+        state=engine.state,
+        store=engine.store,
+        train=engine.train,
+        splits=splits,
+        root=run.root(),
+    )
+
+
+def _stale(history: History, patience: int | None) -> bool:
+    """Whether the best validation score is `patience` evaluations old."""
+    valid = [entry["valid"] for entry in history if "valid" in entry]
+    return patience is not None and len(valid) - int(np.argmax(valid or [0])) > patience
+
+
+def _newest(history: History) -> float:
+    return next((entry["valid"] for entry in reversed(history) if "valid" in entry), math.nan)
+
+
+class _Pace:
+    """Rounds for the next call, so that calls last about `_CHUNK_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.last, self.seconds = 1, math.inf
+
+    def rounds(self) -> int:
+        if math.isinf(self.seconds):
+            return 1  # the first call compiles
+        wanted = self.last * _CHUNK_SECONDS / max(self.seconds, 1e-6)
+        return int(min(max(1, wanted), 4 * self.last, LONGEST))
+
+    @contextmanager
+    def timed(self, rounds: int) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.last, self.seconds = rounds, time.perf_counter() - start
+
+
+@contextmanager
+def _interruptible(wanted: bool) -> Iterator[Callable[[], bool]]:
+    """The first SIGINT becomes a flag, so that a run saves before it ends; a second one kills."""
+    flag = threading.Event()
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield flag.is_set
+        return
+
+    def note(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        flag.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield flag.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,182 @@
+"""Client memory: on the device, or memory rows in a file with a journal before it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.core.algorithm import Memory
+
+_ENROLLED = 8  # bytes before a row: its first says whether the client is enrolled; rest aligns
+
+
+class Store(Protocol):
+    """Memories of many clients; a client that never took part has none."""
+
+    num_clients: int
+
+    def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
+        """(memories, enrolled) of the given clients, with a leading client axis."""
+        ...
+
+
+class DeviceStore:
+    """All memories as arrays on the device, part of the compiled loop over rounds."""
+
+    def __init__(self, memories: Memory, enrolled: Any) -> None:
+        self.memories, self.enrolled = memories, enrolled
+        self.num_clients = len(enrolled)
+
+    @classmethod
+    def empty(cls, shape: Memory, num_clients: int) -> "DeviceStore":
+        """Nobody enrolled; `shape` is one client's memory (arrays or their shapes)."""
+        zeros = jax.tree.map(lambda a: jnp.zeros((num_clients, *a.shape), a.dtype), shape)
+        return cls(zeros, jnp.zeros(num_clients, bool))
+
+    def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
+        return jax.tree.map(lambda a: a[clients], self.memories), self.enrolled[clients]
+
+
+class DiskStore:
+    """Memories as rows of one sparse file; a row exists from a client's first participation.
+
+    Rows that changed since the last checkpoint live in an append-only journal; the row file is
+    only touched when a checkpoint has named the journal and its length. So whatever moment a run
+    is killed at, `row file + named journal` is the last checkpoint (`restore`).
+    """
+
+    def __init__(self, folder: Path | None, shape: Memory, num_clients: int) -> None:
+        # Without a folder the store lives in one of its own, gone when nobody holds the store.
+        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fedprior-")
+        self.folder = Path(folder or self._temporary.name)  # type: ignore[union-attr]
+        self.num_clients = num_clients
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._leaves, self._structure = jax.tree.flatten(shape)
+        self._row = _ENROLLED + sum(_bytes(leaf) for leaf in self._leaves)
+        self._rows = os.open(self.folder / "rows.bin", os.O_RDWR | os.O_CREAT, 0o644)
+        os.ftruncate(self._rows, num_clients * self._row)  # sparse: takes no space yet
+        self._places: dict[int, int] = {}  # client -> where its newest row stands in the journal
+        self._generation, self._length = 0, 0
+        self._journal = -1
+
+    @classmethod
+    def create(cls, folder: Path | None, shape: Memory, num_clients: int) -> "DiskStore":
+        """An empty store; whatever stood in `folder` is gone."""
+        if folder:
+            for name in ("rows.bin", *_journals(folder)):
+                (folder / name).unlink(missing_ok=True)
+        store = cls(folder, shape, num_clients)
+        store._begin(0)
+        return store
+
+    @classmethod
+    def restore(
+        cls, folder: Path, shape: Memory, num_clients: int, *, generation: int, length: int
+    ) -> "DiskStore":
+        """The store as the checkpoint that names (generation, length) saw it."""
+        store = cls(folder, shape, num_clients)
+        named = folder / _journal_name(generation)
+        if named.exists():
+            if named.stat().st_size < length:
+                raise ValueError(
+                    f"checkpoint: journal {named.name} must hold {length} bytes, "
+                    f"got {named.stat().st_size}. It was cut short; start the run anew."
+                )
+            store._apply(named, length)
+        elif length and not os.fstat(store._rows).st_blocks:
+            raise ValueError(
+                "checkpoint: rows.bin must hold the clients' memories, got an empty file. "
+                "Start the run anew."
+            )
+        for name in _journals(store.folder):
+            (folder / name).unlink()
+        store._begin(generation + 1)
+        return store
+
+    def read(self, clients: np.ndarray) -> tuple[Memory, np.ndarray]:
+        buffer = np.empty((len(clients), self._row), np.uint8)
+        for place, client in enumerate(clients.tolist()):
+            journal = self._places.get(client)
+            if journal is None:
+                os.preadv(self._rows, [buffer[place].data], client * self._row)
+            else:
+                os.preadv(self._journal, [buffer[place].data], journal)
+        return jax.tree.unflatten(self._structure, self._split(buffer)), buffer[:, 0] == 1
+
+    def write(self, clients: np.ndarray, memories: Memory) -> None:
+        """New memories of the given clients, to the journal."""
+        buffer = np.zeros((len(clients), 8 + self._row), np.uint8)
+        buffer[:, :8] = np.asarray(clients, "<i8").reshape(-1, 1).view(np.uint8)
+        buffer[:, 8] = 1
+        first = 8 + _ENROLLED
+        for leaf in jax.tree.leaves(memories):
+            rows = np.ascontiguousarray(leaf).reshape(len(clients), -1)
+            raw = rows.view(np.uint8)
+            buffer[:, first : first + raw.shape[1]] = raw
+            first += raw.shape[1]
+        _write(self._journal, buffer)
+        for place, client in enumerate(clients.tolist()):
+            self._places[client] = self._length + place * buffer.shape[1] + 8
+        self._length += buffer.size
+
+    def seal(self) -> dict[str, int]:
+        """Sync the journal; a checkpoint that records the answer can be restored."""
+        os.fsync(self._journal)
+        return {"generation": self._generation, "length": self._length}
+
+    def settle(self) -> None:
+        """After the checkpoint stands: move the journal into the row file and begin a new one."""
+        name = self.folder / _journal_name(self._generation)
+        self._apply(name, self._length)
+        os.close(self._journal)
+        self._begin(self._generation + 1)
+        name.unlink()
+
+    def __del__(self) -> None:
+        for descriptor in (getattr(self, "_rows", -1), getattr(self, "_journal", -1)):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if getattr(self, "_temporary", None):
+            self._temporary.cleanup()  # type: ignore[union-attr]
+
+    def _begin(self, generation: int) -> None:
+        self._generation, self._length, self._places = generation, 0, {}
+        name = self.folder / _journal_name(generation)
+        self._journal = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+
+    def _apply(self, journal: Path, length: int) -> None:
+        with journal.open("rb") as file:
+            while file.tell() < length:
+                client = int.from_bytes(file.read(8), "little")
+                os.pwrite(self._rows, file.read(self._row), client * self._row)
+        os.fsync(self._rows)
+
+    def _split(self, buffer: np.ndarray) -> Iterator[np.ndarray]:
+        first = _ENROLLED
+        for leaf in self._leaves:
+            raw = np.ascontiguousarray(buffer[:, first : first + _bytes(leaf)])
+            yield raw.view(leaf.dtype).reshape(len(buffer), *leaf.shape)
+            first += _bytes(leaf)
+
+
+def _bytes(leaf: Any) -> int:
+    return int(np.prod(leaf.shape, dtype=np.int64)) * np.dtype(leaf.dtype).itemsize
+
+
+def _journal_name(generation: int) -> str:
+    return f"journal-{generation}.bin"
+
+
+def _journals(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("journal-*.bin")]
+
+
+def _write(descriptor: int, buffer: np.ndarray) -> None:
+    view = buffer.data.cast("B")
+    while view:
+        view = view[os.write(descriptor, view) :]

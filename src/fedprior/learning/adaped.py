@@ -1,0 +1,62 @@
+"""AdaPeD: adaptive personalisation by distillation (paper section 3.4, Algorithms 5 and 6)."""
+
+from typing import Any
+
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Model
+from fedprior.learning.alternating import alternating
+from fedprior.populations.distillation import Direction, Distillation, Normalizer
+
+
+def adaped(
+    model: Model,
+    *,
+    theta_rate: float = 0.1,
+    gamma_rate: float = 0.1,
+    psi_rate: float = 0.03,
+    initial_psi: float = 4.0,
+    psi_floor: float = 0.5,
+    direction: Direction = "forward",
+    temperature: float = 1.0,
+    degrees: float = 1.0,
+    normalizer: Normalizer = "paper",
+    name: str = "adaped",
+    **options: Any,
+) -> Algorithm:
+    """theta_i on its own loss + f_KD / (2 psi); the mean model and psi on what thetas predict.
+
+    Sound where the printed Algorithm 5 is not: the newest gamma is sent (ERRATA 39) and psi's floor
+    is part of the algorithm (ERRATA 41). `options` go to `alternating`.
+    """
+    check.nonnegative(name, psi_rate=psi_rate)
+    remedy = "Distillation compares class probabilities."
+    check.require(
+        not getattr(model, "regression", False), name, "model", "a classifier", "regression", remedy
+    )
+    population = Distillation(
+        initial_psi=initial_psi,
+        psi_floor=psi_floor,
+        direction=direction,
+        temperature=temperature,
+        degrees=degrees,
+        normalizer=normalizer,
+    )
+    return alternating(
+        model,
+        population,
+        name=name,
+        theta_rate=theta_rate,
+        gamma_rate=gamma_rate,
+        block_rates={"psi": psi_rate},
+        **options,
+    )
+
+
+def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> Algorithm:
+    """AdaPeD whose unsampled clients go on alone, at most `catch_up` steps at a time.
+
+    They train against the gamma that they received last, the initial one if none (ERRATA 44), and
+    catch up lazily: when they are next sampled or personalised.
+    """
+    return adaped(model, name="adaped-fine-tuning", catch_up=catch_up, **options)

@@ -1,0 +1,270 @@
+"""Any model with any population, by alternating gradient steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Gamma, Model, Population
+from fedprior.data.federation import ClientData
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, descend, masked_mean
+
+Start = Literal["population", "initial"]
+Weight = Literal["uniform", "samples"]
+
+
+def alternating(
+    model: Model,
+    population: Population,
+    *,
+    name: str = "alternating",
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    gamma_rate: float = 0.1,
+    block_rates: Mapping[str, float] | None = None,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    rule: optax.GradientTransformation | None = None,
+    start: Start = "population",
+    weight: Weight = "uniform",
+    newcomer_steps: int | None = None,
+    catch_up: int | None = None,
+    upload_stale: bool = False,
+) -> Algorithm:
+    """Steps on mean loss(realize(gamma, w)) + penalty, for w, then for the client's copy of gamma.
+
+    In each of `local_steps` steps a client moves its own w, then each learned block of its copy of
+    gamma in the population's order, every one at the newest values of those before it. It sends the
+    increments of gamma; the server adds their mean to gamma.
+
+    Rates decay by `decay` an epoch of `steps_per_epoch` global steps (rounds * local_steps).
+    `block_rates` gives a block of gamma a rate of its own; such a block (a scalar like psi) has
+    neither weight decay nor clip nor rule.
+
+    `start`: a client's w begins at the population it first receives, or at the initial one.
+    `newcomer_steps`: steps on its own data that a client takes when it is personalised without
+    having taken part; it begins at the learned population (default: `local_steps`).
+    `catch_up`: clients go on alone between participations, at most this many steps at a time, with
+    the gamma that they received last (paper, Algorithm 6; they catch up when next called).
+    `upload_stale` sends gamma without its last step, as printed (ERRATA 39).
+    """
+    check.count(name, local_steps=local_steps)
+    check.choice(name, "start", start, get_args(Start))
+    check.choice(name, "weight", weight, get_args(Weight))
+    if catch_up is not None:
+        check.count(name, least=0, catch_up=catch_up)
+    if newcomer_steps is None:
+        newcomer_steps = local_steps
+    check.count(name, least=0, newcomer_steps=newcomer_steps)
+    if upload_stale:
+        remedy = "With one local step the printed upload never changes gamma."
+        check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
+    common: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
+    shaped = {**common, "weight_decay": weight_decay, "clip": clip, "rule": rule}
+    rates = dict(block_rates or {})
+    for block in rates:
+        check.choice(name, "block_rates", block, population.blocks)
+    method = _Alternating(
+        model=model,
+        population=population,
+        local_steps=local_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        own=Descent(rate=theta_rate, **shaped),
+        shared={
+            block: Descent(rate=rates[block], **common)
+            if block in rates
+            else Descent(rate=gamma_rate, **shaped)
+            for block in population.blocks
+        },
+        start=start,
+        weight=weight,
+        newcomer_steps=newcomer_steps,
+        catch_up=catch_up,
+        upload_stale=upload_stale,
+    )
+    return Algorithm(
+        name=name,
+        init=method.init,
+        enroll=method.enroll,
+        local=method.local,
+        update=method.update,
+        personalize=method.personalize,
+        predict=model.apply,
+        loss=model.loss,
+        score=model.score,
+        unit_weight=weight == "uniform",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Alternating:
+    """The functions of `alternating`, over its checked arguments.
+
+    State: gamma, the number of rounds done, the key that initialised it. Memory: w and its rule's
+    state, the key of the client's batches, the number of steps it has taken; with `catch_up` also
+    the gamma received last and the round up to which the client has trained.
+    """
+
+    model: Model
+    population: Population
+    local_steps: int
+    batches: Batches
+    own: Descent
+    shared: Mapping[str, Descent]
+    start: Start
+    weight: Weight
+    newcomer_steps: int
+    catch_up: int | None
+    upload_stale: bool
+
+    def init(self, key: Key) -> State:
+        words = random.words(key)
+        return {"gamma": self._initial(words), "round": jnp.zeros((), jnp.int32), "words": words}
+
+    def _initial(self, words: Array) -> Gamma:
+        """Gamma before the first round, remade from its key instead of being kept."""
+        return self.population.start(self.model.init(jax.random.wrap_key_data(words)))
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        late = self.start == "population" and self.catch_up is None
+        gamma = state["gamma"] if late else self._initial(state["words"])
+        w = self.population.center(gamma)
+        memory = {
+            "w": w,
+            "rule": self.own.init(w),
+            "words": random.words(random.fold(key, "batches")),
+            "step": jnp.zeros((), jnp.int32),
+        }
+        if self.catch_up is not None:
+            memory |= {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
+        return memory
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        memory = self._catch_up(state, memory, data)
+        received = state["gamma"]
+        numbers = jnp.arange(self.local_steps)
+        index, mask = self.batches.at(memory["words"], memory["step"] + numbers, data)
+        x, y = data.take(index)
+        time = state["round"] * self.local_steps + numbers
+        moves = numbers < self.local_steps - 1 if self.upload_stale else numbers >= 0
+
+        def step(carry: Any, batch: Any) -> tuple[Any, None]:
+            return self._step(*carry, *batch, data.size), None
+
+        rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
+        carry = (memory["w"], memory["rule"], received, rules)
+        (w, rule, gamma, _), _ = jax.lax.scan(step, carry, (x, y, mask, time, moves))
+        memory = {**memory, "w": w, "rule": rule, "step": memory["step"] + self.local_steps}
+        if self.catch_up is not None:
+            memory |= {"gamma": received, "round": state["round"] + 1}
+        return self._message(received, gamma, data), memory
+
+    def _step(
+        self,
+        w: PyTree,
+        rule: Any,
+        gamma: Gamma,
+        rules: dict[str, Any],
+        x: Array,
+        y: Array,
+        mask: Array,
+        time: Array,
+        moves: Array,
+        size: Array,
+    ) -> tuple[PyTree, Any, Gamma, dict[str, Any]]:
+        """One step of w, then of each learned block of gamma, at the newest values of the rest."""
+        if self.population.personal:
+            gradient = jax.grad(self._objective, argnums=1)(gamma, w, x, y, mask, size)
+            w, rule = self.own.step(gradient, rule, w, time)
+        rules = dict(rules)
+        for block, descent in self.shared.items():
+
+            def of_block(value: PyTree, gamma: Gamma = gamma, block: str = block) -> Array:
+                return self._objective({**gamma, block: value}, w, x, y, mask, size)
+
+            gradient = jax.grad(of_block)(gamma[block])
+            moved, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
+            if self.upload_stale:
+                moved = tree.where(moves, moved, gamma[block])
+            gamma = self.population.project({**gamma, block: moved})
+        return w, rule, gamma, rules
+
+    def _objective(
+        self, gamma: Gamma, w: PyTree, x: Array, y: Array, mask: Array, size: Array
+    ) -> Array:
+        """-log p(y, w | gamma) a sample: mean loss, and the penalty's share of one sample."""
+        theta = self.population.realize(gamma, w)
+        loss = masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
+        penalty = self.population.penalty(gamma, w, self.model.apply, x, mask)
+        return loss + (penalty if self.population.per_sample else penalty / size)
+
+    def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
+        weight = jnp.ones(()) if self.weight == "uniform" else data.size.astype(jnp.float32)
+        value = {
+            block: tree.combine(
+                lambda new, old: weight * (new - old), gamma[block], received[block]
+            )
+            for block in self.population.blocks
+        }
+        return Message(value, weight)
+
+    def update(self, state: State, total: Message) -> State:
+        share = 1 / jnp.where(total.weight > 0, total.weight, 1)
+        gamma = dict(state["gamma"])
+        for block in self.population.blocks:
+            gamma[block] = tree.combine(
+                lambda old, sum_: old + share * sum_, gamma[block], total.value[block]
+            )
+        return {**state, "gamma": self.population.project(gamma), "round": state["round"] + 1}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        memory = self._catch_up(state, memory, data)
+        gamma = state["gamma"]
+        if not self.population.personal:
+            return self.population.realize(gamma, memory["w"])
+        fresh = memory["step"] == 0
+        w = tree.where(fresh, self.population.center(gamma), memory["w"])
+        steps = jnp.where(fresh, self.newcomer_steps, 0)
+        memory = self._alone(gamma, {**memory, "w": w}, data, steps, state["round"])
+        return self.population.realize(gamma, memory["w"])
+
+    def _catch_up(self, state: State, memory: Memory, data: ClientData) -> Memory:
+        """The steps that the client would have taken since it last took part, up to the cap."""
+        if self.catch_up is None or not self.population.personal:
+            return memory
+        missed = (state["round"] - memory["round"]) * self.local_steps
+        steps = jnp.minimum(missed, self.catch_up)
+        return self._alone(memory["gamma"], memory, data, steps, memory["round"])
+
+    def _alone(
+        self, gamma: Gamma, memory: Memory, data: ClientData, steps: Array, round: Array
+    ) -> Memory:
+        """`steps` steps of w at a fixed gamma, timed from the beginning of `round`."""
+
+        def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
+            return self._objective(gamma, w, x, y, mask, data.size)
+
+        w, rule = descend(
+            objective,
+            memory["w"],
+            memory["rule"],
+            descent=self.own,
+            data=data,
+            batches=self.batches,
+            words=memory["words"],
+            first_step=memory["step"],
+            num_steps=steps,
+            time=round * self.local_steps,
+        )
+        return {**memory, "w": w, "rule": rule, "step": memory["step"] + steps}

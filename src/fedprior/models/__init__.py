@@ -1,0 +1,1 @@
+"""data_i ~ p(. | theta_i): the likelihoods."""

@@ -1,0 +1,126 @@
+"""A model is (init, apply) and a likelihood: any JAX network as it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check
+from fedprior.core.algorithm import Array, Key, PyTree
+from fedprior.core.protocols import Predict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """y ~ p(. | apply(theta, x)): categorical on logits, or normal around a single output.
+
+    `init(key)` gives the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
+    batch. `loss` and `score` return one value a sample: -log p up to a constant; 0 or 1 for the
+    most probable class, or minus the squared error.
+    """
+
+    name: str
+    init: Callable[[Key], PyTree]
+    apply: Predict
+    regression: bool = False
+
+    def loss(self, outputs: Array, y: Array) -> Array:
+        if self.regression:
+            return 0.5 * (outputs - y) ** 2
+        logits = outputs - jax.lax.stop_gradient(outputs.max(axis=-1, keepdims=True))
+        # A product with the one-hot label: its gradient needs no scatter.
+        own = jnp.sum(logits * jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype), axis=-1)
+        return jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) - own
+
+    def score(self, outputs: Array, y: Array) -> Array:
+        if self.regression:
+            return -((outputs - y) ** 2)
+        return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
+
+
+def network(
+    init: Callable[[Key], PyTree],
+    apply: Predict,
+    *,
+    regression: bool = False,
+    name: str = "network",
+) -> Network:
+    """Any JAX network, unchanged: `init(key) -> parameters`, `apply(parameters, x) -> outputs`."""
+    return Network(name=name, init=init, apply=apply, regression=regression)
+
+
+def linear(num_features: int) -> Network:
+    """Y ~ N(<theta, x> + intercept, 1): squared loss (paper section 3.1)."""
+    check.count("linear", num_features=num_features)
+
+    def init(key: Key) -> PyTree:
+        return {"intercept": jnp.zeros(()), "weight": jnp.zeros(num_features)}
+
+    def apply(parameters: PyTree, x: Array) -> Array:
+        return x.reshape(x.shape[0], -1) @ parameters["weight"] + parameters["intercept"]
+
+    return Network(name="linear", init=init, apply=apply, regression=True)
+
+
+def logistic(num_features: int, num_classes: int = 2) -> Network:
+    """P(y = c) = softmax(<theta_c, x> + intercept_c); with two classes the first logit is 0,
+
+    which leaves the single vector of the paper's logistic regression (section 3.2).
+    """
+    check.count("logistic", num_features=num_features)
+    check.count("logistic", least=2, num_classes=num_classes)
+    free = 1 if num_classes == 2 else num_classes
+
+    def init(key: Key) -> PyTree:
+        return {"intercept": jnp.zeros(free), "weight": jnp.zeros((num_features, free))}
+
+    def apply(parameters: PyTree, x: Array) -> Array:
+        logits = x.reshape(x.shape[0], -1) @ parameters["weight"] + parameters["intercept"]
+        return jnp.pad(logits, ((0, 0), (1, 0))) if free == 1 else logits
+
+    return Network(name="logistic", init=init, apply=apply)
+
+
+def mlp(
+    shape: Sequence[int],
+    num_outputs: int,
+    *,
+    hidden: Sequence[int] = (64,),
+    regression: bool = False,
+) -> Network:
+    """Dense layers with ReLU between them, on the flattened input."""
+    owner = "mlp"
+    check.count(owner, num_outputs=num_outputs)
+    for width in hidden:
+        check.count(owner, hidden=width)
+    if regression:
+        check.require(num_outputs == 1, owner, "num_outputs", "1 for regression", num_outputs)
+    widths = (prod(shape), *hidden, num_outputs)
+
+    def init(key: Key) -> PyTree:
+        keys = jax.random.split(key, len(widths) - 1)
+        return [dense(k, a, b) for k, a, b in zip(keys, widths[:-1], widths[1:], strict=True)]
+
+    def apply(parameters: PyTree, x: Array) -> Array:
+        x = x.reshape(x.shape[0], -1)
+        for layer in parameters[:-1]:
+            x = jax.nn.relu(x @ layer["weight"] + layer["bias"])
+        x = x @ parameters[-1]["weight"] + parameters[-1]["bias"]
+        return x[:, 0] if regression else x
+
+    return Network(name="mlp", init=init, apply=apply, regression=regression)
+
+
+def dense(key: Key, num_inputs: int, num_outputs: int) -> dict[str, Any]:
+    """A dense layer: weights and biases uniform in +-1/sqrt(num_inputs)."""
+    weight_key, bias_key = jax.random.split(key)
+    bound = 1 / sqrt(num_inputs)
+    return {
+        "bias": jax.random.uniform(bias_key, (num_outputs,), minval=-bound, maxval=bound),
+        "weight": jax.random.uniform(
+            weight_key, (num_inputs, num_outputs), minval=-bound, maxval=bound
+        ),
+    }

@@ -1,0 +1,1 @@
+"""theta_i ~ P(gamma): the priors that clients share."""

@@ -1,0 +1,1 @@
+"""Cohorts and what they cost."""

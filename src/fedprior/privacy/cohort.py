@@ -1,0 +1,100 @@
+"""Who takes part in a round. The object that draws is the one that is accounted for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.core import check, random
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """Every client in every round."""
+
+    def expected_size(self, num_clients: int) -> float:
+        return float(num_clients)
+
+    def capacity(self, num_clients: int) -> int:
+        return num_clients
+
+    def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
+        return np.arange(num_clients, dtype=np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSize:
+    """`size` of the clients, uniformly without replacement, anew in every round."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        check.count("FixedSize", size=self.size)
+
+    def _check(self, num_clients: int) -> None:
+        rule = f"at most the number of clients ({num_clients})"
+        check.require(self.size <= num_clients, "FixedSize", "size", rule, self.size)
+
+    def expected_size(self, num_clients: int) -> float:
+        self._check(num_clients)
+        return float(self.size)
+
+    def capacity(self, num_clients: int) -> int:
+        self._check(num_clients)
+        return self.size
+
+    def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
+        self._check(num_clients)
+        chosen = random.stream(seed, "cohort", round).choice(
+            num_clients, self.size, replace=False, shuffle=False
+        )
+        return np.sort(chosen).astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Each client with probability `rate`, independently, anew in every round.
+
+    Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never cut,
+    and `overflow(num_clients)`, the chance of such a draw in one round, belongs to delta.
+    Without a cap, the smallest one that is passed less often than once in 1e9 rounds is taken.
+    """
+
+    rate: float
+    cap: int | None = None
+
+    _OVERFLOW = 1e-9
+
+    def __post_init__(self) -> None:
+        check.fraction("Poisson", rate=self.rate)
+        if self.cap is not None:
+            check.count("Poisson", cap=self.cap)
+
+    def expected_size(self, num_clients: int) -> float:
+        return self.rate * num_clients
+
+    def capacity(self, num_clients: int) -> int:
+        from scipy.stats import binom
+
+        cap = self.cap
+        if cap is None:
+            cap = max(1, int(binom.isf(self._OVERFLOW, num_clients, self.rate)))
+        return min(cap, num_clients)
+
+    def overflow(self, num_clients: int) -> float:
+        """P(a round's draw passes the cap)."""
+        from scipy.stats import binom
+
+        return float(binom.sf(self.capacity(num_clients), num_clients, self.rate))
+
+    def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
+        generator = random.stream(seed, "cohort", round)
+        # A binomial size and then a uniform subset of it is the same law as one coin a client.
+        size = int(generator.binomial(num_clients, self.rate))
+        cap = self.capacity(num_clients)
+        if size > cap:
+            raise check.PrivacyError(
+                f"Poisson: cap must be at least the cohort drawn, got {cap} for the {size} clients "
+                f"of round {round}. Raise cap; a cohort is never cut."
+            )
+        chosen = generator.choice(num_clients, size, replace=False, shuffle=False)
+        return np.sort(chosen).astype(np.int32)

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from fedprior.data.folder import from_folder
+
+
+def write(folder, name, **arrays):
+    np.savez(folder / f"{name}.npz", **arrays)
+
+
+def rows(count, *, features=3, start=0):
+    x = np.arange(count * features, dtype=float).reshape(count, features) + start
+    return x, np.arange(count) % 2
+
+
+def test_split_by_shares_and_given_parts(tmp_path):
+    x, y = rows(20)
+    write(tmp_path, "b", x=x, y=y)
+    write(tmp_path, "a", x_train=x[:5], y_train=y[:5], x_test=x[5:8], y_test=y[5:8])
+    write(
+        tmp_path,
+        "c",
+        **{"x_train": x[:4], "y_train": y[:4], "x_valid": x[4:6], "y_valid": y[4:6]},
+        **{"x_test": x[6:7], "y_test": y[6:7]},
+    )
+    federation = from_folder(tmp_path, seed=3)
+    assert federation.clients.tolist() == ["a", "b", "c"]
+    assert federation.train.size.tolist() == [5, 12, 4]
+    assert federation.valid.size.tolist() == [0, 3, 2]
+    assert federation.test.size.tolist() == [3, 5, 1]
+    assert federation.classes == ("0", "1")
+    np.testing.assert_array_equal(federation.train.client(0).x, x[:5])
+    parts = [getattr(federation, part).client(1).x for part in ("train", "valid", "test")]
+    assert sorted(np.concatenate(parts)[:, 0]) == x[:, 0].tolist()
+
+
+def test_fractions_are_regression(tmp_path):
+    x, y = rows(6)
+    write(tmp_path, "a", x=x, y=y + 0.5)
+    assert from_folder(tmp_path).classes is None
+    assert from_folder(tmp_path, regression=False).classes == ("0.5", "1.5")
+
+
+def test_whole_labels_of_two_types_are_the_same_classes(tmp_path):
+    x, y = rows(20)
+    y = y + 9 * (y > 0)
+    write(tmp_path, "a", x_train=x, y_train=y.astype(float), x_test=x, y_test=y)
+    write(tmp_path, "b", x=x, y=y - 10 * (np.arange(20) % 3 == 0))
+    federation = from_folder(tmp_path)
+    assert federation.classes == ("-10", "0", "10")
+    np.testing.assert_array_equal(federation.train.client(0).y, federation.test.client(0).y)
+
+
+def test_text_labels(tmp_path):
+    x, y = rows(6)
+    write(tmp_path, "a", x=x, y=np.array(["no", "yes"])[y])
+    assert from_folder(tmp_path).classes == ("no", "yes")
+    with pytest.raises(ValueError, match="labels must be numeric for regression"):
+        from_folder(tmp_path, regression=True)
+    write(tmp_path, "b", x=x, y=y)
+    with pytest.raises(ValueError, match=r"all text or all numbers, got int64 in .*b\.npz"):
+        from_folder(tmp_path)
+
+
+def test_errors_name_the_file(tmp_path):
+    with pytest.raises(ValueError, match=r"must be a folder of \.npz files, got an empty one"):
+        from_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"nowhere must be a folder of \.npz files, got none"):
+        from_folder(tmp_path / "nowhere")
+    x, y = rows(6)
+    write(tmp_path, "a", x=x, y=y)
+    for arrays, message in [
+        ({"x": x}, r"b\.npz must hold x and y, or x_train.*got x\."),
+        ({"x": x, "y": y[:4]}, r"x of .*b\.npz must have shape .* got \(6, 3\) and \(4,\)"),
+        ({"x": x[:, 0], "y": y}, r"x of .*b\.npz must have shape .* got \(6,\) and \(6,\)"),
+        ({"x": x[:, :2], "y": y}, r"one shape, got \(2,\) in train of .*b\.npz and \(3,\) in"),
+        ({"x": x.astype(str), "y": y}, r"x of .*b\.npz must be numeric"),
+        ({"x": x[:0], "y": y[:0]}, r"b\.npz must have a training row, got none"),
+        ({"x": np.array([{}], object), "y": y[:1]}, r"b\.npz must be an \.npz file of plain"),
+    ]:
+        write(tmp_path, "b", **arrays)
+        with pytest.raises(ValueError, match=message):
+            from_folder(tmp_path)
+    (tmp_path / "b.npz").write_bytes(b"not a zip file")
+    with pytest.raises(ValueError, match=r"b\.npz must be an \.npz file of plain arrays, got"):
+        from_folder(tmp_path)

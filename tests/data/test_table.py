@@ -1,0 +1,352 @@
+import json
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprior.data.table import (
+    Encoder,
+    encode_rows,
+    federation_from_table,
+    from_frame,
+    read_table,
+)
+
+CSV = """shop,size,open,kind,bought
+b,1.5,true,red,yes
+a,,false,blue,no
+a,2.5,true,,no
+b,3.5,,red,yes
+a,4.5,true,green,
+,5.5,true,red,yes
+a,6.5,false,blue,yes
+"""
+NAMES = {"client": "shop", "label": "bought"}
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "shops [1].csv"  # DuckDB reads brackets as a pattern unless they are escaped
+    path.write_text(CSV)
+    return path
+
+
+def random_columns(seed, rows=60):
+    rng = np.random.default_rng(seed)
+    amount = np.ma.MaskedArray(rng.normal(50, 9, rows), rng.random(rows) < 0.2)
+    return {
+        "shop": rng.integers(0, 5, rows),
+        "amount": amount,
+        "count": rng.integers(0, 9, rows),
+        "kind": rng.choice(["red", "green", "blue"], rows),
+        "bought": rng.choice(["no", "yes"], rows),
+    }
+
+
+def test_read_table_masks_missing_cells(csv):
+    columns = read_table(csv)
+    assert list(columns) == ["shop", "size", "open", "kind", "bought"]
+    assert columns["size"].mask.tolist() == [0, 1, 0, 0, 0, 0, 0]
+    assert columns["kind"].tolist() == ["red", "blue", None, "red", "green", "red", "blue"]
+    assert columns["open"].dtype.kind == "U"  # as it stands: yes and no are labels, not truth
+    assert list(read_table(csv, columns=["kind"])) == ["kind"]
+
+
+def test_csv_parquet_and_frame_agree(csv, tmp_path):
+    parquet = tmp_path / "shops.parquet"
+    with duckdb.connect() as connection:
+        name = str(csv).replace("[", "[[]")
+        table = f"read_csv('{name}', types={{'bought': 'VARCHAR'}})"
+        connection.execute(f"COPY (FROM {table}) TO '{parquet}' (FORMAT parquet)")
+    results = [federation_from_table(csv, **NAMES), federation_from_table(parquet, **NAMES)]
+    results.append(from_frame(pd.read_csv(csv), **NAMES))
+    for federation, encoder, counts in results[1:]:
+        assert encoder == results[0][1]
+        assert counts == results[0][2]
+        np.testing.assert_array_equal(federation.train.x, results[0][0].train.x)
+        np.testing.assert_array_equal(federation.test.y, results[0][0].test.y)
+
+
+def test_rows_without_client_or_label_are_counted(csv):
+    federation, encoder, counts = federation_from_table(csv, **NAMES)
+    assert counts["rows"] == 7
+    assert counts["rows_used"] == 5
+    assert counts["dropped_without_client"] == 1
+    assert counts["dropped_without_label"] == 1
+    assert counts["target"] == "classification"
+    assert federation.clients.tolist() == ["a", "b"]
+    assert encoder.classes == federation.classes == ("no", "yes")
+    assert federation.train.x.dtype == np.float32
+
+
+def test_encoding_by_hand(csv):
+    _, encoder, _ = federation_from_table(csv, **NAMES, valid_share=0, test_share=0)
+    names = ["size", "size missing", "open=False", "open=True", "kind=blue", "kind=red"]
+    assert encoder.feature_names == names
+    size = encoder.columns[0]
+    assert size.median == 3.0  # of 1.5, 2.5, 3.5 and 6.5: dropped rows do not count
+    new = {
+        "shop": ["c"],
+        "size": np.ma.MaskedArray([0.0], [True]),
+        "open": [True],
+        "kind": ["a kind never seen"],
+    }
+    x, y, clients = encode_rows(encoder, new)
+    np.testing.assert_allclose(x, [[(3.0 - size.mean) / size.scale, 1, 0, 1, 0, 0]], rtol=1e-6)
+    assert y is None
+    assert clients.tolist() == ["c"]
+
+
+@given(
+    seed=st.integers(0, 500),
+    poison=st.floats(-1e6, 1e6),
+    word=st.text("abcxyz", min_size=1, max_size=5),
+    hide=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_leak_from_validation_or_test_rows(seed, poison, word, hide):
+    columns = random_columns(seed)
+    before, encoder, _ = federation_from_table(columns, **NAMES, seed=seed)
+    marked = dict(columns, amount=np.arange(60.0))  # which rows train is told by a marker column
+    options = {"features": ["amount"], "seed": seed}
+    told, plain, _ = federation_from_table(marked, **NAMES, **options)
+    amount = plain.columns[0]
+    rows = np.rint(told.train.x[:, 0] * amount.scale + amount.mean).astype(int)
+    other = np.setdiff1d(np.arange(60), rows)
+    assert 0 < len(other) < 60
+    changed = {name: np.ma.array(values, copy=True) for name, values in columns.items()}
+    changed["amount"][other] = np.ma.masked if hide else poison
+    changed["count"][other] = int(poison)
+    kinds = columns["kind"].astype("<U5")
+    kinds[other] = word
+    after, encoder_after, _ = federation_from_table(changed | {"kind": kinds}, **NAMES, seed=seed)
+    assert encoder_after == encoder
+    np.testing.assert_array_equal(after.train.x, before.train.x)
+    np.testing.assert_array_equal(after.train.y, before.train.y)
+
+
+@given(seed=st.integers(0, 500), regression=st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_json_round_trip_encodes_alike(seed, regression):
+    columns = random_columns(seed)
+    if regression:
+        columns["bought"] = np.random.default_rng(seed).normal(size=60)
+    _, encoder, _ = federation_from_table(columns, **NAMES, seed=seed)
+    back = Encoder.from_json(encoder.to_json())
+    assert back == encoder
+    for one, other in zip(encode_rows(encoder, columns), encode_rows(back, columns), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_encoder_of_another_format(csv):
+    text = json.loads(federation_from_table(csv, **NAMES)[1].to_json())
+    assert text["format"] == 1
+    with pytest.raises(ValueError, match="Encoder: format must be 1, got 2"):
+        Encoder.from_json(json.dumps(text | {"format": 2}))
+    with pytest.raises(ValueError, match="text must be what to_json wrote"):
+        Encoder.from_json("[]")
+
+
+def test_a_csv_keeps_client_names_as_they_stand(tmp_path):
+    path = tmp_path / "counties.csv"
+    path.write_text("fips,x,y\n08014,1,a\n08014,2,b\n09001,3,a\n")
+    federation, encoder, _ = federation_from_table(path, client="fips", label="y")
+    assert federation.clients.tolist() == ["08014", "09001"]
+    assert encode_rows(encoder, path)[2].tolist() == ["08014", "08014", "09001"]
+
+
+def test_training_columns_are_standardized():
+    federation, encoder, _ = federation_from_table(random_columns(3), **NAMES)
+    x = federation.train.x[:, encoder.feature_names.index("count")]
+    np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-6)
+
+
+def test_constant_and_empty_columns():
+    columns = random_columns(1)
+    columns["amount"] = np.ma.MaskedArray(np.ones(60), np.ones(60, bool))
+    columns["count"] = np.full(60, 7)
+    federation, encoder, _ = federation_from_table(columns, **NAMES)
+    assert np.isfinite(federation.train.x).all()
+    assert (federation.train.x[:, encoder.feature_names.index("count")] == 0).all()
+    assert (federation.train.x[:, encoder.feature_names.index("amount missing")] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("label", "regression", "classes", "reason"),
+    [
+        (np.arange(60) % 3, None, ("0", "1", "2"), "3 distinct values; pass regression=True"),
+        ((np.arange(60) % 3) * 1.0, None, ("0", "1", "2"), "3 distinct values"),
+        ((np.arange(60) % 3) * 0.5, None, None, "fractions and 3 distinct values; pass regression"),
+        (np.arange(60), None, None, "60 distinct values; pass regression=False"),
+        (np.arange(60) % 3, True, None, "Asked for"),
+        ((np.arange(60) % 2) * 0.5, False, ("0", "0.5"), "Asked for"),
+        (np.arange(60) % 12, None, tuple(map(str, range(12))), "12 distinct"),
+        (np.arange(60) % 2 == 0, None, ("False", "True"), "not numeric"),
+    ],
+)
+def test_what_a_label_is(label, regression, classes, reason):
+    columns = random_columns(0) | {"bought": label}
+    federation, encoder, counts = federation_from_table(columns, **NAMES, regression=regression)
+    assert encoder.classes == federation.classes == classes
+    assert encoder.regression == (counts["target"] == "regression")
+    assert reason in counts["reason"]
+    assert federation.train.y.dtype == (np.int32 if classes else np.float32)
+
+
+def test_encode_rows_keeps_rows_without_a_label(csv):
+    _, encoder, _ = federation_from_table(csv, **NAMES)
+    table = "shop,size,open,kind,bought\n1,2,true,red,no\n2,3,true,red,\n"
+    csv.write_text(table)
+    x, y, clients = encode_rows(encoder, csv)
+    assert len(x) == 2
+    assert y.tolist() == [0, -1]
+    assert clients.tolist() == ["1", "2"]
+    csv.write_text(table.replace("no\n", "perhaps\n"))
+    with pytest.raises(ValueError, match="label 'bought' must be one of no, yes, got 'perhaps'"):
+        encode_rows(encoder, csv)
+    csv.write_text(table.replace("2,true", "much,true"))
+    with pytest.raises(ValueError, match=r"'size' must be a number, got 'much'. See row 1"):
+        encode_rows(encoder, csv)
+    csv.write_text(table.replace("\n1,", "\n,"))
+    with pytest.raises(ValueError, match="'shop' must name a client in every row, got none in row"):
+        encode_rows(encoder, csv)
+    csv.write_text(table.replace("size", "sizes"))
+    with pytest.raises(ValueError, match=r"got 'size'. Did you mean sizes\?"):
+        encode_rows(encoder, csv)
+
+
+def test_encode_rows_in_regression():
+    columns = random_columns(0) | {"bought": np.arange(60.0)}
+    _, encoder, _ = federation_from_table(columns, **NAMES)
+    label = np.ma.MaskedArray(np.arange(60.0), np.arange(60) == 4)
+    _, y, _ = encode_rows(encoder, columns | {"bought": label})
+    assert np.flatnonzero(np.isnan(y)).tolist() == [4]
+
+
+def test_client_names_do_not_depend_on_storage():
+    whole = from_frame(pd.DataFrame(random_columns(0)), **NAMES)[0]
+    frame = pd.DataFrame(random_columns(0))
+    frame["shop"] = frame["shop"].astype(float)
+    frame.loc[0, "shop"] = np.nan
+    assert from_frame(frame, **NAMES)[0].clients.tolist() == whole.clients.tolist()
+
+
+def test_frame_types():
+    frame = pd.DataFrame(
+        {
+            "shop": pd.Series(["a", "a", "b", "b"], dtype="string"),
+            "count": pd.Series([1, None, 3, 4], dtype="Int64"),
+            "kind": pd.Categorical(["x", "y", None, "x"]),
+            "mixed": [True, None, False, True],
+            "bought": [0, 1, 0, 1],
+        }
+    )
+    federation, encoder, _ = from_frame(frame, **NAMES, valid_share=0, test_share=0)
+    names = ["count", "count missing", "kind=x", "kind=y", "mixed=False", "mixed=True"]
+    assert encoder.feature_names == names
+    assert np.isfinite(federation.train.x).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("nan", "column 'size' must be finite, got nan in row 3"),
+        ("inf", "column 'size' must be finite, got inf in row 3"),
+        ("-Infinity", "column 'size' must be finite, got -inf in row 3"),
+    ],
+)
+def test_a_literal_nan_is_refused(csv, cell, message):
+    csv.write_text(CSV.replace("2.5", cell))
+    with pytest.raises(ValueError, match=message):
+        federation_from_table(csv, **NAMES)
+
+
+def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
+    frame = pd.DataFrame(random_columns(0))
+    from_frame(frame.assign(amount=frame["amount"].where(frame.index > 5)), **NAMES)
+    with pytest.raises(ValueError, match="column 'amount' must be finite, got inf in row 1"):
+        from_frame(frame.assign(amount=np.inf), **NAMES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "bougth"}, r"got 'bougth'. Did you mean bought\?"),
+        ({"features": ["siz"]}, r"got 'siz'. Did you mean size\?"),
+        ({"label": "shop"}, "label must be another column than the client, got 'shop'"),
+        ({"features": ["bought"]}, "each feature must be neither the client nor the label"),
+        ({"features": ["size", "size"]}, "each feature must be named once, got 'size'"),
+        ({"features": []}, "number of features must be at least 1, got 0"),
+        ({"valid_share": 1.5}, r"valid_share must be in \[0, 1\), got 1.5"),
+        ({"valid_share": 0.6, "test_share": 0.5}, r"valid_share \+ test_share must be in \[0, 1\)"),
+        ({"regression": True}, "label 'bought' must be numeric for regression"),
+    ],
+)
+def test_argument_errors(csv, options, message):
+    with pytest.raises(ValueError, match=message):
+        federation_from_table(csv, **(NAMES | options))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.csv", None, "must be a file, got none there"),
+        ("empty.csv", b"", "must have rows, got an empty file"),
+        ("header.csv", b"a,b\n", "must have rows, got a header only"),
+        ("table.xlsx", b"PK", r"must end in one of .csv, .*got '.xlsx'"),
+        ("bad.parquet", b"PAR1 and then nothing", "must be a readable table, got"),
+        ("bytes.csv", b"\xff\xfe\x00\x01" * 50, "must be a readable table, got"),
+    ],
+)
+def test_file_errors_are_one_line(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_table(path)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_refusals():
+    columns = random_columns(0)
+    dates = np.array(["2020-01-01"] * 60, "datetime64[D]")
+    for name, values, message in [
+        ("count", dates, "column 'count' must be numbers, text or truth values, got 'datetime64"),
+        ("kind", np.array(["x" * 300] * 60, object), "text in column 'kind' must be at most 256"),
+        ("kind", [[1]] * 60, "column 'kind' must be a single column"),
+        ("count", np.arange(9), "columns must be of one length above 0"),
+        ("bought", np.array(["yes"] * 60), "classes of label 'bought' must be at least 2"),
+        ("bought", np.ma.MaskedArray(np.ones(60), np.ones(60, bool)), "with client and label"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            federation_from_table(columns | {name: values}, **NAMES)
+    many = {name: np.repeat(values, 50) for name, values in columns.items()}
+    many["kind"] = np.arange(3000).astype(str)
+    with pytest.raises(ValueError, match="text column 'kind' must be of at most 1000 distinct"):
+        federation_from_table(many, **NAMES)
+    with pytest.raises(TypeError, match="source must be columns, a path, or a data frame"):
+        from_frame([1, 2], **NAMES)
+
+
+def test_real_tables(data_root):
+    folder = data_root / "grouped_regression"
+    if not folder.is_dir():
+        pytest.skip("real data: no grouped_regression folder")
+    federation, encoder, counts = federation_from_table(
+        folder / "sleepstudy.csv", client="Subject", label="Reaction", features=["Days"]
+    )
+    assert federation.num_clients == 18
+    assert encoder.regression
+    assert counts["rows_used"] == 180
+
+
+def test_a_column_without_any_cell_adds_no_input(tmp_path):
+    path = tmp_path / "hollow.csv"
+    path.write_text("c,a,b,y\n" + "".join(f"{i % 3},{i},,{i % 2}\n" for i in range(30)))
+    federation, encoder, _ = federation_from_table(path, client="c", label="y")
+    assert encoder.feature_names == ["a"]
+    assert federation.shape == (1,)
