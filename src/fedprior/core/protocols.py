@@ -16,10 +16,12 @@ class Model(Protocol):
     independently of each other; `init` depends on its key alone.
     """
 
-    init: Callable[[Key], PyTree]
-    apply: Predict
-    loss: Callable[[Array, Array], Array]
-    score: Callable[[Array, Array], Array]
+    @property
+    def init(self) -> Callable[[Key], PyTree]: ...
+    @property
+    def apply(self) -> Predict: ...
+    def loss(self, outputs: Array, y: Array, /) -> Array: ...
+    def score(self, outputs: Array, y: Array, /) -> Array: ...
 
 
 class Population(Protocol):

@@ -69,6 +69,49 @@ def from_folder(
     )
 
 
+def read_new(
+    path: str | Path, *, shape: tuple[int, ...], classes: tuple[str, ...] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x, y, client names) of new rows, one .npz a client with x and perhaps y.
+
+    A client without y has code -1 in every row, or NaN where `classes` is None (regression).
+    """
+    files = sorted(Path(path).glob("*.npz"))
+    if not files:
+        raise ValueError(f"read_new: {path} must be a folder of .npz files, got none there.")
+    xs, ys, clients = [], [], []
+    for file in files:
+        arrays = _arrays(file)
+        x = arrays.get("x")
+        if x is None or x.shape[1:] != shape or not np.isfinite(x).all():
+            got = "none" if x is None else f"shape {x.shape}"
+            raise ValueError(
+                f"read_new: x of {file} must hold finite inputs of shape {shape}, got {got}."
+            )
+        if "y" not in arrays:
+            y = np.full(len(x), np.nan if classes is None else -1)
+        elif classes is None:
+            y = arrays["y"].astype(np.float32)
+        else:
+            y = encode_labels(_words(arrays["y"]), classes)[0]
+        xs.append(x.astype(np.float32, copy=False))
+        ys.append(y.astype(np.float32 if classes is None else np.int32))
+        clients.append(np.full(len(x), file.stem, object))
+    return np.concatenate(xs), np.concatenate(ys), np.concatenate(clients)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file; nothing is unpickled."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"from_folder: {path} must be an .npz file of plain arrays, got: {reason}"
+        ) from None
+
+
 def _pool(clients: list[_Client], part: int, classes: tuple[str, ...] | None) -> Split:
     """One part of all clients; labels coded."""
     x = np.concatenate([client.x[part] for client in clients]).astype(np.float32, copy=False)
@@ -84,14 +127,7 @@ def _pool(clients: list[_Client], part: int, classes: tuple[str, ...] | None) ->
 
 def _read(path: Path, *, shares: tuple[float, float], seed: int, client: int) -> _Client:
     """The arrays of one file, in three parts."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"from_folder: {path} must be an .npz file of plain arrays, got: {reason}"
-        ) from None
+    arrays = _arrays(path)
     if all(name in arrays for name in _SPLIT):
         x_valid = arrays.get("x_valid", arrays["x_train"][:0])
         y_valid = arrays.get("y_valid", arrays["y_train"][:0])

@@ -57,9 +57,8 @@ class Result:
 
     @cached_property
     def _train(self) -> Source:
-        return Source(
-            self.federation.train, pooled=not isinstance(self.federation.train.x, np.memmap)
-        )
+        mapped = isinstance(self.federation.train.x, np.memmap)
+        return Source(self.federation.train, pooled=not mapped)
 
     def _personalize(self, clients: np.ndarray) -> Theta:
         return personal_models(

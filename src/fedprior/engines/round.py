@@ -47,9 +47,8 @@ def play(
     )
     finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
     accepted = present & finite
-    state = settle(
-        algorithm, channel, expected_size, state, messages, accepted, clients, round, root
-    )
+    total = pool(algorithm, channel, expected_size, messages, accepted, clients, round, root)
+    state = algorithm.update(state, total)
     return Outcome(state, after, accepted, jnp.sum(present & ~finite))
 
 

@@ -126,8 +126,7 @@ class Run:
         if self.saving is None or not self.saving.resume or not self.saving.file.exists():
             return None
         facts = checkpoint.read_header(self.saving.file, identity=self.identity(store))
-        column = jax.ShapeDtypeStruct((facts["round"],), np.float64)
-        columns = dict.fromkeys(facts["columns"], column)
+        columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = checkpoint.load_arrays(self.saving.file, {**like, "history": columns})
         found = arrays.pop("history")
         history = [

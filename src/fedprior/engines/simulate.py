@@ -107,12 +107,11 @@ def _advance(
     pace = _Pace()
     while len(engine.history) < run.rounds and not _stale(engine.history, patience):
         at = len(engine.history)
-        stops = [at + pace.rounds(), run.rounds]
-        stops += [
-            _next(at, every) for every in (evaluate_every, run.saving and run.saving.every) if every
-        ]
-        with pace.timed(min(stops) - at):
-            engine.advance(min(stops) - at)
+        periods = [evaluate_every, run.saving.every if run.saving else None]
+        stops = [(at // every + 1) * every for every in periods if every]
+        count = min(at + pace.rounds(), run.rounds, *stops) - at
+        with pace.timed(count):
+            engine.advance(count)
         at = len(engine.history)
         if evaluate_every and at % evaluate_every == 0 and at < run.rounds:
             valid = _evaluate(run, engine, ("valid",))["valid"]

@@ -160,7 +160,8 @@ class _Alternating:
         moves = numbers < self.local_steps - 1 if self.upload_stale else numbers >= 0
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:
-            return self._step(*carry, *batch, data.size), None
+            w, rule, gamma, rules = carry
+            return self._step(w, rule, gamma, rules, *batch, data.size), None
 
         rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
         carry = (memory["w"], memory["rule"], received, rules)
@@ -211,13 +212,9 @@ class _Alternating:
 
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
         weight = jnp.ones(()) if self.weight == "uniform" else data.size.astype(jnp.float32)
-        value = {
-            block: tree.combine(
-                lambda new, old: weight * (new - old), gamma[block], received[block]
-            )
-            for block in self.population.blocks
-        }
-        return Message(value, weight)
+        moved = {block: gamma[block] for block in self.population.blocks}
+        start = {block: received[block] for block in self.population.blocks}
+        return Message(tree.combine(lambda new, old: weight * (new - old), moved, start), weight)
 
     def update(self, state: State, total: Message) -> State:
         share = 1 / jnp.where(total.weight > 0, total.weight, 1)
@@ -235,7 +232,7 @@ class _Alternating:
             return self.population.realize(gamma, memory["w"])
         fresh = memory["step"] == 0
         w = tree.where(fresh, self.population.center(gamma), memory["w"])
-        steps = jnp.where(fresh, self.newcomer_steps, 0)
+        steps = jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0)
         memory = self._alone(gamma, {**memory, "w": w}, data, steps, state["round"])
         return self.population.realize(gamma, memory["w"])
 

@@ -53,7 +53,7 @@ def fedavg_fine_tuning(
             batches=batches,
             words=random.words(random.fold(key, "batches")),
             first_step=jnp.zeros((), jnp.int32),
-            num_steps=jnp.asarray(fine_tuning_steps),
+            num_steps=jnp.where(data.size > 0, fine_tuning_steps, 0),
             time=jnp.zeros((), jnp.int32),
         )
         return theta

@@ -1,0 +1,52 @@
+"""`fedprior personalize`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprior.core import check
+
+
+def personalize(
+    run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
+    data: Annotated[
+        Path,
+        typer.Option(help="New rows: a CSV or Parquet file, or a folder of .npz files."),
+    ],
+    out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
+    algorithm: Annotated[
+        str | None, typer.Option(help="Which of the run's methods (default: its first).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+) -> None:
+    """Predict new rows with each client's own model.
+
+    A client of the run gets its own model; a new client is personalised on its labelled rows in
+    the file, from the learned population, and without any gets the population's model.
+
+    Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
+    """
+    check.require(data.exists(), "personalize", "--data", "a file or folder that exists", str(data))
+    rule = "a .csv or .parquet file"
+    check.require(out.suffix in (".csv", ".parquet"), "personalize", "--out", rule, str(out))
+    from fedprior.cli.progress import Watcher
+    from fedprior.reporting.personalize import predict_rows
+    from fedprior.reporting.run import load
+    from fedprior.reporting.summary import write_table
+
+    trained = load(run)
+    table = predict_rows(trained, trained.result(algorithm, seed=seed), data)
+    write_table(table, out)
+    models = [str(model) for model in table["model"]]
+    counts = {kind: models.count(kind) for kind in ("own", "newcomer", "population")}
+    if as_json:
+        typer.echo(json.dumps({"format": 1, "out": str(out), "rows": len(models), **counts}))
+    else:
+        Watcher(quiet=quiet).say(
+            f"{len(models)} rows: {counts['own']} by a client's own model, {counts['newcomer']} by "
+            f"a newcomer's, {counts['population']} by the population's. Written to {out}"
+        )

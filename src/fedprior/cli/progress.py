@@ -1,0 +1,56 @@
+"""Progress of a run on standard error: a bar on a terminal, a line a method elsewhere."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from fedprior.engines.simulate import Progress as Step
+
+
+class Watcher:
+    """Shows how far each method is: rounds, validation score, clients a second, time left."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+
+    def say(self, line: str) -> None:
+        """One line on standard error."""
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
+        """A callback for the simulation of one method."""
+        start = time.perf_counter()
+        if self.console.is_terminal:
+            with self._bar() as bar:
+                task = bar.add_task(name, total=None, score="", speed="compiling")
+
+                def move(step: "Step") -> None:
+                    score = "" if math.isnan(step.score) else f"score {100 * step.score:.1f}"
+                    speed = f"{step.clients_per_second:,.0f} clients/s"
+                    bar.update(
+                        task, completed=step.round, total=step.rounds, score=score, speed=speed
+                    )
+
+                yield move
+        else:
+            yield lambda step: None
+        self.say(f"{name}: done in {time.perf_counter() - start:.1f} s")
+
+    def _bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[score]}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )

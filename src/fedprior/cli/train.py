@@ -1,0 +1,139 @@
+"""`fedprior train`."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.reporting.config import Config
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file; without one, the embedded digits.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV or Parquet file, a folder of .npz files (one a client), or the root "
+            "folder of the configured dataset."
+        ),
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Column that names a row's client.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
+    ] = None,
+    algorithm: Annotated[
+        list[str] | None, typer.Option(help="A method to run; may be repeated.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
+) -> None:
+    """Train a personal model for every client and compare methods at equal steps.
+
+    Without arguments: AdaPeD, FedAvg + fine-tuning and local training on the embedded digits.
+
+    Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
+    """
+    from fedprior.cli.progress import Watcher
+    from fedprior.reporting.config import read
+    from fedprior.reporting.folder import Folder
+    from fedprior.reporting.summary import summarize
+    from fedprior.reporting.train import check_run
+    from fedprior.reporting.train import train as run
+
+    watcher = Watcher(quiet=quiet)
+    if resume is not None:
+        _refuse_with_resume(
+            config, data, client, label, features, algorithm, changes, seed, seeds, out
+        )
+        folder = Folder(resume)
+        settings = folder.open()
+    else:
+        given = _given(data, client, label, features, algorithm, seed, seeds)
+        settings = read(config, [*given, *(changes or [])])
+        folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
+        _, remarks = check_run(settings)
+        for remark in remarks:
+            watcher.say(remark)
+        settings = folder.create(settings)
+    try:
+        scores = run(settings, folder, resume=resume is not None, watch=watcher.watch)
+    except KeyboardInterrupt:
+        watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
+        raise
+    methods = summarize(scores)
+    if as_json:
+        typer.echo(json.dumps({"format": 1, "run": str(folder.path), "methods": methods}))
+    else:
+        Console(highlight=False).print(table(settings, methods))
+        watcher.say(f"Run folder: {folder.path}")
+
+
+def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
+    """One row a method: scores in percent, gains in points."""
+    title = f"Test scores of the clients' own models, {config.data.path or config.data.name}"
+    if config.seeds > 1:
+        title += f", {config.seeds} seeds"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    shown.add_column("method", no_wrap=True)
+    for column in ("mean", "worst\ndecile", "best\ndecile", "gain over\nlocal", "clients\ngaining"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for name, row in methods.items():
+        spread = f" ± {100 * row['mean_sd']:.1f}" if row["mean_sd"] is not None else ""
+        error = f" ± {row['gain_se']:.1f}" if row["gain_se"] is not None else ""
+        alone = name == "local" or row["gain_over_local"] is None
+        shown.add_row(
+            name,
+            _percent(row["mean"]) + spread,
+            _percent(row["worst_decile"]),
+            _percent(row["best_decile"]),
+            "" if alone else f"{row['gain_over_local']:+.1f}{error}",
+            "" if alone else _percent(row["share_gaining"]),
+        )
+    return shown
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.1f}"
+
+
+def _given(
+    data: Path | None,
+    client: str | None,
+    label: str | None,
+    features: str | None,
+    algorithm: list[str] | None,
+    seed: int | None,
+    seeds: int | None,
+) -> list[str]:
+    """The command's own options as changes of the configuration."""
+    pairs: dict[str, Any] = {
+        "data.client": client,
+        "data.label": label,
+        "data.features": features.split(",") if features else None,
+        "methods": list(algorithm) if algorithm else None,
+        "seed": seed,
+        "seeds": seeds,
+    }
+    if data is not None:
+        check.require(data.exists(), "train", "--data", "a file or folder that exists", str(data))
+        own = data.is_file() or any(data.glob("*.npz"))
+        pairs["data.path" if own else "data.root"] = str(data)
+    return [f"{key}={json.dumps(value)}" for key, value in pairs.items() if value is not None]

@@ -1,0 +1,97 @@
+"""Convolution, max pooling and ReLU as one wide matrix product, for clients with own kernels.
+
+A convolution mapped over clients has a kernel of its own for each of them, which compilers turn
+into a slow grouped convolution. Here an image is kept as *cells*: (batch, H/s, W/s, s*s*C), each
+cell an s x s patch of pixels. The product's rows are the windows of cells that one cell of outputs
+reads, its columns all s x s outputs of that cell, the four members of a pooling window being the
+four quarters of the columns. So the patches are a few contiguous slices instead of k*k strided
+ones, the products are wide, pooling is a maximum of four contiguous slices, and what it yields is
+laid out in cells of s/2 for the next layer. The price is multiplying by the kernel's padding zeros.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check
+from fedprior.core.algorithm import Array
+
+
+def to_cells(x: Array, side: int) -> Array:
+    """(batch, H, W, C) -> (batch, H/side, W/side, side*side*C)."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // side, side, width // side, side, channels)
+    x = x.transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(batch, height // side, width // side, side * side * channels)
+
+
+def convolve_pool_relu(x: Array, kernel: Array, bias: Array, *, side: int) -> Array:
+    """relu(max_pool_2x2(valid convolution of x with kernel) + bias).
+
+    x is in cells of `side`, the result in cells of side/2. kernel: (k, k, C, O); k - 1 must be a
+    multiple of `side`, and `side` even.
+    """
+    size, _, channels, outputs = kernel.shape
+    rule = f"even, and a divisor of {size - 1}"
+    check.require(
+        (size - 1) % side == 0 and side % 2 == 0, "convolve_pool_relu", "side", rule, side
+    )
+    rule = f"{side} x {side} x {channels} numbers"
+    check.require(
+        x.shape[-1] == side * side * channels, "convolve_pool_relu", "each cell", rule, x.shape
+    )
+    patches = _windows(x, 1 + (size - 1) // side)
+    products = patches.reshape(-1, patches.shape[-1]) @ _expand(kernel, side)
+    pixels = side * side // 4
+    pooled = _max_of_four(products.reshape(*patches.shape[:3], 4, pixels * outputs))
+    return jax.nn.relu(pooled + jnp.tile(bias, pixels))
+
+
+def _windows(x: Array, length: int) -> Array:
+    """(B, H, W, C) -> (B, H-n+1, W-n+1, n*n*C): all n x n windows of cells, n = `length`."""
+    height, width = x.shape[1] - length + 1, x.shape[2] - length + 1
+    parts = [x[:, i : i + height, j : j + width] for i in range(length) for j in range(length)]
+    return jnp.concatenate(parts, axis=-1)
+
+
+def _expand(kernel: Array, side: int) -> Array:
+    """The kernel as a matrix from a window of cells to the side*side*O outputs of one cell.
+
+    Rows are ordered as `_windows` orders them; columns as (dy, dx, y, x, O) for the output pixel
+    (2y + dy, 2x + dx) of the cell, so that (dy, dx) runs over a pooling window.
+    """
+    size, _, channels, outputs = kernel.shape
+    length = 1 + (size - 1) // side
+    spare = length * side - size
+    columns = [
+        jnp.pad(kernel, ((y, spare - y), (x, spare - x), (0, 0), (0, 0)))
+        for dy in range(2)
+        for dx in range(2)
+        for y in range(dy, side, 2)
+        for x in range(dx, side, 2)
+    ]
+    full = jnp.stack(columns, axis=3)  # (length*side, length*side, C, side*side, O)
+    full = full.reshape(length, side, length, side, channels, side * side * outputs)
+    return full.transpose(0, 2, 1, 3, 4, 5).reshape(-1, side * side * outputs)
+
+
+@jax.custom_vjp
+def _max_of_four(z: Array) -> Array:
+    """Maximum over the second-last axis, of length four; its gradient is shared among ties."""
+    first = jnp.maximum(z[..., 0, :], z[..., 1, :])
+    return jnp.maximum(first, jnp.maximum(z[..., 2, :], z[..., 3, :]))
+
+
+def _max_forward(z: Array) -> tuple[Array, tuple[Array, Array]]:
+    largest = _max_of_four(z)
+    return largest, (z, largest)
+
+
+def _max_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array]:
+    # An elementwise select. Differentiating jnp.maximum would give pads and adds instead.
+    z, largest = saved
+    hit = z == largest[..., None, :]
+    share = gradient / jnp.sum(hit, axis=-2).astype(gradient.dtype)
+    return (jnp.where(hit, share[..., None, :], 0),)
+
+
+_max_of_four.defvjp(_max_forward, _max_backward)

@@ -1,0 +1,192 @@
+"""The configuration of a training run: TOML <-> frozen dataclasses."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedprior.core import check
+from fedprior.learning.catalog import METHODS
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where the clients come from: a dataset by name, or a file or folder of one's own."""
+
+    name: str = "digits"  # a dataset of `fedprior datasets`; of no use with a path
+    root: str = ""  # folder of the dataset's files; empty: the variable FEDPRIOR_DATA
+    path: str = ""  # a CSV or Parquet file, or a folder of .npz files, one a client
+    client: str = ""  # column that names a row's client
+    label: str = ""  # column to predict
+    features: tuple[str, ...] = ()  # columns to predict from; empty: all others
+    options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
+    fingerprint: str = ""  # of the path's content, noted when a run begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """The clients' model."""
+
+    name: Literal["auto", "linear", "logistic", "mlp", "lenet5"] = "auto"
+    hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What all methods share."""
+
+    rounds: int = 300
+    cohort: Literal["everyone", "fixed", "poisson"] = "fixed"
+    cohort_size: int = 0  # clients a round (poisson: expected); 0: a third of them
+    local_steps: int = 10
+    batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
+    steps_per_epoch: int = 60  # global steps after which rates decay
+    theta_rate: float = 0.1
+    gamma_rate: float = 0.1
+    decay: float = 1.0
+    weight_decay: float = 0.0
+    clip: float = 0.0  # 0: none
+    evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
+    checkpoint_every: int = 100
+    store: Literal["device", "disk"] = "device"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run. Under `options`, a table a method holds that method's own options."""
+
+    format: int = FORMAT
+    methods: tuple[str, ...] = ("adaped", "fedavg-fine-tuning", "local")
+    seed: int = 0
+    seeds: int = 1  # seeds seed, seed + 1, ...: data split, initial model and cohorts drawn anew
+    data: Data = field(default_factory=Data)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    training: Training = field(default_factory=Training)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        owner = "config"
+        if self.format > FORMAT:
+            remedy = "A newer fedprior wrote it; upgrade."
+            raise ValueError(
+                check.message(owner, "format", f"at most {FORMAT}", self.format, remedy)
+            )
+        check.require(len(self.methods) > 0, owner, "methods", "at least one name", [])
+        for name in self.methods:
+            check.choice(owner, "methods", name, METHODS)
+        check.seed(owner, self.seed)
+        check.count(owner, seeds=self.seeds)
+        for name, options in self.options.items():
+            check.choice(owner, "options", name, METHODS)
+            for option in options:
+                check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+        self._check_training()
+
+    def _check_training(self) -> None:
+        owner, training = "config training", self.training
+        check.count(
+            owner,
+            rounds=training.rounds,
+            local_steps=training.local_steps,
+            steps_per_epoch=training.steps_per_epoch,
+            checkpoint_every=training.checkpoint_every,
+        )
+        check.count(
+            owner,
+            least=0,
+            cohort_size=training.cohort_size,
+            batch_size=training.batch_size,
+            evaluate_every=training.evaluate_every,
+        )
+        check.nonnegative(
+            owner,
+            theta_rate=training.theta_rate,
+            gamma_rate=training.gamma_rate,
+            weight_decay=training.weight_decay,
+            clip=training.clip,
+        )
+        check.fraction(owner, decay=training.decay)
+
+
+def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
+    """The configuration in a TOML file (or the default one) with `key=value` changes on top."""
+    tables: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tables = tomllib.loads(Path(path).read_text())
+        except FileNotFoundError:
+            raise ValueError(f"config: {path} must be a TOML file, got none there.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"config: {path} must be a TOML file, got {error}.") from None
+    for change in changes:
+        _set(tables, change)
+    return build(Config, tables, "config")
+
+
+def build(kind: type, tables: Mapping[str, Any], owner: str) -> Any:
+    """A dataclass from nested tables; an unknown key is refused, with the nearest known one."""
+    hints = get_type_hints(kind)
+    known = [each.name for each in fields(kind)]
+    values = {}
+    for key, value in tables.items():
+        check.choice(owner, "key", key, known)
+        values[key] = _convert(hints[key], value, owner, key)
+    return kind(**values)
+
+
+def as_tables(config: Any) -> dict[str, Any]:
+    """Nested plain tables of a configuration, complete, ready for TOML or JSON."""
+    return {
+        key: as_tables(value) if dataclasses.is_dataclass(value) else _plain(value)
+        for key, value in ((each.name, getattr(config, each.name)) for each in fields(config))
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _convert(hint: Any, value: Any, owner: str, key: str) -> Any:
+    """`value` as the type that the field declares; whole numbers pass as floats."""
+    origin = get_origin(hint)
+    if dataclasses.is_dataclass(hint):
+        check.require(isinstance(value, Mapping), owner, key, "a table", value)
+        return build(hint, value, f"{owner} {key}")  # type: ignore[arg-type]
+    if origin is Literal:
+        check.choice(owner, key, value, get_args(hint))
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, list | tuple) else [value]
+        return tuple(_convert(get_args(hint)[0], item, owner, key) for item in items)
+    if origin in (Union, UnionType) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        check.require(isinstance(value, Mapping), owner, key, "a table", value)
+        return dict(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        names = {int: "a whole number", float: "a number", str: "text"}
+        raise ValueError(check.message(owner, key, names.get(hint, str(hint)), value))
+    return value
+
+
+def _set(tables: dict[str, Any], change: str) -> None:
+    """`a.b.c=value` into nested tables; a value that is not TOML is taken as text."""
+    path, separator, text = change.partition("=")
+    if not separator or not path.strip():
+        raise ValueError(check.message("config", "--set", "of the form key=value", change))
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *parents, last = path.strip().split(".")
+    for parent in parents:
+        tables = tables.setdefault(parent, {})
+        check.require(isinstance(tables, dict), "config", parent, "a table", tables)
+    tables[last] = value

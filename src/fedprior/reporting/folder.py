@@ -1,0 +1,70 @@
+"""Where a run lies on disk."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tomli_w
+
+from fedprior.core import check
+from fedprior.engines import checkpoint
+from fedprior.reporting import setting
+from fedprior.reporting.config import Config, as_tables, read
+
+
+@dataclass(frozen=True)
+class Folder:
+    """config.toml, metrics.jsonl, clients.parquet, summary.json, checkpoint/METHOD/seed-S/."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def clients(self) -> Path:
+        return self.path / "clients.parquet"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    def part(self, method: str, seed: int) -> Path:
+        """The checkpoint folder of one method and seed."""
+        return self.path / "checkpoint" / method / f"seed-{seed}"
+
+    def scores(self, method: str, seed: int) -> Path:
+        """The scores of a method and seed that are finished."""
+        return self.part(method, seed) / "scores.safetensors"
+
+    def create(self, config: Config) -> Config:
+        """A new folder with its complete configuration; one that holds anything is refused."""
+        if self.path.exists() and any(self.path.iterdir()):
+            remedy = "Choose another folder, or continue the run there with --resume."
+            rule = "a new or empty folder"
+            raise ValueError(check.message("train", "--out", rule, str(self.path), remedy))
+        if config.data.path:
+            path = str(Path(config.data.path).resolve())
+            data = replace(config.data, path=path, fingerprint=setting.fingerprint(config.data))
+            config = replace(config, data=data)
+        self.path.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_atomically(self.config, tomli_w.dumps(as_tables(config)).encode())
+        return config
+
+    def open(self) -> Config:
+        """The configuration of a run that was begun here and whose data have not changed."""
+        if not self.config.exists():
+            got = "one without config.toml" if self.path.is_dir() else "none"
+            raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
+        config = read(self.config)
+        found = setting.fingerprint(config.data)
+        if config.data.fingerprint != found:
+            got = "another content" if found else "nothing"
+            raise ValueError(
+                f"run: {config.data.path} must hold the data that the run began with, got {got}."
+            )
+        return config

@@ -1,0 +1,161 @@
+"""From a configuration to what a simulation takes: federation, model, algorithm, cohort."""
+
+import hashlib
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Cohort
+from fedprior.data import datasets
+from fedprior.data.encoder import Encoder
+from fedprior.data.federation import Federation
+from fedprior.learning.batches import Batches
+from fedprior.learning.catalog import method
+from fedprior.models.lenet import lenet5
+from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
+from fedprior.reporting.config import Config, Data, ModelChoice, Training
+
+_CONVERGED = 20  # most times the fair number of steps that local-converged takes
+_PATIENCE = 3  # evaluations without a better validation score after which it stops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One method's simulation: the algorithm, and how many rounds of which cohort."""
+
+    algorithm: Algorithm
+    cohort: Cohort
+    rounds: int
+    evaluate_every: int | None
+    patience: int | None = None
+
+
+def federation(data: Data, *, seed: int) -> tuple[Federation, Encoder | None, list[str]]:
+    """The clients for one seed, the encoder of a table, and remarks on what was read."""
+    if not data.path:
+        root = data.root or None
+        options = {"seed": seed, **data.options}
+        return datasets.load(data.name, root=root, **options), None, []
+    path = Path(data.path)
+    if path.is_dir():
+        from fedprior.data.folder import from_folder
+
+        return from_folder(path, seed=seed, **data.options), None, []
+    from fedprior.data.table import federation_from_table
+
+    for column in ("client", "label"):
+        remedy = f"Say which column it is: --{column} COLUMN."
+        given = getattr(data, column)
+        check.require(bool(given), "data", column, "given for a table", given, remedy)
+    found, encoder, counts = federation_from_table(
+        path,
+        client=data.client,
+        label=data.label,
+        features=data.features or None,
+        seed=seed,
+        **data.options,
+    )
+    return found, encoder, _remarks(counts)
+
+
+def fingerprint(data: Data) -> str:
+    """The content of a file of one's own, so that a resumed run reads the same one."""
+    path = Path(data.path)
+    if not data.path or not path.exists():
+        return ""
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def model(choice: ModelChoice, clients: Federation) -> Network:
+    """The clients' model; `auto` is LeNet-5 on 28 x 28 images, else an mlp."""
+    name, shape, classes = choice.name, clients.shape, clients.num_classes
+    if name == "auto":
+        name = "lenet5" if shape == (28, 28, 1) and classes else "mlp"
+    if name in ("lenet5", "logistic") and classes is None:
+        remedy = "Its target is a quantity: choose linear or mlp."
+        raise ValueError(check.message("model", "name", "a regression model", name, remedy))
+    if name == "lenet5":
+        rule = "lenet5 only for 28 x 28 x 1 images"
+        check.require(shape == (28, 28, 1), "model", "name", rule, shape)
+        return lenet5(classes or 0)
+    if name == "logistic":
+        return logistic(prod(shape), classes or 0)
+    if name == "linear":
+        remedy = "Its target is a class: choose logistic or mlp."
+        check.require(classes is None, "model", "name", "a classifier", name, remedy)
+        return linear(prod(shape))
+    return mlp(shape, classes or 1, hidden=choice.hidden, regression=classes is None)
+
+
+def setting(config: Config, name: str, clients: Federation) -> Setting:
+    """A method with the fair budget: each personal model gets the same number of gradient steps.
+
+    A method with cohorts gives a client rounds * K / m * local_steps steps in expectation; `local`
+    takes as many, with everyone in every round, and so do fine-tuning and newcomers.
+    """
+    training, chosen = config.training, method(name)
+    cohort = _cohort(training, clients.num_clients)
+    share = cohort.expected_size(clients.num_clients) / clients.num_clients
+    rounds = max(1, round(training.rounds * share))
+    steps = rounds * training.local_steps
+    given: dict[str, Any] = {
+        "local_steps": training.local_steps,
+        "batches": _batches(training),
+        "theta_rate": training.theta_rate,
+        "gamma_rate": training.gamma_rate,
+        "decay": training.decay,
+        "steps_per_epoch": training.steps_per_epoch,
+        "weight_decay": training.weight_decay,
+        "clip": training.clip or None,
+        "newcomer_steps": steps,
+    }
+    if name == "fedavg-fine-tuning":
+        given |= {"fine_tuning_steps": steps, "fine_tuning_rate": training.theta_rate}
+    network = model(config.model, clients)
+    algorithm = chosen.build(network, config.options.get(name, {}), **given)
+    every = training.evaluate_every or None
+    if name == "local-converged":
+        return Setting(
+            algorithm=algorithm,
+            cohort=Everyone(),
+            rounds=rounds * _CONVERGED,
+            evaluate_every=rounds,
+            patience=_PATIENCE,
+        )
+    if chosen.alone:
+        return Setting(algorithm=algorithm, cohort=Everyone(), rounds=rounds, evaluate_every=every)
+    return Setting(algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every)
+
+
+def _cohort(training: Training, num_clients: int) -> Cohort:
+    if training.cohort == "everyone":
+        return Everyone()
+    rule = f"at most the number of clients ({num_clients})"
+    size = training.cohort_size or max(1, round(num_clients / 3))
+    check.require(size <= num_clients, "config training", "cohort_size", rule, size)
+    if training.cohort == "fixed":
+        return FixedSize(size=size)
+    return Poisson(rate=size / num_clients)
+
+
+def _batches(training: Training) -> Batches:
+    if training.batch_size:
+        return Batches(size=training.batch_size)
+    return Batches(steps_per_epoch=training.steps_per_epoch)
+
+
+def _remarks(counts: dict[str, Any]) -> list[str]:
+    remarks = [counts["reason"]]
+    for what in ("client", "label"):
+        if dropped := counts[f"dropped_without_{what}"]:
+            remarks.append(f"{dropped} of {counts['rows']} rows dropped: no {what}.")
+    return remarks

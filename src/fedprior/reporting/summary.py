@@ -1,0 +1,86 @@
+"""Scores of methods as tables: means, deciles, gains."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One method's scores: seed -> (num_clients,) on test and on validation samples."""
+
+    test: dict[int, np.ndarray] = field(default_factory=dict)
+    valid: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+def summarize(scores: dict[str, Scores], *, baseline: str = "local") -> dict[str, dict[str, Any]]:
+    """Per method: scores as fractions, gain over the baseline in points, share of clients gaining.
+
+    Deciles are means of the lowest and highest tenth of the clients, at least one of them. Each
+    figure is computed per seed and averaged; `mean_sd` is the standard deviation of the mean over
+    seeds. Clients without test samples do not count.
+    """
+    local = scores.get(baseline)
+    return {name: _summary(own, local) for name, own in scores.items()}
+
+
+def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
+    means, worst, best, gains, gaining = [], [], [], [], []
+    for seed, all_values in own.test.items():
+        known = ~np.isnan(all_values)
+        values = np.sort(all_values[known])
+        if not len(values):
+            continue
+        tenth = max(1, round(len(values) / 10))
+        means.append(values.mean())
+        worst.append(values[:tenth].mean())
+        best.append(values[-tenth:].mean())
+        if local is not None:
+            difference = (all_values - local.test[seed])[known]
+            gains.append(100 * difference.mean())
+            gaining.append((difference > 0).mean())
+    return {
+        "mean": _mean(means),
+        "worst_decile": _mean(worst),
+        "best_decile": _mean(best),
+        "gain_over_local": _mean(gains),
+        "share_gaining": _mean(gaining),
+        "mean_sd": float(np.std(means, ddof=1)) if len(means) > 1 else None,
+        "gain_se": float(np.std(gains, ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else None,
+        "seeds": len(own.test),
+    }
+
+
+def _mean(values: list[Any]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def write_clients(
+    path: Path, clients: dict[int, tuple[np.ndarray, np.ndarray]], scores: dict[str, Scores]
+) -> None:
+    """One row a seed and client: its name, training size, and test score under each method."""
+    seeds = list(clients)
+    table = {
+        "seed": np.concatenate([np.full(len(clients[s][0]), s, np.int32) for s in seeds]),
+        "client": np.concatenate([clients[s][0].astype(object) for s in seeds]),
+        "size": np.concatenate([clients[s][1] for s in seeds]),
+    }
+    for name, own in scores.items():
+        table[name.replace("-", "_")] = np.concatenate([own.test[s] for s in seeds])
+    write_table(table, path)
+
+
+def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
+    """Columns as a CSV or Parquet file, by the path's ending; whole or not at all."""
+    import duckdb
+
+    kind = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}[path.suffix]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".tmp")
+    with duckdb.connect() as connection:
+        connection.register("columns", columns)
+        quoted = str(aside).replace("'", "''")
+        connection.execute(f"COPY (SELECT * FROM columns) TO '{quoted}' ({kind})")
+    aside.rename(path)
