@@ -60,9 +60,12 @@ def train(
 
     watcher = Watcher(quiet=quiet)
     if resume is not None:
-        _refuse_with_resume(
-            config, data, client, label, features, algorithm, changes, seed, seeds, out
-        )
+        others = (config, data, client, label, features, algorithm, changes, seed, seeds, out)
+        if any(other is not None for other in others):
+            raise ValueError(
+                "train: --resume must stand alone (with --json and --quiet), got other options. "
+                "A resumed run keeps its configuration."
+            )
         folder = Folder(resume)
         settings = folder.open()
     else:

@@ -160,8 +160,7 @@ class _Alternating:
         moves = numbers < self.local_steps - 1 if self.upload_stale else numbers >= 0
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:
-            w, rule, gamma, rules = carry
-            return self._step(w, rule, gamma, rules, *batch, data.size), None
+            return self._step(carry, batch, data.size), None
 
         rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
         carry = (memory["w"], memory["rule"], received, rules)
@@ -171,20 +170,10 @@ class _Alternating:
             memory |= {"gamma": received, "round": state["round"] + 1}
         return self._message(received, gamma, data), memory
 
-    def _step(
-        self,
-        w: PyTree,
-        rule: Any,
-        gamma: Gamma,
-        rules: dict[str, Any],
-        x: Array,
-        y: Array,
-        mask: Array,
-        time: Array,
-        moves: Array,
-        size: Array,
-    ) -> tuple[PyTree, Any, Gamma, dict[str, Any]]:
+    def _step(self, carry: Any, batch: Any, size: Array) -> Any:
         """One step of w, then of each learned block of gamma, at the newest values of the rest."""
+        w, rule, gamma, rules = carry
+        x, y, mask, time, moves = batch
         if self.population.personal:
             gradient = jax.grad(self._objective, argnums=1)(gamma, w, x, y, mask, size)
             w, rule = self.own.step(gradient, rule, w, time)
