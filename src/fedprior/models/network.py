@@ -115,12 +115,9 @@ def mlp(
 
 
 def dense(key: Key, num_inputs: int, num_outputs: int) -> dict[str, Any]:
-    """A dense layer: weights and biases uniform in +-1/sqrt(num_inputs)."""
-    weight_key, bias_key = jax.random.split(key)
-    bound = 1 / sqrt(num_inputs)
+    """A dense layer before a ReLU: weights N(0, 2 / num_inputs), which keeps the signal's size."""
+    scale = sqrt(2 / num_inputs)
     return {
-        "bias": jax.random.uniform(bias_key, (num_outputs,), minval=-bound, maxval=bound),
-        "weight": jax.random.uniform(
-            weight_key, (num_inputs, num_outputs), minval=-bound, maxval=bound
-        ),
+        "bias": jnp.zeros(num_outputs),
+        "weight": scale * jax.random.normal(key, (num_inputs, num_outputs)),
     }

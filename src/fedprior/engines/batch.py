@@ -1,0 +1,52 @@
+"""A function of one client over many: in one batch, or in chunks that fit a CPU's cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from fedprior.core.algorithm import PyTree
+from fedprior.data.federation import ClientData
+
+# On a CPU a round is bound by memory once the clients' models and activations leave the cache.
+# Measured for LeNet-5 (178 kB a model): 500 clients take 2.2 times as long in one batch as in
+# chunks of 5 to 20; 22 clients take the same either way.
+_CPU_CHUNK_BYTES = 2**21
+
+
+def over_clients(
+    function: Callable[[Any, ClientData, Any], PyTree],
+    memories: PyTree,
+    data: ClientData,
+    rest: PyTree,
+    *,
+    axes: ClientData,
+) -> PyTree:
+    """function(memory, data, rest) for every client, results stacked.
+
+    `memories` and `rest` have a leading client axis; `data` has it where `axes` says 0.
+    """
+    mapped = {name: getattr(data, name) for name in data._fields if getattr(axes, name) == 0}
+
+    def one(row: tuple[PyTree, dict[str, Any], PyTree]) -> PyTree:
+        memory, own, other = row
+        return function(memory, data._replace(**own), other)
+
+    rows = (memories, mapped, rest)
+    number = data.size.shape[0]
+    length = chunk_length(number, memories)
+    if length == number:
+        return jax.vmap(one)(rows)
+    return jax.lax.map(one, rows, batch_size=length)
+
+
+def chunk_length(number: int, memories: PyTree) -> int:
+    """How many of `number` clients to batch: a divisor, so that one program serves all chunks."""
+    if jax.default_backend() != "cpu":
+        return number
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(memories)) // max(1, number)
+    fitting = max(1, _CPU_CHUNK_BYTES // max(1, size))
+    if number <= 2 * fitting:
+        return number
+    best = max(each for each in range(1, fitting + 1) if number % each == 0)
+    return best if 2 * best >= fitting else number

@@ -1,0 +1,72 @@
+"""README and docs: examples run and print what they say; reference pages match the code."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import fedprior
+from fedprior.core import check, random, tree
+from fedprior.reporting import config
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
+EXAMPLE = re.compile(r"```python\n(.*?)```\s*```text\n(.*?)```", re.S)
+
+
+def examples():
+    for page in PAGES:
+        for code, output in EXAMPLE.findall((ROOT / page).read_text()):
+            yield pytest.param(code, output, id=page)
+
+
+@pytest.mark.parametrize(("code", "output"), examples())
+def test_examples_print_what_the_page_says(code, output):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "example", "exec"), {})
+    assert printed.getvalue() == output
+
+
+def test_readme_has_an_example():
+    assert EXAMPLE.search((ROOT / "README.md").read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "interface.md"])
+def test_reference_matches_the_code(page):
+    path = ROOT / "docs" / "reference" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (path.parent / page).read_text() == generate.PAGES[page]()
+
+
+def test_public_names_exist_and_are_documented():
+    for name in fedprior.__all__:
+        value = getattr(fedprior, name)
+        assert name == "__version__" or (value.__doc__ or "").strip(), name
+    assert set(fedprior.__all__) <= set(dir(fedprior))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fedprior.nothing
+
+
+@pytest.mark.parametrize("module", [check, random, tree])
+def test_docstring_examples(module):
+    import doctest
+
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda p: p.name)
+def test_shipped_configurations_are_valid(path):
+    assert config.read(path).methods
