@@ -37,6 +37,7 @@ BACKWARD = 2 * FORWARD - LAYERS[0]  # the input needs no gradient
 STEP = {"adaped": 2 * (4 * FORWARD + 2 * BACKWARD), "fedavg": 2 * (FORWARD + BACKWARD)}
 WORK = (("adaped", 5, 20), ("adaped", 22, 5), ("adaped", 500, 20), ("fedavg", 5, 20))
 STEPS = 10
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32"}  # names of JAX's settings
 
 
 def images(num_clients, samples):
@@ -91,11 +92,12 @@ def matrix_rate():
     return 2 * n**3 / min(times)
 
 
-def compare(quick):
-    """One row a piece of work: our rate, the peer's time, the ratio."""
+def compare(quick, precision):
+    """One row a piece of work: our rate, the peer's time, the ratio, both at one precision."""
     on_cpu = jax.default_backend() == "cpu"
+    jax.config.update("jax_default_matmul_precision", PRECISIONS[precision])
     peak = matrix_rate()
-    print(f"matrix product, float32: {peak / 1e9:,.0f} GFLOP/s")
+    print(f"matrix product, {precision}: {peak / 1e9:,.0f} GFLOP/s")
     print(f"{'work':26}{'ms/round':>10}{'rounds/s':>10}{'GFLOP/s':>10}{'of peak':>9}", end="")
     print(f"{'PyTorch ms':>12}{'ratio':>8}")
     rows = []
@@ -109,7 +111,8 @@ def compare(quick):
         if torch_loop is not None and not (large and not on_cpu):
             where = "cpu" if on_cpu else "cuda"
             repeats = 1 if large else 7
-            peer = torch_loop.seconds(method, clients, batch, device=where, repeats=repeats)
+            options = {"device": where, "repeats": repeats, "tf32": precision == "tf32"}
+            peer = torch_loop.seconds(method, clients, batch, **options)
         mine, other = statistics.median(times), statistics.median(peer) if peer else None
         rate = STEP[method] * clients * batch * STEPS / mine
         row = {
@@ -128,7 +131,7 @@ def compare(quick):
         print(f"{row['work']:26}{1e3 * mine:10.2f}{1 / mine:10.1f}{rate / 1e9:10.1f}", end="")
         print(f"{100 * rate / peak:8.1f}%{shown}", flush=True)
     if torch_loop is None:
-        print("PyTorch is not installed: no ratios.")
+        print("PyTorch is not installed: no ratios. (pip install '.[bench]')")
     return {"matrix_flops": peak, "rows": rows}
 
 
@@ -196,7 +199,8 @@ def main():
     print(f"{what}, {platform.machine()}, jax {jax.__version__}, fedprior {fedprior.__version__}")
     figures = {"device": what, "jax": jax.__version__}
     if not arguments.disk:
-        figures |= compare(arguments.quick)
+        names = ["float32"] if jax.default_backend() == "cpu" else ["float32", "tf32"]
+        figures |= {name: compare(arguments.quick, name) for name in names}
     if not arguments.no_disk and jax.default_backend() == "cpu":
         figures |= compare_disk()
     figures["peak_kib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("FEDPRIOR_CACHE", "")
+# Tests compile much and compute little.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest

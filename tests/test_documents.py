@@ -23,7 +23,7 @@ def examples():
             yield pytest.param(code, output, id=page)
 
 
-@pytest.mark.parametrize(("code", "output"), examples())
+@pytest.mark.parametrize(("code", "output"), list(examples()))
 def test_examples_print_what_the_page_says(code, output):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -57,7 +57,7 @@ def test_digits_shape_and_parts():
     for part in (federation.train, federation.valid, federation.test):
         assert part.x.min() >= 0
         assert part.x.max() <= 1
-    assert federation.train.size.min() >= 16
+    assert federation.train.size.min() >= 10
     assert federation.train.size.max() <= 30
     assert federation.train.size.min() < federation.train.size.max()
     assert (federation.valid.size == 8).all()

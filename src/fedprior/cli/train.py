@@ -72,6 +72,7 @@ def train(
         given = _given(data, client, label, features, algorithm, seed, seeds)
         settings = read(config, [*given, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
+        folder.check_free()
         _, remarks = check_run(settings)
         for remark in remarks:
             watcher.say(remark)

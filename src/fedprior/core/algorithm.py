@@ -36,14 +36,14 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Algorithm:
-    """A method of personalised learning or estimation as pure functions.
+    """A method of personalized learning or estimation as pure functions.
 
     Server: `init(key) -> state`, `update(state, total) -> state`.
     Client: `enroll(state, client, key) -> memory`, what it keeps to itself;
     `local(state, memory, data, key) -> message, memory`;
     `personalize(state, memory, data, key) -> theta`, never sent.
 
-    `enroll` runs at a client's first participation, or when it is personalised without one.
+    `enroll` runs at a client's first participation, or when it is personalized without one.
     `predict(theta, x)` gives the outputs of a personal model, `loss(outputs, y)` and
     `score(outputs, y)` one value a sample (a higher score is better).
     `unit_weight` says that every message has weight 1, as a private channel needs. Two algorithms

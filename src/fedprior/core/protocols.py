@@ -64,7 +64,7 @@ class Population(Protocol):
         return w
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
-        """-log p(w | gamma), normaliser included."""
+        """-log p(w | gamma), normalizer included."""
         ...
 
     def project(self, gamma: Gamma) -> Gamma:

@@ -100,14 +100,17 @@ def permuted(seed_words: Array, index: Array, size: Array) -> Array:
 
 
 def _repeat(swap: Callable[[Array, Array], Array], position: Array, xp: Any) -> Array:
-    """All rounds of `swap`: a loop, which compiles several times faster than unrolled rounds."""
+    """All rounds of `swap`: on a CPU as a loop, which compiles several times faster; elsewhere
+    unrolled into one kernel, since each turn of a loop would launch its own.
+    """
     if xp is np:
         for number in range(1, _SWAP_ROUNDS + 1):
             position = swap(np.uint32(number), position)
         return position
     import jax
 
-    return jax.lax.fori_loop(1, _SWAP_ROUNDS + 1, swap, position)
+    unroll = jax.default_backend() != "cpu"
+    return jax.lax.fori_loop(1, _SWAP_ROUNDS + 1, swap, position, unroll=unroll)
 
 
 def _mix(first: Array, second: Array, xp: Any) -> Array:

@@ -8,7 +8,7 @@ from fedprior.data.federation import Federation, Split
 
 _SIDE = 8
 _SAMPLES = 60  # images a client at most, so that training sets stay small with few clients
-_TRAIN = (16, 30)  # training images a client, both ends included: clients differ in size
+_TRAIN = (10, 20)  # training images a client, both ends included: clients differ in size
 _VALID = 8
 _LEAST = _TRAIN[1] + _VALID + 4  # images a client needs for three useful parts
 
@@ -17,7 +17,7 @@ def digits(*, num_clients: int = 30, classes_per_client: int = 5, seed: int = 0)
     """Client i: a few classes, and x = style_i(image), with no image shared between clients.
 
     A style is a gamma, a shift by at most 0.6 pixels, a slant and a stroke weight. Each client has
-    16 to 30 training images, 8 for validation and the rest (about 25) for testing; x is float32
+    10 to 20 training images, 8 for validation and the rest (about 30) for testing; x is float32
     in [0, 1] of shape (8, 8, 1).
     """
     from sklearn.datasets import load_digits

@@ -51,14 +51,15 @@ def read_header(path: Path, *, identity: str | None = None) -> dict[str, Any]:
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = json.loads((file.metadata() or {})["fedprior"])
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+        number = header["format"]
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, OSError) as error:
         raise ValueError(
             f"checkpoint: {path.name} must be a whole fedprior checkpoint, got {_reason(error)}. "
             "It is damaged or cut short; start the run anew."
         ) from error
-    if header["format"] > FORMAT:
+    if number > FORMAT:
         raise ValueError(
-            f"checkpoint: format must be at most {FORMAT}, got {header['format']}. "
+            f"checkpoint: format must be at most {FORMAT}, got {number}. "
             "A newer fedprior wrote it; upgrade to resume."
         )
     if identity is not None and header["identity"] != identity:

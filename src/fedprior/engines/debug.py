@@ -119,7 +119,10 @@ def _one(run: Run, state: Any, memories: dict[int, Any], client: int, number: in
 def _settle(run: Run, state: Any, sent: list[Any], number: int) -> Any:
     """The server's update from what the clients sent, one (vector, message) each."""
     if run.algorithm.pools == "gather":
-        parts = [tree.unflatten(vector, message) for vector, message in sent]
+        like = sent[0][1] if sent else _nothing(run, state)
+        absent = jax.tree.map(jnp.zeros_like, like)
+        missing = run.cohort.capacity(run.num_clients) - len(sent)
+        parts = [tree.unflatten(vector, like) for vector, _ in sent] + [absent] * missing
         return run.algorithm.update(state, jax.tree.map(lambda *rows: jnp.stack(rows), *parts))
     like = sent[0][1] if sent else _nothing(run, state)
     zero = jnp.zeros_like(tree.flatten(like.value if run.channel.private else like))

@@ -41,6 +41,8 @@ class DiskEngine:
         saved = run.resume("disk", {"state": state})
         if saved is None:
             self.state = run.initial_state()
+            if run.saving:  # an older run's checkpoint would name rows that are gone
+                run.saving.file.unlink(missing_ok=True)
             self.store = DiskStore.create(folder, memory, run.num_clients)
         else:
             assert folder is not None

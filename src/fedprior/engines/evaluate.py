@@ -10,10 +10,12 @@ import numpy as np
 from fedprior.core import random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State, Theta
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Split
+from fedprior.engines.batch import over_clients
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
 
 _ROWS_AT_ONCE = 16_384  # rows of a chunk of clients: bounds the activations of one evaluation
+_POOL_ROWS = 512  # pools on the device are filled up to a multiple of it
 _BLOCK = 256  # rows of one client at a time, so that one large client does not set the memory
 
 
@@ -23,7 +25,7 @@ class Source:
     def __init__(self, split: Split, *, pooled: bool) -> None:
         self.split, self.pooled = split, pooled
         if pooled:
-            self._pool = ClientData(*(jnp.asarray(part) for part in split.pooled()))
+            self._pool = ClientData(*(jnp.asarray(part) for part in _filled(split).pooled()))
 
     def take(self, clients: np.ndarray) -> ClientData:
         """The data of the given clients."""
@@ -34,6 +36,20 @@ class Source:
     def pool(self) -> ClientData:
         """All clients, sharing the pool."""
         return self._pool
+
+
+def _filled(split: Split) -> Split:
+    """A pool of a round number of rows, at least one.
+
+    Splits of other seeds then have the same shape and share compiled programs, and indices have a
+    row to point at even where nobody has one.
+    """
+    spare = -len(split.x) % _POOL_ROWS or (0 if len(split.x) else _POOL_ROWS)
+    if not spare:
+        return split
+    x = np.concatenate([split.x, np.zeros((spare, *split.x.shape[1:]), split.x.dtype)])
+    y = np.concatenate([split.y, np.zeros((spare, *split.y.shape[1:]), split.y.dtype)])
+    return Split(x, y, split.start, split.size)
 
 
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -78,7 +94,7 @@ def scores(
 ) -> dict[str, np.ndarray]:
     """Each client's mean score on each split, (num_clients,); NaN where it has no samples there.
 
-    A client is personalised once, on its training samples, for all splits.
+    A client is personalized once, on its training samples, for all splits.
     """
     num_clients = train.split.num_clients
     found = {name: np.empty(num_clients) for name in splits}
@@ -107,8 +123,12 @@ def _personalize(
 ) -> Theta:
     memories = recall(algorithm, state, memories, enrolled, clients, root)
     keys = jax.vmap(lambda client: random.fold(root, "personalize", client))(clients)
-    axes = (None, 0, POOLED_AXES if pooled else PADDED_AXES, 0)
-    return jax.vmap(algorithm.personalize, in_axes=axes)(state, memories, data, keys)
+
+    def one(memory: Memory, own: ClientData, key: Key) -> Theta:
+        return algorithm.personalize(state, memory, own, key)
+
+    axes = POOLED_AXES if pooled else PADDED_AXES
+    return over_clients(one, memories, data, keys, axes=axes)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "pooled"))
@@ -122,7 +142,8 @@ def _score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: boo
         width = min(_BLOCK, largest)
         rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
         total = jnp.sum(jax.lax.map(lambda part: block(theta, own, part), rows))
+        total = jnp.where(jnp.isnan(total), -jnp.inf, total)  # a diverged model scores lowest
         return jnp.where(own.size > 0, total / jnp.maximum(own.size, 1), jnp.nan)
 
-    axes = (0, POOLED_AXES if pooled else PADDED_AXES)
-    return jax.vmap(one, in_axes=axes)(thetas, data)
+    axes = POOLED_AXES if pooled else PADDED_AXES
+    return over_clients(lambda theta, own, _: one(theta, own), thetas, data, (), axes=axes)

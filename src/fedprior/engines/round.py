@@ -1,4 +1,4 @@
-"""One round of one cohort, the same pure function in every vectorised engine."""
+"""One round of one cohort, the same pure function in every vectorized engine."""
 
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from fedprior.core import random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
 from fedprior.core.protocols import Channel
 from fedprior.data.federation import ClientData
+from fedprior.engines.batch import over_clients
 
 
 class Outcome(NamedTuple):
@@ -42,9 +43,11 @@ def play(
     """
     memories = recall(algorithm, state, memories, enrolled, clients, root)
     keys = jax.vmap(lambda client: random.fold(root, "local", round, client))(clients)
-    messages, after = jax.vmap(algorithm.local, in_axes=(None, 0, axes, 0))(
-        state, memories, data, keys
-    )
+
+    def local(memory: Memory, own: ClientData, key: Key) -> tuple[Message, Memory]:
+        return algorithm.local(state, memory, own, key)
+
+    messages, after = over_clients(local, memories, data, keys, axes=axes)
     finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
     accepted = present & finite
     total = pool(algorithm, channel, expected_size, messages, accepted, clients, round, root)

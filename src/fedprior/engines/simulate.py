@@ -1,4 +1,4 @@
-"""The vectorised simulator: clients as a batch axis, rounds in compiled loops."""
+"""The vectorized simulator: clients as a batch axis, rounds in compiled loops."""
 
 import math
 import signal
@@ -68,6 +68,10 @@ def simulate(
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
         if value is not None:
             check.count("simulate", least=1, **{name: value})
+    if patience is not None:
+        rule = "None without evaluate_every and validation samples"
+        scored = evaluate_every is not None and bool(federation.valid.size.any())
+        check.require(scored, "simulate", "patience", rule, patience)
     run = Run(
         algorithm=algorithm,
         federation=federation,
@@ -115,15 +119,19 @@ def _advance(
         at = len(engine.history)
         if evaluate_every and at % evaluate_every == 0 and at < run.rounds:
             valid = _evaluate(run, engine, ("valid",))["valid"]
-            engine.history[-1]["valid"] = float(np.nanmean(valid))
-        done = at == run.rounds or interrupted()
+            if not np.isnan(valid).all():
+                engine.history[-1]["valid"] = float(np.nanmean(valid))
+        stop = interrupted()  # asked once: what raises below has been saved here
+        done = stop or at == run.rounds or _stale(engine.history, patience)
         if run.saving and (done or at % run.saving.every == 0):
             engine.save()
         if progress:
             clients = sum(entry["clients"] for entry in engine.history[-pace.last :])
             progress(Progress(at, run.rounds, _newest(engine.history), clients / pace.seconds))
-        if interrupted():
+        if stop:
             raise KeyboardInterrupt
+    if interrupted():
+        raise KeyboardInterrupt
 
 
 def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.ndarray]:

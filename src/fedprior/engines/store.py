@@ -57,7 +57,7 @@ class DiskStore:
         self.num_clients = num_clients
         self.folder.mkdir(parents=True, exist_ok=True)
         self._leaves, self._structure = jax.tree.flatten(shape)
-        self._row = _ENROLLED + sum(_bytes(leaf) for leaf in self._leaves)
+        self._row = _row_bytes(shape)
         self._rows = os.open(self.folder / "rows.bin", os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self._rows, num_clients * self._row)  # sparse: takes no space yet
         self._places: dict[int, int] = {}  # client -> where its newest row stands in the journal
@@ -79,6 +79,13 @@ class DiskStore:
         cls, folder: Path, shape: Memory, num_clients: int, *, generation: int, length: int
     ) -> "DiskStore":
         """The store as the checkpoint that names (generation, length) saw it."""
+        rows, wanted = folder / "rows.bin", num_clients * _row_bytes(shape)
+        found = rows.stat().st_size if rows.exists() else 0
+        if found != wanted:
+            raise ValueError(
+                f"checkpoint: rows.bin must hold {wanted} bytes, got {found}. "
+                "It was cut short or belongs to another run; start the run anew."
+            )
         store = cls(folder, shape, num_clients)
         named = folder / _journal_name(generation)
         if named.exists():
@@ -162,6 +169,10 @@ class DiskStore:
             raw = np.ascontiguousarray(buffer[:, first : first + _bytes(leaf)])
             yield raw.view(leaf.dtype).reshape(len(buffer), *leaf.shape)
             first += _bytes(leaf)
+
+
+def _row_bytes(shape: Memory) -> int:
+    return _ENROLLED + sum(_bytes(leaf) for leaf in jax.tree.leaves(shape))
 
 
 def _bytes(leaf: Any) -> int:

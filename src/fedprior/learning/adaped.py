@@ -1,4 +1,4 @@
-"""AdaPeD: adaptive personalisation by distillation (paper section 3.4, Algorithms 5 and 6)."""
+"""AdaPeD: adaptive personalization by distillation (paper section 3.4, Algorithms 5 and 6)."""
 
 from typing import Any
 
@@ -57,6 +57,6 @@ def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> 
     """AdaPeD whose unsampled clients go on alone, at most `catch_up` steps at a time.
 
     They train against the gamma that they received last, the initial one if none (ERRATA 44), and
-    catch up lazily: when they are next sampled or personalised.
+    catch up lazily: when they are next sampled or personalized.
     """
     return adaped(model, name="adaped-fine-tuning", catch_up=catch_up, **options)

@@ -51,7 +51,7 @@ def alternating(
     neither weight decay nor clip nor rule.
 
     `start`: a client's w begins at the population it first receives, or at the initial one.
-    `newcomer_steps`: steps on its own data that a client takes when it is personalised without
+    `newcomer_steps`: steps on its own data that a client takes when it is personalized without
     having taken part; it begins at the learned population (default: `local_steps`).
     `catch_up`: clients go on alone between participations, at most this many steps at a time, with
     the gamma that they received last (paper, Algorithm 6; they catch up when next called).
@@ -109,7 +109,7 @@ def alternating(
 class _Alternating:
     """The functions of `alternating`, over its checked arguments.
 
-    State: gamma, the number of rounds done, the key that initialised it. Memory: w and its rule's
+    State: gamma, the number of rounds done, the key that initialized it. Memory: w and its rule's
     state, the key of the client's batches, the number of steps it has taken; with `catch_up` also
     the gamma received last and the round up to which the client has trained.
     """
@@ -215,14 +215,14 @@ class _Alternating:
         return {**state, "gamma": self.population.project(gamma), "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        memory = self._catch_up(state, memory, data)
         gamma = state["gamma"]
         if not self.population.personal:
             return self.population.realize(gamma, memory["w"])
-        fresh = memory["step"] == 0
-        w = tree.where(fresh, self.population.center(gamma), memory["w"])
+        fresh = memory["step"] == 0  # never took part: begins at the learned population
+        caught_up = self._catch_up(state, memory, data)
+        memory = tree.where(fresh, {**memory, "w": self.population.center(gamma)}, caught_up)
         steps = jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0)
-        memory = self._alone(gamma, {**memory, "w": w}, data, steps, state["round"])
+        memory = self._alone(gamma, memory, data, steps, state["round"])
         return self.population.realize(gamma, memory["w"])
 
     def _catch_up(self, state: State, memory: Memory, data: ClientData) -> Memory:
@@ -230,7 +230,7 @@ class _Alternating:
         if self.catch_up is None or not self.population.personal:
             return memory
         missed = (state["round"] - memory["round"]) * self.local_steps
-        steps = jnp.minimum(missed, self.catch_up)
+        steps = jnp.where(data.size > 0, jnp.minimum(missed, self.catch_up), 0)
         return self._alone(memory["gamma"], memory, data, steps, memory["round"])
 
     def _alone(

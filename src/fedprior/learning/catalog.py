@@ -29,12 +29,13 @@ class Method:
     sends: str
     reference: str
     alone: bool = False
+    passes_to: Callable[..., Algorithm] = alternating  # the factory that gets `factory`'s options
 
     def options(self) -> list[str]:
         """Names of the options that `build` takes for this method."""
-        names = dict.fromkeys(inspect.signature(self.factory).parameters)
-        names.update(dict.fromkeys(inspect.signature(alternating).parameters))
-        return [name for name in names if name not in _NOT_OPTIONS]
+        factories = (self.factory, self.passes_to, alternating)
+        names = [name for each in factories for name in inspect.signature(each).parameters]
+        return [name for name in dict.fromkeys(names) if name not in _NOT_OPTIONS]
 
     def build(self, model: Model, options: Mapping[str, Any], **given: Any) -> Algorithm:
         """The algorithm with the user's `options`, over what the caller has `given`."""
@@ -57,6 +58,7 @@ _METHODS = (
         population="distillation; clients train on between rounds",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
+        passes_to=adaped.adaped,
     ),
     Method(
         name="fedavg",

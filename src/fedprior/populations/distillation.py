@@ -21,7 +21,7 @@ class Distillation(Population):
 
     Without the floor the objective is unbounded below (psi -> 0 at theta = mean); psi's stationary
     point is f_KD / D, so with f_KD < D * psi_floor it rests on the floor (ERRATA 41).
-    `normalizer="exact"` replaces D/2 log(2 psi) by the log normaliser of the prior that the forward
+    `normalizer="exact"` replaces D/2 log(2 psi) by the log normalizer of the prior that the forward
     divergence defines, Dirichlet(1 + p_mean / (2 psi)) at each sample (ERRATA 42-43).
     """
 
@@ -29,7 +29,7 @@ class Distillation(Population):
     psi_floor: float = 0.5
     direction: Direction = "forward"
     temperature: float = 1.0
-    degrees: float = 1.0  # D; the paper takes 1, (num_classes - 1) would match the exact normaliser
+    degrees: float = 1.0  # D; the paper takes 1, (num_classes - 1) would match the exact normalizer
     normalizer: Normalizer = "paper"
 
     per_sample = True
@@ -47,7 +47,7 @@ class Distillation(Population):
         check.choice(owner, "direction", self.direction, get_args(Direction))
         check.choice(owner, "normalizer", self.normalizer, get_args(Normalizer))
         if self.normalizer == "exact" and self.direction != "forward":
-            remedy = "The exact normaliser is known for the forward divergence only."
+            remedy = "The exact normalizer is known for the forward divergence only."
             raise ValueError(check.message(owner, "direction", "'forward'", self.direction, remedy))
 
     def start(self, parameters: PyTree) -> Gamma:

@@ -40,7 +40,7 @@ class ModelChoice:
 class Training:
     """What all methods share."""
 
-    rounds: int = 300
+    rounds: int = 600
     cohort: Literal["everyone", "fixed", "poisson"] = "fixed"
     cohort_size: int = 0  # clients a round (poisson: expected); 0: a third of them
     local_steps: int = 10
@@ -67,7 +67,9 @@ class Config:
     data: Data = field(default_factory=Data)
     model: ModelChoice = field(default_factory=ModelChoice)
     training: Training = field(default_factory=Training)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=lambda: {"adaped": {"temperature": 3.0, "psi_floor": 0.1}}
+    )
 
     def __post_init__(self) -> None:
         owner = "config"

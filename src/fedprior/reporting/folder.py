@@ -41,12 +41,16 @@ class Folder:
         """The scores of a method and seed that are finished."""
         return self.part(method, seed) / "scores.safetensors"
 
-    def create(self, config: Config) -> Config:
-        """A new folder with its complete configuration; one that holds anything is refused."""
-        if self.path.exists() and any(self.path.iterdir()):
+    def check_free(self) -> None:
+        """A place that holds anything is refused."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             remedy = "Choose another folder, or continue the run there with --resume."
             rule = "a new or empty folder"
             raise ValueError(check.message("train", "--out", rule, str(self.path), remedy))
+
+    def create(self, config: Config) -> Config:
+        """A new folder with its complete configuration."""
+        self.check_free()
         if config.data.path:
             path = str(Path(config.data.path).resolve())
             data = replace(config.data, path=path, fingerprint=setting.fingerprint(config.data))

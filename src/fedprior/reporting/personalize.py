@@ -29,7 +29,7 @@ class Rows:
 def predict_rows(run: TrainedRun, result: Result, path: Path) -> dict[str, np.ndarray]:
     """Columns client, row, prediction, probability (of the predicted class), model.
 
-    `model` says whose: `own` (a client of the run), `newcomer` (a new client, personalised on its
+    `model` says whose: `own` (a client of the run), `newcomer` (a new client, personalized on its
     labelled rows in this file) or `population` (a new client without any).
     """
     rows = _read(run, result.federation, path)
@@ -81,10 +81,7 @@ def _models(result: Result, rows: Rows) -> tuple[Any, list[str], list[np.ndarray
 
 def _newcomers(result: Result, split: Split) -> Any:
     """Models of clients that never took part, from the learned population and their own rows."""
-    pad = 1 if len(split.x) == 0 else 0  # a pool needs a row to point at, even where none is read
-    x = np.concatenate([split.x, np.zeros((pad, *split.x.shape[1:]), split.x.dtype)])
-    y = np.concatenate([split.y, np.zeros(pad, split.y.dtype)])
-    source = Source(Split(x, y, split.start, split.size), pooled=True)
+    source = Source(split, pooled=True)
     memory = jax.eval_shape(
         lambda: result.algorithm.enroll(result.state, jnp.int32(0), random.root(0))
     )

@@ -124,6 +124,9 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     algorithm = chosen.build(network, config.options.get(name, {}), **given)
     every = training.evaluate_every or None
     if name == "local-converged":
+        remedy = "It stops when validation scores stop rising."
+        scored = bool(clients.valid.size.any())
+        check.require(scored, name, "number of validation samples", "at least 1", 0, remedy)
         return Setting(
             algorithm=algorithm,
             cohort=Everyone(),

@@ -19,8 +19,9 @@ def summarize(scores: dict[str, Scores], *, baseline: str = "local") -> dict[str
     """Per method: scores as fractions, gain over the baseline in points, share of clients gaining.
 
     Deciles are means of the lowest and highest tenth of the clients, at least one of them. Each
-    figure is computed per seed and averaged; `mean_sd` is the standard deviation of the mean over
-    seeds. Clients without test samples do not count.
+    figure is computed per seed and averaged, and None where a model diverged; `mean_sd` is the
+    standard deviation of the mean over seeds, `gain_se` the standard error of the gain. Clients
+    without test samples do not count.
     """
     local = scores.get(baseline)
     return {name: _summary(own, local) for name, own in scores.items()}
@@ -54,7 +55,7 @@ def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
 
 
 def _mean(values: list[Any]) -> float | None:
-    return float(np.mean(values)) if values else None
+    return float(np.mean(values)) if values and np.isfinite(values).all() else None
 
 
 def write_clients(

@@ -1,0 +1,136 @@
+"""The command `fedprior` in this process, a small table, and one finished run for all tests."""
+
+import csv
+import json
+import os
+import sys
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+from fedprior.cli.main import main
+
+FAST = {
+    "training.rounds": 3,
+    "training.local_steps": 2,
+    "training.batch_size": 4,
+    "training.cohort_size": 2,
+    "model.name": "logistic",
+}
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def fast_options(**changes):
+    """`--set` for each setting that makes a run tiny."""
+    pairs = {**FAST, **{key.replace("__", "."): value for key, value in changes.items()}}
+    return [
+        word for key, value in pairs.items() for word in ("--set", f"{key}={json.dumps(value)}")
+    ]
+
+
+def write_table(path, clients, *, rows=10, labels=True, seed=0):
+    """Shops with a number with gaps, a word, and an outcome that depends on both."""
+    draws = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["shop", "price", "color"] + ["outcome"] * labels)
+        for client in clients:
+            for _ in range(rows):
+                price, color = draws.normal(), draws.choice(["red", "blue"])
+                outcome = "yes" if price + (color == "red") > 0.5 else "no"
+                cell = "" if draws.random() < 0.1 else f"{price:.3f}"
+                writer.writerow([client, cell, color] + [outcome] * labels)
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs(tmp_path_factory):
+    """A cache of compiled programs for these tests: the same run compiles once."""
+    variable, before = "FEDPRIOR_CACHE", os.environ.get("FEDPRIOR_CACHE")
+    kept = jax.config.jax_persistent_cache_min_compile_time_secs
+    os.environ[variable] = str(tmp_path_factory.mktemp("programs"))
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", kept)
+    if before is None:
+        del os.environ[variable]
+    else:
+        os.environ[variable] = before
+
+
+def _call(words):
+    """The exit code of `fedprior WORDS`."""
+    given, sys.argv = sys.argv, ["fedprior", *map(str, words)]
+    try:
+        main()
+    except SystemExit as stop:
+        return 0 if stop.code is None else stop.code
+    finally:
+        sys.argv = given
+    return 0
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """`command("train", ...)` -> exit code, standard output, standard error."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("FEDPRIOR_TRACEBACK", raising=False)
+
+    def run(*words):
+        capsys.readouterr()
+        code = _call(words)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def fast():
+    return fast_options
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory):
+    return write_table(tmp_path_factory.mktemp("data") / "shops.csv", "abcdef")
+
+
+@pytest.fixture(scope="session")
+def new_rows():
+    return write_table
+
+
+@pytest.fixture(scope="session")
+def on_table(table):
+    """Options for a run on the table."""
+    return ["--data", table, "--client", "shop", "--label", "outcome", *fast_options()]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, on_table):
+    """The folder of a finished run of the three default methods."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    assert _call(["train", *on_table, "--out", folder, "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def refused(command):
+    """The command ends with exit code 2 and one line on standard error that holds `wanted`."""
+
+    def run(*words, wanted):
+        found = command(*words)
+        assert found.code == 2, found
+        assert found.out == ""
+        lines = found.err.strip().splitlines()
+        assert len(lines) == 1, found.err
+        assert lines[0].startswith("fedprior: ")
+        assert wanted in lines[0], lines[0]
+
+    return run

@@ -1,0 +1,80 @@
+"""What is imported when: JAX, DuckDB, pandas and scikit-learn only where they are used."""
+
+import json
+import subprocess
+import sys
+
+HEAVY = ["jax", "jaxlib", "optax", "duckdb", "pandas", "sklearn", "scipy", "matplotlib"]
+LIGHT = [
+    "fedprior",
+    "fedprior.core.algorithm",
+    "fedprior.core.check",
+    "fedprior.core.protocols",
+    "fedprior.core.random",
+    "fedprior.core.tree",
+    "fedprior.data.datasets",
+    "fedprior.data.digits",
+    "fedprior.data.federation",
+    "fedprior.data.folder",
+    "fedprior.data.mnist",
+    "fedprior.data.partition",
+    "fedprior.data.synthetic",
+    "fedprior.data.table",
+    "fedprior.privacy.cohort",
+    "fedprior.populations.distillation",
+    "fedprior.populations.flat",
+    "fedprior.populations.gaussian",
+    "fedprior.populations.laplace",
+    "fedprior.populations.point",
+    "fedprior.channels.identity",
+]
+
+
+def loaded_by(code):
+    """Heavy modules loaded after `code` has run in a fresh interpreter, and its output."""
+    script = (
+        f"import json, sys\n{code}\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    *shown, last = found.stdout.splitlines()
+    return json.loads(last), "\n".join(shown)
+
+
+def test_the_light_layers_load_nothing_heavy():
+    """All of them in one interpreter: whatever one of them loads is seen at the end."""
+    loaded, _ = loaded_by(f"import importlib\nfor name in {LIGHT}: importlib.import_module(name)")
+    assert loaded == []
+
+
+def test_help_loads_nothing_heavy():
+    code = """
+from fedprior.cli.main import main
+for words in (["--help"], ["train", "--help"], ["--version"], ["datasets", "--json"]):
+    sys.argv = ["fedprior", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+"""
+    loaded, shown = loaded_by(code)
+    assert loaded == []
+    assert "Usage" in shown
+
+
+def test_public_names_are_found_on_use():
+    code = """
+import fedprior
+assert "jax" not in sys.modules
+assert set(fedprior.__all__) <= set(dir(fedprior))
+for name in fedprior.__all__:
+    assert getattr(fedprior, name) is not None
+try:
+    fedprior.nothing
+except AttributeError as error:
+    assert "no attribute 'nothing'" in str(error)
+else:
+    raise SystemExit(1)
+"""
+    loaded, _ = loaded_by(code)
+    assert "jax" in loaded

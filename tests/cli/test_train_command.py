@@ -1,0 +1,176 @@
+"""`fedprior train`: what it prints, what it writes, how it goes on."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tomllib
+
+import duckdb
+import jax
+import numpy as np
+import pytest
+
+import fedprior
+from fedprior.cli.progress import Watcher
+
+METHODS = ["adaped", "fedavg-fine-tuning", "local"]
+FIGURES = {"mean", "worst_decile", "best_decile", "gain_over_local", "share_gaining"}
+
+
+def test_json_is_all_there_is_on_standard_output(command, on_table, trained, tmp_path):
+    found = command("train", *on_table, "--out", tmp_path / "run", "--json")
+    assert found.code == 0
+    answer = json.loads(found.out)
+    assert answer["format"] == 1
+    assert answer["run"] == str(tmp_path / "run")
+    assert list(answer["methods"]) == METHODS
+    for figures in answer["methods"].values():
+        assert set(figures) >= FIGURES
+        assert all(0 <= figures[name] <= 1 for name in FIGURES - {"gain_over_local"})
+        assert figures["worst_decile"] <= figures["mean"] <= figures["best_decile"]
+    local = answer["methods"]["local"]
+    assert local["gain_over_local"] == local["share_gaining"] == 0
+    gain = 100 * (answer["methods"]["adaped"]["mean"] - local["mean"])
+    assert answer["methods"]["adaped"]["gain_over_local"] == pytest.approx(gain)
+    assert "adaped: done in" in found.err
+    saved = json.loads((trained / "summary.json").read_text())
+    assert saved["methods"] == answer["methods"]  # the same command, the same numbers
+
+
+def test_a_table_on_the_embedded_digits(command, fast, tmp_path):
+    out = tmp_path / "run"
+    found = command("train", "--algorithm", "fedavg", *fast(), "--out", out)
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert "digits" in lines[0]
+    assert any(line.strip().startswith("fedavg") for line in lines)
+    assert str(out) in found.err
+    assert str(out) not in found.out
+
+
+def test_quiet_says_nothing_on_standard_error(command, on_table, trained, tmp_path):
+    found = command("train", *on_table, "--algorithm", "local", "--quiet", "--out", tmp_path / "r")
+    assert (found.code, found.err) == (0, "")
+
+
+def test_the_run_folder_is_complete(trained):
+    names = {path.name for path in trained.iterdir()}
+    wanted = {"config.toml", "metrics.jsonl", "clients.parquet", "summary.json", "checkpoint"}
+    assert names == wanted
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    rounds = {"adaped": 3, "fedavg-fine-tuning": 3, "local": 1}
+    assert [(line["method"], line["round"]) for line in lines] == [
+        (name, number + 1) for name in METHODS for number in range(rounds[name])
+    ]
+    assert all("psi" in line for line in lines if line["method"] == "adaped")
+    assert {path.name for path in (trained / "checkpoint").iterdir()} == set(METHODS)
+    assert not list(trained.rglob("*.tmp"))
+
+
+def test_clients_are_a_table_that_others_read(trained):
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT client, size, adaped, fedavg_fine_tuning, local FROM read_parquet(?)",
+            [str(trained / "clients.parquet")],
+        ).fetchall()
+    result = fedprior.load(trained).result("adaped")
+    assert [row[0] for row in rows] == list("abcdef")
+    np.testing.assert_array_equal([row[1] for row in rows], result.federation.train.size)
+    np.testing.assert_array_equal([row[2] for row in rows], result.scores)
+
+
+def test_the_configuration_is_complete_and_runs_again(command, trained, tmp_path):
+    tables = tomllib.loads((trained / "config.toml").read_text())
+    assert tables["training"]["theta_rate"] == 0.1  # a default, written out
+    assert tables["data"]["fingerprint"]
+    again = command("train", trained / "config.toml", "--out", tmp_path / "again", "--json")
+    saved = json.loads((trained / "summary.json").read_text())
+    assert json.loads(again.out)["methods"] == saved["methods"]
+    for name in ("config.toml", "metrics.jsonl"):
+        assert (tmp_path / "again" / name).read_text() == (trained / name).read_text()
+
+
+def test_a_finished_run_is_read_back(command, trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    found = command("train", "--resume", copy, "--json")
+    saved = json.loads((trained / "summary.json").read_text())
+    assert json.loads(found.out)["methods"] == saved["methods"]
+    assert found.err == ""
+    assert (copy / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
+
+
+def test_resume_after_a_method_was_lost(command, trained, tmp_path):
+    """One method has its last checkpoint and no scores, another has nothing."""
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    (copy / "checkpoint" / "adaped" / "seed-0" / "scores.safetensors").unlink()
+    shutil.rmtree(copy / "checkpoint" / "local")
+    for name in ("summary.json", "clients.parquet", "metrics.jsonl"):
+        (copy / name).unlink()
+    found = command("train", "--resume", copy, "--json")
+    saved = json.loads((trained / "summary.json").read_text())
+    assert json.loads(found.out)["methods"] == saved["methods"]
+    assert (copy / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
+
+
+def interrupting(self, name):
+    """A watch that presses Ctrl-C after the second round."""
+
+    def press(step):
+        if step.round >= 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return contextlib.nullcontext(press)
+
+
+def test_an_interrupt_saves_and_resume_continues(command, on_table, tmp_path, monkeypatch):
+    options = [*on_table, "--algorithm", "adaped", "--set", "training.rounds=9"]
+    options += ["--set", "training.evaluate_every=4", "--set", "training.store=disk"]
+    whole = command("train", *options, "--out", tmp_path / "whole", "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(Watcher, "watch", interrupting)
+        cut = command("train", *options, "--out", tmp_path / "cut", "--json")
+    assert (cut.code, cut.out) == (130, "")
+    assert "Continue with: fedprior train --resume" in cut.err
+    assert "Traceback" not in cut.err
+    with pytest.raises(ValueError, match="adaped must be finished for seed 0, got a run that was"):
+        fedprior.load(tmp_path / "cut").result()
+    again = command("train", "--resume", tmp_path / "cut", "--json")
+    assert json.loads(again.out)["methods"] == json.loads(whole.out)["methods"]
+    for name in ("metrics.jsonl", "config.toml"):
+        cut_text, whole_text = ((tmp_path / run / name).read_text() for run in ("cut", "whole"))
+        assert cut_text == whole_text
+    first, second = (fedprior.load(tmp_path / run).result() for run in ("whole", "cut"))
+    same((first.state, first.thetas), (second.state, second.thetas))
+
+
+def same(first, second):
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_load_gives_the_result_back(trained):
+    run = fedprior.load(trained)
+    assert run.summary["methods"].keys() == set(METHODS)
+    for name in METHODS:
+        result = run.result(name)
+        assert result.scores.mean() == pytest.approx(run.summary["methods"][name]["mean"])
+        assert len(result.history) == result.rounds
+        same(result.thetas, run.result(name).thetas)
+    same(run.result().thetas, run.result("adaped", seed=0).thetas)
+    with pytest.raises(ValueError, match=r"method must be one of adaped, .*Did you mean adaped"):
+        run.result("adapd")
+    with pytest.raises(ValueError, match=r"run: seed must be a seed of the run \(0 to 0\), got 3"):
+        run.result(seed=3)
+
+
+def test_several_seeds(command, on_table, trained, tmp_path):
+    options = [*on_table, "--algorithm", "local", "--seed", "1", "--seeds", "2"]
+    found = command("train", *options, "--out", tmp_path / "run", "--json")
+    figures = json.loads(found.out)["methods"]["local"]
+    assert figures["seeds"] == 2
+    assert figures["mean_sd"] >= 0
+    run = fedprior.load(tmp_path / "run")
+    means = [run.result(seed=seed).scores.mean() for seed in (1, 2)]
+    assert figures["mean"] == pytest.approx(np.mean(means))

@@ -1,0 +1,139 @@
+"""Training and tuning do not see the test samples: with NaN in their place, the same bits."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import fedprior
+
+FAST = {"local_steps": 2, "batches": fedprior.Batches(size=4)}
+RUN = {"rounds": 4, "cohort": fedprior.FixedSize(size=3), "evaluate_every": 2}
+RATES = (0.5, 0.02)
+
+
+def leaks(experiment, federation):
+    """Names of what `experiment(federation, reveal)` finds that depends on the test features.
+
+    It is run twice: as it is, and with NaN in the test features until it calls `reveal`, which it
+    may do when all training and all choices are over.
+    """
+    found = []
+    for blind in (False, True):
+        x = federation.test.x.copy()
+        true = x.copy()
+        if blind:
+            x[:] = np.nan
+        clients = replace(federation, test=replace(federation.test, x=x))
+        found.append(experiment(clients, lambda x=x, true=true: np.copyto(x, true)))
+    plain, blinded = found
+    assert plain.keys() == blinded.keys()
+    return {name for name in plain if not _same(plain[name], blinded[name])}
+
+
+def _same(first, second):
+    leaves = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in leaves)
+
+
+def outcome(result):
+    memories, enrolled = result.store.read(np.arange(result.federation.num_clients))
+    return {
+        "state": result.state,
+        "memories": (memories, enrolled),
+        "thetas": result.thetas,
+        "history": result.history,
+        "valid_scores": result.valid_scores,
+        "scores": result.scores,
+    }
+
+
+def training(algorithm, store="device"):
+    """One run; the test features appear after its last round."""
+
+    def experiment(federation, reveal):
+        def progress(step):
+            if step.round == step.rounds:
+                reveal()
+
+        return outcome(
+            fedprior.simulate(algorithm, federation, store=store, progress=progress, **RUN)
+        )
+
+    return experiment
+
+
+def tuning(algorithms, choose):
+    """A choice between algorithms, then one look at the test scores of the chosen one."""
+
+    def experiment(federation, reveal):
+        runs = [
+            fedprior.simulate(algorithm, federation, test=choose == "scores", **RUN)
+            for algorithm in algorithms
+        ]
+        means = [float(getattr(run, choose).mean()) for run in runs]
+        best = int(np.argmax(means))
+        reveal()
+        final = fedprior.simulate(algorithms[best], federation, **RUN)
+        return {"means": np.array(means), "choice": best, **outcome(final)}
+
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def adapeds():
+    model = fedprior.logistic(4, 3)
+    return [fedprior.adaped(model, theta_rate=rate, **FAST) for rate in RATES]
+
+
+@pytest.fixture(scope="module")
+def methods(adapeds):
+    model = fedprior.logistic(4, 3)
+    return {
+        "adaped": adapeds[0],
+        "fedavg-fine-tuning": fedprior.fedavg_fine_tuning(model, fine_tuning_steps=3, **FAST),
+        "local": fedprior.local(model, **FAST),
+    }
+
+
+@pytest.mark.parametrize("name", ["adaped", "fedavg-fine-tuning", "local"])
+def test_training_is_blind_to_the_test_samples(methods, federation, name):
+    assert leaks(training(methods[name]), federation) == set()
+
+
+def test_training_from_disk_is_blind_to_the_test_samples(toy, plane):
+    assert leaks(training(toy, store="disk"), plane) == set()
+
+
+def test_tuning_is_blind_to_the_test_samples(adapeds, federation):
+    assert leaks(tuning(adapeds, "valid_scores"), federation) == set()
+
+
+def test_a_test_score_before_the_end_is_noticed(adapeds, federation):
+    """Planted: the choice is made by test scores."""
+    assert "means" in leaks(tuning(adapeds, "scores"), federation)
+
+
+def test_an_algorithm_that_peeks_is_noticed(toy, plane):
+    """Planted: the server begins at the mean of the test samples."""
+
+    def experiment(federation, reveal):
+        def init(key):
+            peek = np.nan_to_num(federation.test.x).mean(axis=0)
+            return {**toy.init(key), "gamma": jax.numpy.asarray(peek)}
+
+        return training(replace(toy, init=init))(federation, reveal)
+
+    found = leaks(experiment, plane)
+    assert {"state", "memories", "thetas", "valid_scores", "scores"} <= found
+
+
+def test_an_engine_that_keeps_the_test_samples_is_noticed(toy, plane):
+    """Planted: the test features are copied before training and scored at the end."""
+
+    def experiment(federation, reveal):
+        early = replace(federation, test=replace(federation.test, x=federation.test.x.copy()))
+        return training(toy)(early, reveal)
+
+    assert leaks(experiment, plane) == {"scores"}

@@ -1,0 +1,133 @@
+"""FedAvg, fine-tuning, local and the Gaussian prior against each other and a NumPy twin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import fedprior
+from fedprior.core import random, tree
+
+EVERYTHING = fedprior.Batches(steps_per_epoch=1)  # every step reads all of a client's samples
+COMMON = {"local_steps": 3, "batches": EVERYTHING, "newcomer_steps": 0}
+RUN = {"rounds": 3, "cohort": fedprior.FixedSize(size=3), "seed": 1}
+MODEL = fedprior.logistic(4, 3)
+AVERAGED = {"gamma_rate": 0.3, "weight_decay": 0.01, **COMMON}
+
+
+def same(first, second, tolerance=0.0):
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture(scope="module")
+def averaged(federation):
+    return {
+        weight: fedprior.simulate(
+            fedprior.fedavg(MODEL, weight=weight, **AVERAGED), federation, **RUN
+        )
+        for weight in ("uniform", "samples")
+    }
+
+
+@pytest.mark.parametrize("weight", ["uniform", "samples"])
+def test_fedavg_is_the_average_of_full_gradient_descents(federation, averaged, weight):
+    result = averaged[weight]
+    mean = np.zeros((5, 3))  # the intercepts, then the weights
+    for round_ in range(RUN["rounds"]):
+        increments, weights = [], []
+        for client in RUN["cohort"].draw(RUN["seed"], round_, 5):
+            data = federation.train.client(client)
+            x = np.hstack([np.ones((len(data.x), 1)), data.x])
+            own = mean.copy()
+            for _ in range(COMMON["local_steps"]):
+                gradient = x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y]) / len(x)
+                own = own - 0.3 * (gradient + 0.01 * own)
+            increments.append(own - mean)
+            weights.append(1 if weight == "uniform" else len(x))
+        mean = mean + np.average(increments, axis=0, weights=weights)
+    found = result.state["gamma"]["mean"]
+    np.testing.assert_allclose(found["intercept"], mean[0], atol=1e-5)
+    np.testing.assert_allclose(found["weight"], mean[1:], atol=1e-5)
+    assert result.algorithm.unit_weight == (weight == "uniform")
+    for client in range(5):  # one model for all
+        same(jax.tree.map(lambda leaf: leaf[client], result.thetas), found)  # noqa: B023
+
+
+def test_fine_tuning_without_steps_is_fedavg(federation, averaged):
+    plain = averaged["uniform"]
+    tuned = fedprior.fedavg_fine_tuning(MODEL, fine_tuning_steps=0, **AVERAGED)
+    tuned = fedprior.simulate(tuned, federation, **RUN)
+    same(plain.state["gamma"], tuned.state["gamma"])
+    same(plain.thetas, tuned.thetas)
+    np.testing.assert_array_equal(plain.scores, tuned.scores)
+
+
+def test_fine_tuning_descends_each_clients_own_loss(federation):
+    algorithm = fedprior.fedavg_fine_tuning(
+        MODEL, fine_tuning_steps=2, fine_tuning_rate=0.2, **COMMON
+    )
+    result = fedprior.simulate(algorithm, federation, **RUN)
+    mean = jax.tree.map(lambda leaf: np.asarray(leaf, float), result.state["gamma"]["mean"])
+    for client in range(5):
+        data = federation.train.client(client)
+        x = np.hstack([np.ones((len(data.x), 1)), data.x])
+        own = np.vstack([mean["intercept"], mean["weight"]])
+        for _ in range(2):
+            own = own - 0.2 * x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y]) / len(x)
+        np.testing.assert_allclose(result.thetas["weight"][client], own[1:], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def alone(federation):
+    return fedprior.simulate(fedprior.local(MODEL, **COMMON), federation, **RUN)
+
+
+def test_local_sends_nothing(alone, federation):
+    algorithm, root = alone.algorithm, random.root(0)
+    state = algorithm.init(root)
+    memory = algorithm.enroll(state, jnp.int32(0), root)
+    data = jax.tree.map(jnp.asarray, federation.train.client(0))
+    message, after = algorithm.local(state, memory, data, root)
+    assert tree.size(message.value) == 0
+    assert not np.array_equal(after["w"]["weight"], memory["w"]["weight"])
+    same(alone.state["gamma"]["mean"], MODEL.init(None))
+
+
+def test_local_is_gradient_descent_of_those_who_took_part(alone, federation):
+    """Steps are counted: a client sampled k times has taken k * local_steps of them."""
+    memories, _ = alone.store.read(np.arange(5))
+    draws = [RUN["cohort"].draw(RUN["seed"], round_, 5) for round_ in range(RUN["rounds"])]
+    times = np.bincount(np.concatenate(draws), minlength=5)
+    np.testing.assert_array_equal(memories["step"], times * COMMON["local_steps"])
+    for client in range(5):
+        data = federation.train.client(client)
+        x = np.hstack([np.ones((len(data.x), 1)), data.x])
+        own = np.zeros((5, 3))
+        for _ in range(times[client] * COMMON["local_steps"]):
+            own = own - 0.1 * x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y]) / len(x)
+        np.testing.assert_allclose(alone.thetas["weight"][client], own[1:], atol=1e-5)
+
+
+def test_a_wide_gaussian_prior_is_local(alone, federation):
+    wide = fedprior.gaussian_prior(MODEL, scale=1e4, **COMMON)
+    same(fedprior.simulate(wide, federation, **RUN).thetas, alone.thetas, 1e-5)
+
+
+def test_a_narrow_gaussian_prior_holds_theta_at_the_mean(federation):
+    """The fixed point of w at scale s, one client alone: the penalty counts once a sample's share.
+
+    n (gradient of the mean loss) + (w - mean) / s^2 = 0 after many steps.
+    """
+    scale = 0.3
+    algorithm = fedprior.gaussian_prior(
+        MODEL, scale=scale, gamma_rate=0.0, local_steps=300, batches=EVERYTHING
+    )
+    result = fedprior.simulate(algorithm, federation, rounds=2)
+    for client in range(5):
+        data = federation.train.client(client)
+        x = np.hstack([np.ones((len(data.x), 1)), data.x])
+        own = np.vstack([result.thetas["intercept"][client], result.thetas["weight"][client]])
+        gradient = x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y])
+        np.testing.assert_allclose(gradient, -own / scale**2, atol=1e-3)

@@ -1,0 +1,131 @@
+"""The laws of a population, and the priors on parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedprior
+from fedprior.core import tree
+
+POPULATIONS = {
+    "flat": fedprior.Flat(),
+    "point": fedprior.PointMass(),
+    "gaussian": fedprior.Gaussian(scale=0.7),
+    "laplace": fedprior.Laplace(scale=0.7),
+    "distillation": fedprior.Distillation(),
+    "distillation-low": fedprior.Distillation(initial_psi=0.1, psi_floor=0.5),
+    "distillation-reverse": fedprior.Distillation(direction="reverse", temperature=2.0),
+    "distillation-squared": fedprior.Distillation(direction="squared", degrees=2.0),
+    "distillation-exact": fedprior.Distillation(normalizer="exact"),
+}
+
+
+@pytest.fixture(params=sorted(POPULATIONS))
+def population(request):
+    return POPULATIONS[request.param]
+
+
+def parameters(seed):
+    draws = np.random.default_rng(seed)
+    return {
+        "weight": jnp.asarray(draws.normal(size=(4, 3)), jnp.float32),
+        "intercept": jnp.asarray(draws.normal(size=3), jnp.float32),
+    }
+
+
+def predict(theta, x):
+    return x @ theta["weight"] + theta["intercept"]
+
+
+def same(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_center_realizes_the_mean(population):
+    gamma = population.start(parameters(0))
+    same(population.realize(gamma, population.center(gamma)), gamma["mean"])
+
+
+def test_start_holds_the_parameters_and_every_learned_block(population):
+    gamma = population.start(parameters(0))
+    same(gamma["mean"], parameters(0))
+    assert set(population.blocks) <= set(gamma)
+
+
+def test_project_is_idempotent_and_leaves_start_alone(population):
+    gamma = population.start(parameters(0))
+    same(population.project(gamma), gamma)
+    pushed = tree.combine(lambda leaf: leaf - 5, gamma)
+    same(population.project(population.project(pushed)), population.project(pushed))
+
+
+def test_the_penalty_ignores_masked_samples(population):
+    draws = np.random.default_rng(1)
+    gamma, own = population.start(parameters(0)), parameters(1)
+    x = jnp.asarray(draws.normal(size=(5, 4)), jnp.float32)
+    mask = jnp.array([True, False, True, True, False])
+    value = population.penalty(gamma, own, predict, x, mask)
+    strange = jnp.where(mask[:, None], x, 100 * x + 1)
+    other = population.penalty(gamma, own, predict, strange, mask)
+    np.testing.assert_array_equal(value, other)
+    kept = population.penalty(gamma, own, predict, x[mask], jnp.ones(3, bool))
+    np.testing.assert_allclose(value, kept, rtol=1e-6)
+    nobody = population.penalty(gamma, own, predict, x, jnp.zeros(5, bool))
+    assert np.isfinite(nobody)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.7, 3.0])
+@pytest.mark.parametrize(
+    ("population_type", "law"), [(fedprior.Gaussian, stats.norm), (fedprior.Laplace, stats.laplace)]
+)
+def test_parameter_priors_are_minus_the_log_density(population_type, law, scale):
+    """Normalizer included, once a coordinate (ERRATA 25)."""
+    own, mean = parameters(1), parameters(0)
+    value = population_type(scale=scale).penalty({"mean": mean}, own, predict, None, None)
+    wanted = -law.logpdf(tree.flatten(own), loc=np.asarray(tree.flatten(mean)), scale=scale).sum()
+    np.testing.assert_allclose(value, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_parameter_priors_have_the_gradients_of_l2_and_l1():
+    own, mean = parameters(1), parameters(0)
+    step = tree.flatten(own) - tree.flatten(mean)
+    for population, wanted in (
+        (fedprior.Gaussian(scale=0.7), step / 0.7**2),
+        (fedprior.Laplace(scale=0.7), jnp.sign(step) / 0.7),
+    ):
+        of_own, of_mean = (
+            tree.flatten(gradient)
+            for gradient in jax.grad(
+                lambda w, m, p=population: p.penalty({"mean": m}, w, predict, None, None), (0, 1)
+            )(own, mean)
+        )
+        np.testing.assert_allclose(of_own, wanted, rtol=1e-5)
+        np.testing.assert_allclose(of_mean, -wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("population_type", [fedprior.Gaussian, fedprior.Laplace])
+def test_a_scale_is_positive_and_may_be_traced(population_type):
+    owner = population_type.__name__
+    for scale in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match=f"^{owner}: scale must be a positive number, got "):
+            population_type(scale=scale)
+    with pytest.raises(TypeError, match=f"{owner}: scale must be a positive number, got 'wide'"):
+        population_type(scale="wide")
+    mean, own = parameters(0), parameters(1)
+
+    def penalty(scale):
+        return population_type(scale=scale).penalty({"mean": mean}, own, predict, None, None)
+
+    swept = jax.vmap(penalty)(jnp.array([0.5, 2.0]))
+    np.testing.assert_allclose(swept, [penalty(0.5), penalty(2.0)], rtol=1e-5)
+
+
+def test_no_population_costs_nothing_and_sends_nothing():
+    assert fedprior.Flat().blocks == ()
+    assert not fedprior.PointMass().personal
+    for population in (fedprior.Flat(), fedprior.PointMass()):
+        assert population.penalty({"mean": 0}, 0, predict, None, None) == 0
