@@ -97,5 +97,5 @@ def test_digits_styles_differ_between_clients():
 
 
 def test_digits_too_many_clients():
-    with pytest.raises(ValueError, match="num_clients must be small enough for 42 of the 1,797"):
+    with pytest.raises(ValueError, match="num_clients must be small enough for 32 of the 1,797"):
         digits.digits(num_clients=200)

@@ -195,8 +195,16 @@ class _Alternating:
     ) -> Array:
         """-log p(y, w | gamma) a sample: mean loss, and the penalty's share of one sample."""
         theta = self.population.realize(gamma, w)
-        loss = masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
-        penalty = self.population.penalty(gamma, w, self.model.apply, x, mask)
+        outputs = self.model.apply(theta, x)
+
+        def predict(parameters: PyTree, inputs: Array) -> Array:
+            # A penalty that asks for the client's own outputs gets these: one backward pass for
+            # loss and penalty together, where a second call would have one of its own.
+            known = parameters is theta and inputs is x
+            return outputs if known else self.model.apply(parameters, inputs)
+
+        loss = masked_mean(self.model.loss(outputs, y), mask)
+        penalty = self.population.penalty(gamma, w, predict, x, mask)
         return loss + (penalty if self.population.per_sample else penalty / size)
 
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
