@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fedprior.data.federation import ClientData as ClientData
     from fedprior.data.federation import Federation as Federation
     from fedprior.data.federation import Split as Split
+    from fedprior.data.folder import from_folder as from_folder
+    from fedprior.data.table import federation_from_table as from_table  # noqa: F401
+    from fedprior.data.table import from_frame as from_frame
     from fedprior.engines.debug import ClientError as ClientError
     from fedprior.engines.debug import debug as debug
     from fedprior.engines.result import Result as Result
@@ -78,6 +81,9 @@ _PUBLIC = {
     "debug": "engines.debug",
     "fedavg": "learning.baselines.fedavg",
     "fedavg_fine_tuning": "learning.baselines.fedavg",
+    "from_folder": "data.folder",
+    "from_frame": "data.table",
+    "from_table": "data.table:federation_from_table",
     "gaussian_prior": "learning.priors",
     "laplace_prior": "learning.priors",
     "lenet5": "models.lenet",

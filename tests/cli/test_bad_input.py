@@ -157,7 +157,7 @@ def test_a_wrong_folder_of_arrays(untouched, tmp_path):
         bad[3] = value
         share = ["--set", "data.options.test_share=0.0"]
         folder = arrays(tmp_path / str(value), one=(x, y), two=(bad, y))
-        untouched("--data", folder, *share, wanted="features must be finite, got NaN or infinity")
+        untouched("--data", folder, *share, wanted="must be finite, got NaN or infinity")
     folder = arrays(tmp_path / "empty", one=(x, y), two=(x[:0], y[:0]))
     untouched("--data", folder, wanted="two.npz must have a training row, got none")
     folder = arrays(tmp_path / "text", one=(x, y), two=(x.astype(str), y))

@@ -59,7 +59,7 @@ def test_a_known_client_is_predicted_by_its_own_model(command, trained, table, t
     assert (found.code, found.out) == (0, "")
     assert "60 rows: 60 by a client's own model" in found.err
     run = fedprior.load(trained)
-    result, encoder = run.result("local"), run.encoder()
+    result, encoder = run.result("local"), run.encoder(0)
     x, _, names = encode_rows(encoder, table)
     rows = read(out)
     for number, client in enumerate("abcdef"):

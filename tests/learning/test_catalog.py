@@ -53,14 +53,17 @@ def test_options_are_listed_where_they_are_understood():
     assert "fine_tuning_steps" in listed["fedavg-fine-tuning"]
     assert "scale" in listed["gaussian-prior"]
     for options in listed.values():
-        assert {"local_steps", "theta_rate", "decay"} <= options
-        assert not {"model", "population", "name", "batches", "rule", "options"} & options
+        assert {"theta_rate", "decay"} <= options
+        assert (
+            not {"local_steps", "model", "population", "name", "batches", "rule", "options"}
+            & options
+        )
 
 
 def test_what_is_given_yields_to_the_options():
     method = catalog.method("adaped")
     with pytest.raises(ValueError, match="local_steps must be above 1"):
-        method.build(MODEL, {"local_steps": 1}, local_steps=5, upload_stale=True)
+        method.build(MODEL, {"upload_stale": True}, local_steps=1, upload_stale=False)
 
 
 def test_unknown_names_and_options_are_named_with_the_nearest():
@@ -97,7 +100,7 @@ def test_the_description_has_a_row_a_method():
 def test_bad_options(options, wording):
     """The last one is ERRATA 39's toy: with tau = 1 the printed upload never moves gamma."""
     with pytest.raises(ValueError, match=f"^{wording}"):
-        catalog.method("adaped").build(MODEL, options)
+        fedprior.adaped(MODEL, **options)
 
 
 def test_a_rate_for_an_unknown_block_is_refused():

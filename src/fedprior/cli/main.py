@@ -50,6 +50,3 @@ def main() -> None:
         line = " ".join(str(error).split())
         typer.echo(f"fedprior: {line}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("fedprior: interrupted", err=True)
-        sys.exit(130)

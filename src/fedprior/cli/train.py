@@ -52,6 +52,7 @@ def train(
     Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
     """
     from fedprior.cli.progress import Watcher
+    from fedprior.data.datasets import needs_files
     from fedprior.reporting.config import read
     from fedprior.reporting.folder import Folder
     from fedprior.reporting.summary import summarize
@@ -69,7 +70,8 @@ def train(
         folder = Folder(resume)
         settings = folder.open()
     else:
-        given = _given(data, client, label, features, algorithm, seed, seeds)
+        named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
+        given = _given(data, named, client, label, features, algorithm, seed, seeds)
         settings = read(config, [*given, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
@@ -99,27 +101,34 @@ def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
     shown.add_column("method", no_wrap=True)
     for column in ("mean", "worst\ndecile", "best\ndecile", "gain over\nlocal", "clients\ngaining"):
         shown.add_column(column, justify="right", no_wrap=True)
+    # Minus a mean squared error is no share: it is shown as it is.
+    plain = any((row["mean"] or 0) < 0 for row in methods.values())
+    unit, digits = (1, 4) if plain else (100, 1)
+
+    def show(value: float | None, sign: str = "") -> str:
+        return "" if value is None else f"{value:{sign}.{digits}f}"
+
+    def scaled(value: float | None, factor: float = unit) -> float | None:
+        return None if value is None else factor * value
+
     for name, row in methods.items():
-        spread = f" ± {100 * row['mean_sd']:.1f}" if row["mean_sd"] is not None else ""
-        error = f" ± {row['gain_se']:.1f}" if row["gain_se"] is not None else ""
+        spread = f" ± {show(scaled(row['mean_sd']))}" if row["mean_sd"] is not None else ""
+        error = f" ± {show(scaled(row['gain_se'], unit / 100))}" if row["gain_se"] else ""
         alone = name == "local" or row["gain_over_local"] is None
         shown.add_row(
             name,
-            _percent(row["mean"]) + spread,
-            _percent(row["worst_decile"]),
-            _percent(row["best_decile"]),
-            "" if alone else f"{row['gain_over_local']:+.1f}{error}",
-            "" if alone else _percent(row["share_gaining"]),
+            show(scaled(row["mean"])) + spread,
+            show(scaled(row["worst_decile"])),
+            show(scaled(row["best_decile"])),
+            "" if alone else show(scaled(row["gain_over_local"], unit / 100), "+") + error,
+            "" if alone else f"{100 * row['share_gaining']:.1f}",
         )
     return shown
 
 
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{100 * fraction:.1f}"
-
-
 def _given(
     data: Path | None,
+    named: bool,
     client: str | None,
     label: str | None,
     features: str | None,
@@ -131,13 +140,13 @@ def _given(
     pairs: dict[str, Any] = {
         "data.client": client,
         "data.label": label,
-        "data.features": features.split(",") if features else None,
+        "data.features": [name.strip() for name in features.split(",")] if features else None,
         "methods": list(algorithm) if algorithm else None,
         "seed": seed,
         "seeds": seeds,
     }
     if data is not None:
         check.require(data.exists(), "train", "--data", "a file or folder that exists", str(data))
-        own = data.is_file() or any(data.glob("*.npz"))
+        own = data.is_file() or (not named and any(data.glob("*.npz")))
         pairs["data.path" if own else "data.root"] = str(data)
     return [f"{key}={json.dumps(value)}" for key, value in pairs.items() if value is not None]

@@ -94,6 +94,11 @@ def describe() -> list[dict[str, Any]]:
     ]
 
 
+def needs_files(name: str) -> bool:
+    """Whether the dataset called `name` reads files below a root folder."""
+    return name in _BY_NAME and bool(_BY_NAME[name].folders)
+
+
 def data_folder(name: str, root: str | Path | None = None) -> Path:
     """root/name where that is a folder, else root itself."""
     given = root if root is not None else os.environ.get(ROOT_VARIABLE)

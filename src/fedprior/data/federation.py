@@ -180,6 +180,14 @@ class Federation:
             "of one length above 0",
             (len(x), len(y), len(clients)),
         )
+        whole = np.isfinite(x.astype(np.float32, copy=False).reshape(len(x), -1)).all(axis=1)
+        if not whole.all():
+            rule, row = "finite", int(np.argmin(whole))
+            remedy = f"Fill or drop row {row} first."
+            raise ValueError(check.message(owner, "x", rule, "NaN or infinity", remedy))
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            remedy = "Drop rows without a label first."
+            raise ValueError(check.message(owner, "y", "finite", "NaN or infinity", remedy))
         codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
         ids, code = np.unique(clients, return_inverse=True)
         order = np.argsort(code, kind="stable")

@@ -88,6 +88,8 @@ def read_new(
             raise ValueError(
                 f"read_new: x of {file} must hold finite inputs of shape {shape}, got {got}."
             )
+        if "y" in arrays:
+            _check_pair(file, "x", x, arrays["y"])
         if "y" not in arrays:
             y = np.full(len(x), np.nan if classes is None else -1)
         elif classes is None:
@@ -153,6 +155,8 @@ def _read(path: Path, *, shares: tuple[float, float], seed: int, client: int) ->
 def _check_pair(path: Path, name: str, x: np.ndarray, y: np.ndarray) -> None:
     if x.dtype.kind not in "iufb":
         raise ValueError(f"from_folder: {name} of {path} must be numeric, got {x.dtype}.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"from_folder: {name} of {path} must be finite, got NaN or infinity.")
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
         raise ValueError(
             f"from_folder: {name} of {path} must have shape (rows, ...) and its labels (rows,), "

@@ -30,7 +30,7 @@ def adaped(
     is part of the algorithm (ERRATA 41). `options` go to `alternating`.
     """
     check.nonnegative(name, psi_rate=psi_rate)
-    remedy = "Distillation compares class probabilities."
+    remedy = "Choose gaussian-prior, fedavg-fine-tuning or local for a quantity."
     check.require(
         not getattr(model, "regression", False), name, "model", "a classifier", "regression", remedy
     )

@@ -14,6 +14,7 @@ from fedprior.learning.baselines import fedavg, local
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
+_NOT_OPTIONS |= {"local_steps"}  # one for all methods: budgets are compared by it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,8 @@ class Network:
     def score(self, outputs: Array, y: Array) -> Array:
         if self.regression:
             return -((outputs - y) ** 2)
-        return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
+        known = jnp.isfinite(outputs).all(axis=-1)  # a diverged model predicts nothing
+        return ((jnp.argmax(outputs, axis=-1) == y) & known).astype(jnp.float32)
 
 
 def network(

@@ -73,12 +73,10 @@ class Config:
 
     def __post_init__(self) -> None:
         owner = "config"
-        if self.format > FORMAT:
-            remedy = "A newer fedprior wrote it; upgrade."
-            raise ValueError(
-                check.message(owner, "format", f"at most {FORMAT}", self.format, remedy)
-            )
+        _check_format(self.format)
         check.require(len(self.methods) > 0, owner, "methods", "at least one name", [])
+        twice = [name for name in self.methods if self.methods.count(name) > 1]
+        check.require(not twice, owner, "methods", "named once each", twice)
         for name in self.methods:
             check.choice(owner, "methods", name, METHODS)
         check.seed(owner, self.seed)
@@ -118,16 +116,25 @@ class Config:
 def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
     """The configuration in a TOML file (or the default one) with `key=value` changes on top."""
     tables: dict[str, Any] = {}
-    if path is not None:
+    if path is None:
+        tables["options"] = as_tables(Config())["options"]  # changes add to the defaults
+    else:
         try:
             tables = tomllib.loads(Path(path).read_text())
         except FileNotFoundError:
             raise ValueError(f"config: {path} must be a TOML file, got none there.") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"config: {path} must be a TOML file, got {error}.") from None
+        _check_format(tables.get("format", FORMAT))
     for change in changes:
         _set(tables, change)
     return build(Config, tables, "config")
+
+
+def _check_format(found: Any) -> None:
+    if not isinstance(found, int) or found > FORMAT:
+        remedy = "A newer fedprior wrote it; upgrade."
+        raise ValueError(check.message("config", "format", f"at most {FORMAT}", found, remedy))
 
 
 def build(kind: type, tables: Mapping[str, Any], owner: str) -> Any:

@@ -51,6 +51,9 @@ class Folder:
     def create(self, config: Config) -> Config:
         """A new folder with its complete configuration."""
         self.check_free()
+        if config.data.root:
+            root = str(Path(config.data.root).resolve())
+            config = replace(config, data=replace(config.data, root=root))
         if config.data.path:
             path = str(Path(config.data.path).resolve())
             data = replace(config.data, path=path, fingerprint=setting.fingerprint(config.data))

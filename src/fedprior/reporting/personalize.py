@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core import random
-from fedprior.data.federation import Federation, Split
+from fedprior.data.federation import Split
 from fedprior.data.partition import natural
 from fedprior.engines.evaluate import Source, personal_models
 from fedprior.engines.result import Result
@@ -32,7 +32,7 @@ def predict_rows(run: TrainedRun, result: Result, path: Path) -> dict[str, np.nd
     `model` says whose: `own` (a client of the run), `newcomer` (a new client, personalized on its
     labelled rows in this file) or `population` (a new client without any).
     """
-    rows = _read(run, result.federation, path)
+    rows = _read(run, result, path)
     classes = result.federation.classes
     table: dict[str, list[np.ndarray]] = {
         "row": [],
@@ -105,9 +105,9 @@ def _answer(outputs: np.ndarray, classes: tuple[str, ...] | None) -> tuple[np.nd
     return np.array(classes, object)[best], probability
 
 
-def _read(run: TrainedRun, clients: Federation, path: Path) -> Rows:
+def _read(run: TrainedRun, result: Result, path: Path) -> Rows:
     """New rows of a table (for a run on a table) or of a folder of .npz files, one a client."""
-    encoder = run.encoder()
+    encoder, clients = run.encoder(result.seed), result.federation
     if encoder is not None:
         from fedprior.data.table import encode_rows
 

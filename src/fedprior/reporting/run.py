@@ -26,9 +26,9 @@ class TrainedRun:
         """What `fedprior train --json` printed."""
         return json.loads(self.folder.summary.read_text())
 
-    def encoder(self) -> Encoder | None:
-        """How the run's table became features; None for a dataset or a folder of arrays."""
-        return setting.federation(self.config.data, seed=self.config.seed)[1]
+    def encoder(self, seed: int) -> Encoder | None:
+        """How the table became features under a seed; None for a dataset or a folder of arrays."""
+        return setting.federation(self.config.data, seed=seed)[1]
 
     def result(self, method: str | None = None, *, seed: int | None = None) -> Result:
         """The result of a method (default: the run's first) for a seed (default: its first)."""

@@ -41,6 +41,9 @@ def federation(data: Data, *, seed: int) -> tuple[Federation, Encoder | None, li
         options = {"seed": seed, **data.options}
         return datasets.load(data.name, root=root, **options), None, []
     path = Path(data.path)
+    for option in data.options:
+        known = ("regression", "valid_share", "test_share")
+        check.choice("config data options", "key", option, known)
     if path.is_dir():
         from fedprior.data.folder import from_folder
 
