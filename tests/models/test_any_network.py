@@ -75,7 +75,7 @@ def test_regression_removes_most_of_the_squared_error(regression, factory, least
 
 
 def test_adaped_refuses_a_regression_model():
-    wording = r"^adaped: model must be a classifier, got 'regression'\. Distillation compares"
+    wording = r"^adaped: model must be a classifier, got 'regression'\. Choose gaussian-prior"
     with pytest.raises(ValueError, match=wording):
         fedprior.adaped(fedprior.linear(2))
     with pytest.raises(ValueError, match=r"^adaped-fine-tuning: model must be a classifier"):
