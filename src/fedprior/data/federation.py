@@ -180,7 +180,8 @@ class Federation:
             "of one length above 0",
             (len(x), len(y), len(clients)),
         )
-        whole = np.isfinite(x.astype(np.float32, copy=False).reshape(len(x), -1)).all(axis=1)
+        inputs = x.astype(np.float32, copy=False)
+        whole = np.isfinite(inputs.reshape(len(x), -1)).all(axis=1)
         if not whole.all():
             rule, row = "finite", int(np.argmin(whole))
             remedy = f"Fill or drop row {row} first."
@@ -194,7 +195,6 @@ class Federation:
         groups = np.split(order, np.cumsum(np.bincount(code, minlength=len(ids)))[:-1])
         shares = (valid_share, test_share)
         parts = [split_rows(rows, *shares, seed=seed, client=i) for i, rows in enumerate(groups)]
-        inputs = x.astype(np.float32, copy=False)
         train, valid, test = (
             Split.gather(inputs, codes, [part[k] for part in parts]) for k in range(3)
         )

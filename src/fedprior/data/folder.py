@@ -88,14 +88,12 @@ def read_new(
             raise ValueError(
                 f"read_new: x of {file} must hold finite inputs of shape {shape}, got {got}."
             )
-        if "y" in arrays:
-            _check_pair(file, "x", x, arrays["y"])
-        if "y" not in arrays:
+        y = arrays.get("y")
+        if y is None:
             y = np.full(len(x), np.nan if classes is None else -1)
-        elif classes is None:
-            y = arrays["y"].astype(np.float32)
         else:
-            y = encode_labels(_words(arrays["y"]), classes)[0]
+            _check_pair(file, "x", x, y)
+            y = y if classes is None else encode_labels(_words(y), classes)[0]
         xs.append(x.astype(np.float32, copy=False))
         ys.append(y.astype(np.float32 if classes is None else np.int32))
         clients.append(np.full(len(x), file.stem, object))
