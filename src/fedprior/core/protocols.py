@@ -77,6 +77,9 @@ class Channel(Protocol):
 
     Both act on flat vectors; `encode` sees one client's message, `decode` the sum of all of them.
     Laws: an absent client adds exactly zero after `encode`; `private` channels never see a weight.
+    A private channel also has `view`, whose eyes its noise holds against (`central`: those who see
+    the noised sums; `local`: those who see the messages), and `event(dimension)`, what one round of
+    it costs before any sampling.
     """
 
     @property
@@ -89,9 +92,11 @@ class Cohort(Protocol):
     """Who takes part in a round; the object that draws is the one that is accounted for.
 
     `draw(seed, round, num_clients)` returns the distinct ids of one round's clients, at most
-    `capacity(num_clients)` of them, and depends on its arguments alone.
+    `capacity(num_clients)` of them, and depends on its arguments alone. `amplify` gives the event
+    of one round of a central mechanism under this sampler.
     """
 
     def expected_size(self, num_clients: int) -> float: ...
     def capacity(self, num_clients: int) -> int: ...
     def draw(self, seed: int, round: int, num_clients: int) -> Any: ...
+    def amplify(self, event: Any, num_clients: int) -> Any: ...

@@ -1,14 +1,18 @@
 """Draws keyed by (seed, round, client, purpose), never by call order.
 
 Host draws (cohorts, partitions) come from NumPy's Philox, device draws from JAX keys, minibatch
-orders from a keyed permutation that any engine evaluates at single positions.
+orders from a keyed permutation that any engine evaluates at single positions. What a channel draws
+comes from a JAX key, from a NumPy generator, or from the operating system (`secure`).
 """
 
+import math
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.core.algorithm import Array, Key
 
 _PURPOSES = (
@@ -57,8 +61,45 @@ def words(key: Key) -> Array:
     return jax.random.key_data(key)
 
 
+class Secure:
+    """Uniform draws of 53 bits each from the operating system: no seed, never the same again."""
+
+    def random(self, shape: tuple[int, ...] = ()) -> np.ndarray:
+        """Independent multiples of 2**-53, uniform in [0, 1)."""
+        words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64) >> np.uint64(11)
+        return (words * 2.0**-53).reshape(shape)
+
+
+def secure() -> Secure:
+    """A stream for what leaves a real client; it takes no seed on purpose."""
+    return Secure()
+
+
+def noise_of(key: Key) -> Literal["simulated", "secure"]:
+    """How draws from `key` are to be labelled: only `secure` ones are valid for release."""
+    return "secure" if isinstance(key, Secure) else "simulated"
+
+
+def uniform(key: Key, shape: tuple[int, ...]) -> Array:
+    """Draws uniform in [0, 1): multiples of 2**-53 from a NumPy generator or `secure()`,
+    of 2**-23 from a JAX key.
+    """
+    if isinstance(key, np.random.Generator | Secure):
+        return key.random(shape)
+    import jax
+
+    return jax.random.uniform(key, shape)
+
+
 def normal(key: Key, shape: tuple[int, ...]) -> Array:
-    """Standard normal draws."""
+    """Standard normal draws, from a JAX key or a NumPy generator."""
+    if isinstance(key, np.random.Generator):
+        return key.standard_normal(shape)
+    if isinstance(key, Secure):
+        raise check.PrivacyError(
+            "normal: key must be a keyed stream, got a secure one. The low bits of floating-point "
+            "normal noise give the message away; such noise is for simulation."
+        )
     import jax
 
     return jax.random.normal(key, shape)

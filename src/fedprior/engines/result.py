@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -13,6 +13,8 @@ from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import Source, personal_models
 from fedprior.engines.store import Store
 
+EndedBy = Literal["rounds", "patience", "budget"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -21,7 +23,8 @@ class Result:
     `scores` and `valid_scores` hold one mean score a client (NaN without samples); `scores` is
     empty where the test samples were not asked for. `history` has one entry a round: the state's
     scalars (`psi`), how many clients took part, how many were left out because their update was not
-    finite, and the mean validation score (`valid`) where it was computed.
+    finite, and the mean validation score (`valid`) where it was computed. `ended_by` says whether
+    all rounds ran, patience ended, or the privacy budget allowed no further round.
     """
 
     algorithm: Algorithm
@@ -33,6 +36,7 @@ class Result:
     history: list[dict[str, float]]
     scores: np.ndarray
     valid_scores: np.ndarray
+    ended_by: EndedBy = "rounds"
 
     @property
     def left_out(self) -> int:

@@ -1,6 +1,8 @@
 """What the engines share: checked arguments, cohorts, the history and its checkpoints."""
 
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.channels.identity import Identity
-from fedprior.core import check, random
+from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
 from fedprior.privacy.cohort import Everyone
+from fedprior.privacy.events import Event
+from fedprior.privacy.ledger import Head, Ledger, Terms
 
 History = list[dict[str, float]]
 
@@ -51,6 +55,7 @@ class Run:
     cohort: Cohort = field(default_factory=Everyone)
     channel: Channel = field(default_factory=Identity)
     saving: Saving | None = None
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         owner = "simulate"
@@ -62,15 +67,63 @@ class Run:
                 f"{owner}: weight must be 'uniform' under a private channel, got 'samples'. "
                 "A weight that depends on the data would pass the clip."
             )
+        if not getattr(self.channel, "weighted", True):
+            raise ValueError(
+                f"{owner}: channel must let the weight through, got {self.channel!r}. "
+                "Say weighted=True: a message's weight is its last coordinate."
+            )
         if self.channel.private and self.algorithm.pools == "gather":
             raise check.PrivacyError(
                 f"{owner}: channel must be clear for {self.algorithm.name}, got {self.channel!r}. "
                 "The method needs every message by itself."
             )
+        if self.ledger is not None:
+            self._check_ledger(self.ledger.terms)
+        elif self.secure:
+            raise check.PrivacyError(
+                "simulate: secure noise must be recorded, got no ledger. Give simulate a Ledger."
+            )
+
+    def _check_ledger(self, terms: Terms) -> None:
+        """A ledger records a private channel, under the view that the channel protects from."""
+        if not self.channel.private:
+            raise check.PrivacyError(
+                f"simulate: channel must be private for a ledger, got {self.channel!r}."
+            )
+        view = getattr(self.channel, "view", None)
+        if terms.view != view:
+            raise check.PrivacyError(
+                f"simulate: ledger's view must be the channel's, {view}, got {terms.view}."
+            )
+        if view == "local" and terms.relation != "replace-one":
+            raise check.PrivacyError(
+                "simulate: relation must be replace-one for a local channel, got "
+                f"{terms.relation}. A message that is seen tells that its client is there."
+            )
+        if terms.noise != ("secure" if self.secure else "simulated"):
+            raise check.PrivacyError(
+                f"simulate: ledger's noise must be the channel's, got {terms.noise}."
+            )
+
+    @cached_property
+    def event(self) -> Event:
+        """What one round costs: the channel's event, under the sampler that draws its cohorts."""
+        state, memory = self.shapes()
+        data = jax.eval_shape(lambda: self.federation.train.client(0))
+        key = jax.eval_shape(lambda: random.root(0))
+        message, _ = jax.eval_shape(self.algorithm.local, state, memory, data, key)
+        event: Event = self.channel.event(tree.size(message.value))  # type: ignore[attr-defined]
+        central = self.channel.view == "central"  # type: ignore[attr-defined]
+        return self.cohort.amplify(event, self.num_clients) if central else event
 
     @property
     def num_clients(self) -> int:
         return self.federation.num_clients
+
+    @property
+    def secure(self) -> bool:
+        """Whether noise and cohorts come from the operating system, never the same again."""
+        return getattr(self.channel, "noise", "simulated") == "secure"
 
     @property
     def expected_size(self) -> float:
@@ -91,11 +144,14 @@ class Run:
 
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids (length, capacity) and presence of the cohorts of `count` rounds from `first`."""
+        # With secure noise who takes part is secret, too: sampling amplifies only against
+        # somebody who cannot know the draw.
+        seed = secrets.randbits(128) if self.secure else self.seed
         capacity = self.cohort.capacity(self.num_clients)
         clients = np.zeros((length, capacity), np.int32)
         present = np.zeros((length, capacity), bool)
         for place in range(count):
-            drawn = self.cohort.draw(self.seed, first + place, self.num_clients)
+            drawn = self.cohort.draw(seed, first + place, self.num_clients)
             clients[place, : len(drawn)] = drawn
             present[place, : len(drawn)] = True
         return clients, present
@@ -118,6 +174,7 @@ class Run:
             identity=self.identity(store),
             round=len(history),
             columns=names,
+            ledger=asdict(self.ledger.head) if self.ledger else None,
             **facts,
         )
 
@@ -126,6 +183,14 @@ class Run:
         if self.saving is None or not self.saving.resume or not self.saving.file.exists():
             return None
         facts = checkpoint.read_header(self.saving.file, identity=self.identity(store))
+        seen = facts.get("ledger")
+        if (seen is None) != (self.ledger is None):
+            raise check.PrivacyError(
+                "simulate: a run must go on as it began, with its ledger or without one, got "
+                f"{'no ledger' if seen else 'a ledger that it did not have'}."
+            )
+        if self.ledger is not None:
+            self.ledger.verify(Head(**facts["ledger"]))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = checkpoint.load_arrays(self.saving.file, {**like, "history": columns})
         found = arrays.pop("history")

@@ -19,9 +19,10 @@ from fedprior.engines import cache
 from fedprior.engines.device import LONGEST, DeviceEngine
 from fedprior.engines.disk import DiskEngine
 from fedprior.engines.evaluate import Source, scores
-from fedprior.engines.result import Result
+from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
 from fedprior.privacy.cohort import Everyone
+from fedprior.privacy.ledger import Ledger
 
 StoreKind = Literal["device", "disk"]
 Engine = DeviceEngine | DiskEngine
@@ -51,6 +52,7 @@ def simulate(
     test: bool = True,
     store: StoreKind = "device",
     saving: Saving | None = None,
+    ledger: Ledger | None = None,
     progress: Callable[[Progress], Any] | None = None,
 ) -> Result:
     """Runs `rounds` rounds and scores every client's own model.
@@ -63,6 +65,9 @@ def simulate(
     are rows of a file, one compiled round reads and writes a cohort's, and memory does not grow
     with the number of clients. `saving` makes the run resumable, to the same bits on the CPU; an
     interrupt (SIGINT) then saves first.
+
+    `ledger` records what a private channel spends, before it is spent. When its budget allows no
+    further round the run ends there, with its models, and the result's `ended_by` is "budget".
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -80,11 +85,12 @@ def simulate(
         cohort=Everyone() if cohort is None else cohort,
         channel=Identity() if channel is None else channel,
         saving=saving,
+        ledger=ledger,
     )
     cache.enable()
     engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
     with _interruptible(saving is not None) as interrupted:
-        _advance(run, engine, evaluate_every, patience, progress, interrupted)
+        ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
     found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
     return Result(
         algorithm=algorithm,
@@ -96,6 +102,7 @@ def simulate(
         history=engine.history,
         scores=found.get("test", np.empty(0)),
         valid_scores=found["valid"],
+        ended_by=ended_by,
     )
 
 
@@ -106,7 +113,7 @@ def _advance(
     patience: int | None,
     progress: Callable[[Progress], Any] | None,
     interrupted: Callable[[], bool],
-) -> None:
+) -> EndedBy:
     """All rounds, stopping to evaluate, to save, to tell and to heed an interrupt."""
     pace = _Pace()
     while len(engine.history) < run.rounds and not _stale(engine.history, patience):
@@ -114,8 +121,16 @@ def _advance(
         periods = [evaluate_every, run.saving.every if run.saving else None]
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
+        if run.ledger:
+            count = run.ledger.reserve(run.event, first=at, rounds=count)
+            if count == 0:
+                if run.saving:
+                    engine.save()
+                return "budget"
         with pace.timed(count):
             engine.advance(count)
+        if run.ledger:
+            run.ledger.commit()
         at = len(engine.history)
         if evaluate_every and at % evaluate_every == 0 and at < run.rounds:
             valid = _evaluate(run, engine, ("valid",))["valid"]
@@ -132,6 +147,7 @@ def _advance(
             raise KeyboardInterrupt
     if interrupted():
         raise KeyboardInterrupt
+    return "rounds" if len(engine.history) == run.rounds else "patience"
 
 
 def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.ndarray]:

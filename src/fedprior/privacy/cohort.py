@@ -1,10 +1,11 @@
 """Who takes part in a round. The object that draws is the one that is accounted for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedprior.core import check, random
+from fedprior.privacy.events import Event
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,18 @@ class Everyone:
     def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
         return np.arange(num_clients, dtype=np.int32)
 
+    def amplify(self, event: Event, num_clients: int) -> Event:
+        """Nobody is left out, so nothing is hidden."""
+        return event
+
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSize:
-    """`size` of the clients, uniformly without replacement, anew in every round."""
+    """`size` of the clients, uniformly without replacement, anew in every round.
+
+    Claims no amplification: clients keep a memory between rounds, whoever is drawn displaces
+    another, and the other's later messages tell of it (ERRATA D7(2)).
+    """
 
     size: int
 
@@ -48,6 +57,10 @@ class FixedSize:
             num_clients, self.size, replace=False, shuffle=False
         )
         return np.sort(chosen).astype(np.int32)
+
+    def amplify(self, event: Event, num_clients: int) -> Event:
+        """The event as it is: a bound with or without sampling."""
+        return event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +111,12 @@ class Poisson:
             )
         chosen = generator.choice(num_clients, size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int32)
+
+    def amplify(self, event: Event, num_clients: int) -> Event:
+        """Each client is hidden among the draws; the chance of an overflow is charged to delta.
+
+        Sound for clients with a secret memory, too: given the others' draws, a round is a mixture
+        over this client's hidden past of sampled mechanisms (ERRATA D7(1)).
+        """
+        overflow = self.overflow(num_clients)
+        return replace(event, sampling="poisson", rate=self.rate, overflow=overflow)

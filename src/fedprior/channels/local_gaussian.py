@@ -1,0 +1,81 @@
+"""Gaussian noise at the client, on a ball."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fedprior.channels.ranges import bound, spread
+from fedprior.core import check, random
+from fedprior.core.algorithm import Array, Key
+from fedprior.privacy import calibrate, events
+from fedprior.privacy.events import Event
+from fedprior.privacy.guarantee import Guarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalGaussian:
+    """Moves a message into the l2 ball of radius `clip` around `center`; adds N(0, scale^2 I).
+
+    Any two messages are then at most 2 * clip apart, which the analytic Gaussian mechanism turns
+    into (epsilon, delta) (ERRATA 5-8): `LocalGaussian.calibrated` goes from the budget to the
+    scale. `center` is a public number or vector. Floating-point noise: for simulation only.
+
+    Protects: one client's whole message (replace one). Trusts: nobody, the noise is the client's.
+    """
+
+    clip: float
+    scale: float
+    center: Any = 0.0
+
+    private: ClassVar[bool] = True
+    view: ClassVar[Literal["local"]] = "local"
+    noises: ClassVar[tuple[str, ...]] = ("simulated",)
+
+    def __post_init__(self) -> None:
+        check.positive("LocalGaussian", clip=self.clip, scale=self.scale)
+        object.__setattr__(self, "center", bound("LocalGaussian", "center", self.center))
+
+    @classmethod
+    def calibrated(
+        cls, *, clip: float, epsilon: float, delta: float, rounds: int = 1, center: Any = 0.0
+    ) -> "LocalGaussian":
+        """The channel of which `rounds` messages of one client cost (epsilon, delta) together."""
+        check.positive("LocalGaussian", clip=clip)
+        scale = calibrate.gaussian_scale(epsilon, delta, sensitivity=2 * clip, rounds=rounds)
+        return cls(clip=clip, scale=scale, center=center)
+
+    def encode(self, message: Array, key: Key) -> Array:
+        xp = message.__array_namespace__()
+        center = spread("LocalGaussian", self.center, message)
+        away = message - center
+        norm = xp.linalg.vector_norm(away, axis=-1, keepdims=True)
+        inside = away * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
+        return center + inside + self.scale * random.normal(key, message.shape)
+
+    def decode(self, total: Array, key: Key) -> Array:
+        return total
+
+    def event(self, dimension: int) -> Event:
+        """One message of a client; nothing is amplified where each message is seen."""
+        return events.gaussian(self.scale / self.clip)
+
+    def bits(self, dimension: int) -> float:
+        """32 bits a coordinate: floats."""
+        return 32.0 * dimension
+
+    def guarantee(
+        self, *, delta: float, rounds: int = 1, unit: str = "one client's whole message"
+    ) -> Guarantee:
+        """What `rounds` messages of one client cost together at `delta`."""
+        epsilon = calibrate.gaussian_epsilon(
+            self.scale, delta, sensitivity=2 * self.clip, rounds=rounds
+        )
+        return Guarantee(
+            epsilon=max(epsilon, 1e-12),  # 0 where there is so much noise that delta alone would do
+            delta=delta,
+            unit=unit,
+            neighbors="replace one",
+            trust="nobody (local model)",
+            mechanism=f"analytic Gaussian mechanism on a ball of radius {self.clip:g}, "
+            f"noise scale {self.scale:g}, {rounds} message{'s' if rounds > 1 else ''}",
+            noise="simulated",
+        )

@@ -1,0 +1,188 @@
+"""Randomized answers: one bit, or one of k symbols. Pure epsilon, noise that can be released."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedprior.channels.ranges import box, spread
+from fedprior.core import check, random
+from fedprior.core.algorithm import Array, Key
+from fedprior.privacy import events
+from fedprior.privacy.events import Event
+from fedprior.privacy.guarantee import Guarantee, Noise
+
+# Draws are multiples of 2**-53. Probabilities are put on that grid, on the safe side, so that the
+# ratio of two of them is at most e^epsilon in the numbers that are drawn, not only on paper.
+_GRID = 2.0**53
+_LEAST_EPSILON = 1e-9  # below it the grid does not tell the answers' probabilities apart
+
+
+def _check_epsilon(owner: str, epsilon: float) -> None:
+    check.positive(owner, epsilon=epsilon)
+    rule = f"at least {_LEAST_EPSILON:g}"
+    check.require(epsilon >= _LEAST_EPSILON, owner, "epsilon", rule, epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBit:
+    """One coordinate s_j of the message, at random, as a bit B ~ Bern(1/2 + k (t - 1/2)).
+
+    t = (s_j - low) / (high - low), k = (e^epsilon - 1) / (e^epsilon + 1). The receiver reads mid +
+    (high - low) (B - 1/2) / k for coordinate j, stretched d-fold about mid = (low + high) / 2, and
+    mid elsewhere: a vector whose mean is the message (ERRATA D3). A coordinate outside its range is
+    moved to its edge first. j does not depend on the data, so one bit is all that is told.
+
+    Protects: one client's whole message (replace one, pure epsilon). Trusts: nobody, the coin is
+    the client's.
+    """
+
+    epsilon: float
+    low: Any = 0.0
+    high: Any = 1.0
+
+    private: ClassVar[bool] = True
+    view: ClassVar[Literal["local"]] = "local"
+    noises: ClassVar[tuple[str, ...]] = ("simulated", "secure")
+
+    def __post_init__(self) -> None:
+        _check_epsilon("OneBit", self.epsilon)
+        low, high = box("OneBit", self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @property
+    def contrast(self) -> float:
+        """k: how far the bit follows the value, from 0 (a coin) to 1 (the plain bit)."""
+        return 1 - 2 * self._least
+
+    @property
+    def _least(self) -> float:
+        """The smallest probability of either answer, 1 / (e^epsilon + 1), rounded up.
+
+        Two units of the grid more are for the rounding of the exponential.
+        """
+        return (math.ceil(_GRID / (math.exp(min(self.epsilon, 700.0)) + 1)) + 2) / _GRID
+
+    def probability(self, share: Array) -> Array:
+        """P(bit = 1) for a value at `share` of its range, t in [0, 1]."""
+        xp = share.__array_namespace__()
+        follow = 0.5 + self.contrast * (xp.clip(share, 0, 1) - 0.5)
+        return xp.clip(follow, self._least, 1 - self._least)
+
+    def encode(self, message: Array, key: Key) -> Array:
+        xp = message.__array_namespace__()
+        dimension = message.shape[-1]
+        draws = random.uniform(key, (*message.shape[:-1], 2))
+        chosen = xp.minimum(xp.floor(draws[..., :1] * dimension), dimension - 1)
+        hot = xp.arange(dimension) == chosen
+        low, high = (spread("OneBit", each, message) for each in (self.low, self.high))
+        share = (message - low) / (high - low)
+        bit = draws[..., 1:] < self.probability(share)
+        away = dimension * (high - low) * (bit - 0.5) / self.contrast
+        return (low + high) / 2 + xp.where(hot, away, 0)
+
+    def decode(self, total: Array, key: Key) -> Array:
+        return total
+
+    def event(self, dimension: int) -> Event:
+        """One report of a client; nothing is amplified where each report is seen."""
+        return events.response(self.epsilon)
+
+    def bits(self, dimension: int) -> float:
+        """The bit, and which coordinate it is of."""
+        return 1.0 + math.ceil(math.log2(dimension))
+
+    def guarantee(
+        self, *, noise: Noise, dimension: int = 1, unit: str = "one client's whole message"
+    ) -> Guarantee:
+        """Pure epsilon for one message."""
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=0.0,
+            unit=unit,
+            neighbors="replace one",
+            trust="nobody (local model)",
+            mechanism="one randomized bit",
+            noise=noise,
+            bits=self.bits(dimension),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KaryResponse:
+    """A symbol of 0..k-1 kept with probability c, else a symbol drawn uniformly from all k.
+
+    c = (e^epsilon - 1) / (e^epsilon + k - 1). A message is the symbol as a one-hot vector; what
+    arrives is (one-hot(answer) - (1 - c) / k) / c, whose mean is the message, so messages add up to
+    an unbiased histogram. `respond` is the same on bare symbols.
+
+    Protects: one client's symbol (replace one, pure epsilon). Trusts: nobody, the coin is the
+    client's.
+    """
+
+    epsilon: float
+    num_symbols: int
+
+    private: ClassVar[bool] = True
+    view: ClassVar[Literal["local"]] = "local"
+    noises: ClassVar[tuple[str, ...]] = ("simulated", "secure")
+
+    def __post_init__(self) -> None:
+        _check_epsilon("KaryResponse", self.epsilon)
+        check.count("KaryResponse", least=2, num_symbols=self.num_symbols)
+
+    @property
+    def keep(self) -> float:
+        """c, rounded down to what 53-bit draws of the other symbol allow."""
+        rare = math.floor(_GRID / self.num_symbols) / _GRID
+        often = math.ceil(_GRID / self.num_symbols) / _GRID
+        odds = math.exp(min(self.epsilon, 700.0)) * rare - often
+        return max(math.floor(_GRID * (odds / (1 + odds))) - 1, 0) / _GRID
+
+    def matrix(self) -> np.ndarray:
+        """P(answer | symbol), a row a symbol."""
+        keep, num = self.keep, self.num_symbols
+        return keep * np.eye(num) + (1 - keep) / num
+
+    def respond(self, symbols: Array, key: Key) -> Array:
+        """The answers to integer `symbols`, one draw each."""
+        xp = symbols.__array_namespace__()
+        draws = random.uniform(key, (*symbols.shape, 2))
+        other = xp.floor(draws[..., 1] * self.num_symbols).astype(symbols.dtype)
+        other = xp.minimum(other, self.num_symbols - 1)
+        return xp.where(draws[..., 0] < self.keep, symbols, other)
+
+    def encode(self, message: Array, key: Key) -> Array:
+        xp = message.__array_namespace__()
+        rule = f"one-hot of length {self.num_symbols}"
+        fits = message.shape[-1] == self.num_symbols
+        check.require(fits, "KaryResponse", "message", rule, message.shape)
+        answer = self.respond(xp.argmax(message, axis=-1), key)
+        hot = xp.arange(self.num_symbols) == answer[..., None]
+        return (hot.astype(message.dtype) - (1 - self.keep) / self.num_symbols) / self.keep
+
+    def decode(self, total: Array, key: Key) -> Array:
+        return total
+
+    def event(self, dimension: int) -> Event:
+        """One report of a client; nothing is amplified where each report is seen."""
+        return events.response(self.epsilon)
+
+    def bits(self, dimension: int | None = None) -> float:
+        """The answer; `dimension` is the number of symbols."""
+        return float(math.ceil(math.log2(self.num_symbols)))
+
+    def guarantee(self, *, noise: Noise, unit: str = "one client's symbol") -> Guarantee:
+        """Pure epsilon for one message."""
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=0.0,
+            unit=unit,
+            neighbors="replace one",
+            trust="nobody (local model)",
+            mechanism=f"randomized response over {self.num_symbols} symbols",
+            noise=noise,
+            bits=self.bits(),
+        )

@@ -1,0 +1,232 @@
+"""Epsilon of what ran: privacy loss distributions where they are tight, Renyi bounds otherwise.
+
+The only guarantees are dp-accounting's; this module chooses among them, and states the relation.
+Nothing here falls back to a weaker claim in silence: an event without a proof is a PrivacyError.
+"""
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fedprior.core import check
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.events import RELATIONS, Event, Relation
+
+Spent = Sequence[tuple[Event, int]]  # events and how many rounds of each
+
+# Privacy losses are rounded up to multiples of this: a smaller one is tighter and slower.
+INTERVAL = 1e-3
+FINE = 1e-4
+# Whole orders have a closed form; fractional ones take a hundred times as long.
+_FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
+
+
+def epsilon(
+    spent: Spent, *, delta: float, relation: Relation = "add-remove", interval: float = INTERVAL
+) -> float:
+    """The smallest proven epsilon at `delta` of all rounds in `spent`, one client being the unit.
+
+    `add-remove`: a client is there or not; `replace-one`: it is there with other data.
+    The overflow of capped cohorts is taken off delta first.
+    """
+    check_delta("epsilon", delta)
+    check.choice("epsilon", "relation", relation, RELATIONS)
+    spent = [(event, rounds) for event, rounds in spent if rounds]
+    left = delta - math.fsum(rounds * event.overflow for event, rounds in spent)
+    if left <= 0:
+        raise PrivacyError(
+            f"epsilon: delta must exceed the chance that a cohort passes its cap, got {delta} for "
+            f"{delta - left:g}. Raise the cap of the cohort."
+        )
+    if not spent:
+        return 0.0
+    with _quiet():
+        bounds = [*_closed(spent, left, relation), *_distribution(spent, left, relation, interval)]
+        if not bounds or any(event.sampling == "fixed" for event, _ in spent):
+            bounds += _renyi(spent, left, relation)
+    if not bounds:
+        raise PrivacyError(
+            f"epsilon: events must have a proof under {relation}, got "
+            f"{', '.join(sorted({_name(event) for event, _ in spent}))} together."
+        )
+    return float(min(bounds))
+
+
+def renyi_epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") -> float:
+    """Epsilon by Renyi accounting alone, at a few whole orders: looser and much faster.
+
+    Infinite where it has no proof.
+    """
+    check_delta("renyi_epsilon", delta)
+    with _quiet():
+        return min([*_renyi(spent, delta, relation, _FEW_ORDERS), math.inf])
+
+
+def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> float:
+    """(order, divergence)-Renyi DP gives epsilon = divergence + log((order-1)/order)
+    - (log delta + log order)/(order - 1) (paper L1571; ERRATA 53 finds it right).
+    """
+    check.require(order > 1, "epsilon_from_renyi", "order", "above 1", order)
+    check.nonnegative("epsilon_from_renyi", divergence=divergence)
+    check_delta("epsilon_from_renyi", delta)
+    shift = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+    return max(0.0, divergence + shift)
+
+
+def paper_bound(
+    *, noise_multiplier: float, rate: float, rounds: int, local_steps: int, delta: float
+) -> float:
+    """Thm 7 as printed, NOT a guarantee (ERRATA 46-51): Renyi rounds * 6 q^2 order / (tau z^2).
+
+    `noise_multiplier` z is the noise on the sum over the clip of a whole upload. In the paper's
+    per-step units z = sqrt(K/tau) sigma_q/C_1, which turns its K sigma_q^2/C_1^2 into tau z^2.
+    """
+    check.positive("paper_bound", noise_multiplier=noise_multiplier)
+    check.fraction("paper_bound", rate=rate)
+    check.count("paper_bound", rounds=rounds, local_steps=local_steps)
+    slope = rounds * 6 * rate**2 / (local_steps * noise_multiplier**2)
+    orders = [1 + 10 ** (step / 100) for step in range(-200, 401)]
+    return min(epsilon_from_renyi(order, slope * order, delta=delta) for order in orders)
+
+
+def check_delta(owner: str, delta: Any) -> None:
+    """Delta is a number in (0, 1), and never a default."""
+    check.positive(owner, delta=delta)
+    check.require(delta < 1, owner, "delta", "below 1", delta)
+
+
+def _name(event: Event) -> str:
+    return f"{event.mechanism} with {event.sampling} sampling"
+
+
+def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
+    """Exact: Gaussians without sampling compose to one; pure reports add up."""
+    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+
+    kinds = {event.mechanism for event, _ in spent}
+    if kinds == {"response"}:
+        yield math.fsum(rounds * event.noise for event, rounds in spent)
+    if kinds == {"gaussian"}:
+        # Without sampling, or claiming none: a bound for every sampler and both relations.
+        sensitivity = _sensitivity(relation)
+        ratio = math.sqrt(math.fsum(rounds / event.noise**2 for event, rounds in spent))
+        yield float(get_epsilon_gaussian(1 / (sensitivity * ratio), delta))
+
+
+def _sensitivity(relation: Relation) -> int:
+    """How far one client moves a sum of messages bounded by 1."""
+    return 2 if relation == "replace-one" else 1
+
+
+def _distribution(
+    spent: Spent, delta: float, relation: Relation, interval: float
+) -> Iterator[float]:
+    """By composed privacy loss distributions, where each event has one."""
+    from dp_accounting.pld import privacy_loss_distribution as distributions
+
+    parts = [_loss(event, rounds, relation, interval, distributions) for event, rounds in spent]
+    if any(part is None for part in parts):
+        return
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
+    yield float(total.get_epsilon_for_delta(delta))
+
+
+def _loss(
+    event: Event, rounds: int, relation: Relation, interval: float, distributions: Any
+) -> Any:
+    """The loss distribution of `rounds` rounds, or None where the library has none."""
+    from dp_accounting import NeighboringRelation
+
+    if event.sampling == "fixed":
+        return None
+    if event.mechanism == "gaussian":
+        neighbors = (
+            NeighboringRelation.REPLACE_ONE
+            if relation == "replace-one"
+            else NeighboringRelation.ADD_OR_REMOVE_ONE
+        )
+        scale = event.noise
+        if event.sampling == "everyone":
+            scale, rounds = scale / math.sqrt(rounds), 1
+        one = distributions.from_gaussian_mechanism(
+            standard_deviation=scale,
+            value_discretization_interval=interval,
+            sampling_prob=event.rate,
+            neighboring_relation=neighbors,
+        )
+    elif event.mechanism == "laplace":
+        if relation == "replace-one":
+            if event.sampling != "everyone":
+                return None
+            scale = event.noise / 2  # moved by 2, the worst case of two bounded messages
+        else:
+            scale = event.noise
+        one = distributions.from_laplace_mechanism(
+            parameter=scale, value_discretization_interval=interval, sampling_prob=event.rate
+        )
+    else:
+        if event.sampling != "everyone":
+            return None  # a report is seen by itself: who sent it is known, nothing is amplified
+        # Two outputs with ratio e^epsilon dominate every pure mechanism of that epsilon.
+        one = distributions.from_randomized_response(
+            noise_parameter=2 / (1 + math.exp(event.noise)),
+            num_buckets=2,
+            value_discretization_interval=interval,
+        )
+    return one.self_compose(rounds) if rounds > 1 else one
+
+
+def _renyi(
+    spent: Spent, delta: float, relation: Relation, orders: Sequence[float] | None = None
+) -> Iterator[float]:
+    """By Renyi divergences, where each event has one."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    fixed = any(event.sampling == "fixed" for event, _ in spent)
+    if fixed and relation != "replace-one":
+        return
+    neighbors = (
+        dp_accounting.NeighboringRelation.REPLACE_ONE
+        if relation == "replace-one"
+        else dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
+    accountant = RdpAccountant(orders, neighboring_relation=neighbors)
+    for event, rounds in spent:
+        # The library's Renyi code takes sigma over the sensitivity, whatever the relation.
+        scale = event.noise / _sensitivity(relation)
+        if event.mechanism == "gaussian":
+            plain = dp_accounting.GaussianDpEvent(scale)
+        elif event.mechanism == "laplace":
+            plain = dp_accounting.LaplaceDpEvent(scale)
+        else:
+            return
+        if event.sampling == "poisson":
+            plain = dp_accounting.PoissonSampledDpEvent(event.rate, plain)
+        elif event.sampling == "fixed":
+            plain = dp_accounting.SampledWithoutReplacementDpEvent(
+                event.num_clients, event.size, plain
+            )
+        if not accountant.supports(plain):
+            return
+        accountant.compose(plain, rounds)
+    yield float(accountant.get_epsilon(delta))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The library logs each order that it drops; the bound stands without them."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,58 @@
+"""A privacy guarantee with everything that it rests on."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedprior.core import check
+
+Noise = Literal["simulated", "secure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-DP of what leaves a client, for whom, against whom, under which relation.
+
+    `noise` is `simulated` (keyed, reproducible, not valid for release) or `secure` (seeded by the
+    operating system). `bits` is what one client sends, over all rounds; None where it is floats.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighbors: str
+    trust: str
+    mechanism: str
+    noise: Noise
+    bits: float | None = None
+
+    def __post_init__(self) -> None:
+        check.positive("Guarantee", epsilon=self.epsilon)
+        check.share("Guarantee", delta=self.delta)
+        check.choice("Guarantee", "noise", self.noise, ("simulated", "secure"))
+
+    def describe(self) -> dict[str, Any]:
+        """The guarantee as JSON."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "unit": self.unit,
+            "neighbors": self.neighbors,
+            "trust": self.trust,
+            "mechanism": self.mechanism,
+            "noise": self.noise,
+            "valid_for_release": self.noise == "secure",
+            "bits": self.bits,
+        }
+
+    def __str__(self) -> str:
+        delta = f", delta = {self.delta:g}" if self.delta else ""
+        sent = f" {self.bits:g} bits a client." if self.bits is not None else ""
+        release = (
+            "Noise seeded by the operating system."
+            if self.noise == "secure"
+            else "Simulated noise: not valid for release."
+        )
+        return (
+            f"epsilon = {self.epsilon:g}{delta} for {self.unit} ({self.neighbors}); trusts "
+            f"{self.trust}; {self.mechanism}.{sent} {release}"
+        )

@@ -1,0 +1,301 @@
+"""The ledger: what a run has spent, written down before it is spent.
+
+JSON Lines beside the run, append-only. Each line carries the hash of the line before it. A chunk of
+rounds is reserved (the line is on disk), then run, then committed; a reservation without a commit
+counts as spent. So no path, a crash included, spends what is not recorded.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from fedprior.core import check
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.accounting import check_delta, epsilon
+from fedprior.privacy.events import RELATIONS, Event, Relation
+from fedprior.privacy.guarantee import Noise
+
+FORMAT = 1
+_NOTHING = "0" * 64  # the hash before the first line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a ledger's epsilon means: delta, who is a neighbor, who sees what, which noise.
+
+    `budget` is the epsilon that the run may spend; None only records.
+    """
+
+    delta: float
+    relation: Relation
+    view: str
+    noise: Noise
+    unit: str = "client"
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        check_delta("Terms", self.delta)
+        check.choice("Terms", "relation", self.relation, RELATIONS)
+        check.choice("Terms", "noise", self.noise, ("simulated", "secure"))
+        if self.budget is not None:
+            check.positive("Terms", budget=self.budget)
+
+
+@dataclass(frozen=True)
+class Head:
+    """How long a ledger was and the hash of its last line: what a checkpoint remembers of it."""
+
+    lines: int
+    hash: str
+
+
+class Ledger:
+    """One open ledger; this process alone writes to it while it is open.
+
+    >>> import tempfile
+    >>> from fedprior.privacy.events import response
+    >>> terms = Terms(delta=1e-6, relation="replace-one", view="local", noise="simulated", budget=1)
+    >>> with Ledger(Path(tempfile.mkdtemp()) / "ledger.jsonl", terms) as ledger:
+    ...     granted = ledger.reserve(response(0.3), first=0, rounds=5)
+    ...     ledger.commit()
+    >>> granted, round(ledger.spent, 3)
+    (3, 0.9)
+    """
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self.path, self.terms = Path(path), terms
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = open(self.path, "a+b")  # noqa: SIM115 - held while the run lasts
+        try:
+            _lock(self._file, self.path)
+            self._records = self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._file.close()
+
+    @property
+    def head(self) -> Head:
+        """For the checkpoint."""
+        return Head(len(self._records), self._records[-1]["hash"])
+
+    @property
+    def rounds(self) -> int:
+        """The first round that nothing has been recorded for."""
+        return max((r["first"] + r["rounds"] for r in _reservations(self._records)), default=0)
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of all that was reserved."""
+        return total(self._records, self.terms)
+
+    def reserve(self, event: Event, *, first: int, rounds: int) -> int:
+        """How many of the `rounds` rounds from number `first` may run, recorded before they do.
+
+        With simulated noise a round that was recorded before is the same release again, to the bit,
+        and costs nothing; with secure noise it is a new one. 0 means that the budget is used up.
+        """
+        check.count("Ledger", least=0, first=first, rounds=rounds)
+        new = rounds
+        if self.terms.noise == "simulated":
+            again = min(max(self.rounds - first, 0), rounds)
+            new, first = rounds - again, first + again
+        granted = self._affordable(event, new)
+        if granted:
+            spent = [*_spent(self._records), (event, granted)]
+            self._append(
+                kind="reserve",
+                event=event.to_json(),
+                first=first,
+                rounds=granted,
+                epsilon=self._epsilon(spent),
+            )
+        return rounds - new + granted
+
+    def commit(self) -> None:
+        """The reserved rounds have run."""
+        if self._records[-1]["kind"] == "reserve":
+            self._append(kind="commit")
+
+    def verify(self, head: Head) -> None:
+        """The ledger still holds what a checkpoint saw of it."""
+        known = self._records[: head.lines]
+        if len(known) < head.lines or known[-1]["hash"] != head.hash:
+            raise PrivacyError(
+                f"ledger: {self.path} must hold the {head.lines} lines that the checkpoint saw, "
+                f"got {len(self._records)} lines that differ. It was cut or replaced; the run "
+                "cannot go on under its guarantee."
+            )
+
+    def _affordable(self, event: Event, rounds: int) -> int:
+        budget, before = self.terms.budget, _spent(self._records)
+
+        def fits(count: int) -> bool:
+            return budget is None or self._epsilon([*before, (event, count)]) <= budget
+
+        if rounds == 0 or fits(rounds):
+            return rounds
+        low, high = 0, rounds
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _epsilon(self, spent: list[tuple[Event, int]]) -> float:
+        return epsilon(_merged(spent), delta=self.terms.delta, relation=self.terms.relation)
+
+    def _append(self, **fields: Any) -> None:
+        """One line, on disk when this returns."""
+        previous = self._records[-1]["hash"] if self._records else _NOTHING
+        record = {"number": len(self._records), **fields, "previous": previous}
+        record["hash"] = _hash(record)
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._records.append(record)
+
+    def _read(self) -> list[dict[str, Any]]:
+        self._file.seek(0)
+        content = self._file.read()
+        whole, _, torn = content.rpartition(b"\n")
+        if torn:  # the machine stopped inside a write: what the line would allow never ran
+            self._file.truncate(len(content) - len(torn))
+        self._records = records = _parse(whole, self.path)
+        terms = {**asdict(self.terms), "format": FORMAT}
+        if not records:
+            self._append(kind="open", **terms)
+            _sync_folder(self.path.parent)
+            return self._records
+        begun = _terms(records)
+        if begun != {**begun, **asdict(self.terms), "budget": begun["budget"]}:
+            raise PrivacyError(
+                f"ledger: {self.path} must go on under the terms it was begun with ({begun}), got "
+                f"{asdict(self.terms)}."
+            )
+        if begun["budget"] != self.terms.budget:
+            self._append(kind="budget", budget=self.terms.budget)
+        return self._records
+
+
+def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
+    """The terms and the whole lines of a ledger, checked; a torn last line is left out."""
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"ledger: {path} must be a ledger, got no file there.")
+    records = _parse(path.read_bytes().rpartition(b"\n")[0], path)
+    if not records:
+        raise PrivacyError(f"ledger: {path} must begin with its terms, got no line.")
+    fields = {name: value for name, value in _terms(records).items() if name != "format"}
+    return Terms(**fields), records
+
+
+def total(records: list[dict[str, Any]], terms: Terms) -> float:
+    """Epsilon of everything reserved, computed anew from the events."""
+    return epsilon(_merged(_spent(records)), delta=terms.delta, relation=terms.relation)
+
+
+def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
+    names = ("delta", "relation", "view", "noise", "unit", "budget")
+    terms = {name: records[0].get(name) for name in names}
+    for record in records:
+        if record["kind"] == "budget":
+            terms["budget"] = record["budget"]
+    return terms
+
+
+def _reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return (record for record in records if record["kind"] == "reserve")
+
+
+def _spent(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
+    return [(Event.from_json(r["event"]), int(r["rounds"])) for r in _reservations(records)]
+
+
+def _merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
+    """Equal events put together: composing 240 rounds once is cheaper than 240 chunks."""
+    rounds: dict[Event, int] = {}
+    for event, count in spent:
+        rounds[event] = rounds.get(event, 0) + count
+    return list(rounds.items())
+
+
+def _parse(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """Every line, after its number, its hash and that of the line before it are checked."""
+    records: list[dict[str, Any]] = []
+    previous = _NOTHING
+    for number, line in enumerate(content.split(b"\n") if content else []):
+        try:
+            record = json.loads(line)
+            claimed = record.pop("hash")
+            good = (
+                record["number"] == number
+                and record["previous"] == previous
+                and claimed == _hash(record)
+                and (record["kind"] == "open") == (number == 0)
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            good = False
+        if not good:
+            raise PrivacyError(
+                f"ledger: line {number + 1} of {path} must be as it was written, got another. "
+                "The ledger was edited or damaged; nothing more may be spent on it."
+            )
+        previous = claimed
+        records.append({**record, "hash": claimed})
+    if records and records[0].get("format") != FORMAT:
+        got = records[0].get("format")
+        raise PrivacyError(f"ledger: format of {path} must be {FORMAT}, got {got!r}.")
+    return records
+
+
+def _hash(record: dict[str, Any]) -> str:
+    canonical = json.dumps(record, sort_keys=True).encode()
+    return hashlib.sha256(canonical).hexdigest()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Nobody else, until the file is closed (by the system, if the process dies)."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise PrivacyError(
+            f"ledger: {path} must be free, got one that another process holds. Wait for it to end."
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new file's name is on disk, too."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

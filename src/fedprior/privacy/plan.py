@@ -1,0 +1,188 @@
+"""What a private run will cost before it runs, in words that can be acted on."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fedprior.core import check
+from fedprior.core.check import PrivacyError
+from fedprior.privacy import planning
+from fedprior.privacy.accounting import check_delta, epsilon, paper_bound
+from fedprior.privacy.events import Event, Relation, gaussian
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What one onlooker learns; epsilon None means without bound."""
+
+    view: str
+    relation: Relation
+    epsilon: float | None
+    delta: float
+    explanation: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The noise for a target, what each onlooker would learn, and whether anything is left."""
+
+    noise_multiplier: float
+    rounds: int
+    views: tuple[View, ...]
+    paper_bound: float | None
+    noise_to_signal: float | None
+    verdict: str
+
+    def describe(self) -> dict[str, Any]:
+        """What `fedprior privacy plan --json` prints."""
+        names = ("view", "relation", "epsilon", "delta")
+        return {
+            "format": FORMAT,
+            "noise_multiplier": self.noise_multiplier,
+            "rounds": self.rounds,
+            "views": [{name: getattr(view, name) for name in names} for view in self.views],
+            "paper_bound": self.paper_bound,
+            "noise_to_signal": self.noise_to_signal,
+            "verdict": self.verdict,
+        }
+
+
+def plan(
+    *,
+    delta: float,
+    num_clients: int,
+    rate: float = 1.0,
+    rounds: int | None = None,
+    target: float | None = None,
+    noise_multiplier: float | None = None,
+    num_parameters: int | None = None,
+    local_steps: int | None = None,
+    allow_delta: bool = False,
+) -> Plan:
+    """Two of `target` (epsilon), `noise_multiplier` and `rounds` fix the third.
+
+    The target is central, add/remove, with Poisson sampling at `rate`. Delta of 1/m or more would
+    allow a mechanism that publishes somebody's data outright, and is refused unless allowed.
+    """
+    owner = "plan"
+    check_delta(owner, delta)
+    check.count(owner, num_clients=num_clients)
+    check.fraction(owner, rate=rate)
+    check_delta_below(delta, num_clients, allowed=allow_delta)
+    given = [value is not None for value in (target, noise_multiplier, rounds)]
+    rule = "two of epsilon, noise multiplier and rounds"
+    check.require(sum(given) >= 2, owner, "the question", rule, f"{sum(given)} of them")
+    noise, rounds = _solve(target, noise_multiplier, rounds, delta, rate)
+    event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
+    printed = None
+    if local_steps is not None:
+        printed = paper_bound(
+            noise_multiplier=noise, rate=rate, rounds=rounds, local_steps=local_steps, delta=delta
+        )
+    signal = None
+    if num_parameters is not None:
+        signal = planning.noise_to_signal(
+            noise=noise, num_parameters=num_parameters, rate=rate, num_clients=num_clients
+        )
+    return Plan(
+        noise_multiplier=noise,
+        rounds=rounds,
+        views=_views(event, rounds, delta),
+        paper_bound=printed,
+        noise_to_signal=signal,
+        verdict=_verdict(signal, noise, num_parameters, rate, num_clients),
+    )
+
+
+def check_delta_below(delta: float, num_clients: int, *, allowed: bool) -> None:
+    """Delta of 1/m or more would allow publishing somebody's data outright."""
+    if delta >= 1 / num_clients and not allowed:
+        raise PrivacyError(
+            f"privacy: delta must be below 1 / clients = {1 / num_clients:g}, got {delta:g}. "
+            "Choose a smaller one, or say --allow-delta (privacy.allow_delta=true)."
+        )
+
+
+def _solve(
+    target: float | None,
+    noise: float | None,
+    rounds: int | None,
+    delta: float,
+    rate: float,
+) -> tuple[float, int]:
+    """Noise multiplier and rounds, the missing one of them found."""
+    if target is not None:
+        check.positive("plan", epsilon=target)
+    if noise is None:
+        assert target is not None
+        assert rounds is not None
+        event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=rate)
+        return planning.noise_multiplier(event, target=target, delta=delta, rounds=rounds), rounds
+    event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
+    if rounds is None:
+        assert target is not None
+        rounds = planning.rounds_affordable(event, target=target, delta=delta)
+        if rounds == 0:
+            raise PrivacyError(
+                f"plan: epsilon must cover one round, got {target:g}, where one round with noise "
+                f"multiplier {noise:g} costs {epsilon([(event, 1)], delta=delta):.3g}. "
+                "Raise the noise or the budget."
+            )
+    check.count("plan", rounds=rounds)
+    return noise, rounds
+
+
+def _views(event: Event, rounds: int, delta: float) -> tuple[View, ...]:
+    spent = [(event, rounds)]
+    plain = [(gaussian(event.noise), rounds)]
+    return (
+        View(
+            view="central",
+            relation="add-remove",
+            epsilon=epsilon(spent, delta=delta),
+            delta=delta,
+            explanation="whoever sees the noised models, not the cohorts: a client is there or not",
+        ),
+        View(
+            view="central",
+            relation="replace-one",
+            epsilon=epsilon(spent, delta=delta, relation="replace-one"),
+            delta=delta,
+            explanation="the same onlooker: a client's data are these or others",
+        ),
+        View(
+            view="cohorts-known",
+            relation="add-remove",
+            epsilon=epsilon(plain, delta=delta),
+            delta=delta,
+            explanation="an onlooker who also knows who took part: no amplification by sampling",
+        ),
+        View(
+            view="server",
+            relation="replace-one",
+            epsilon=None,
+            delta=delta,
+            explanation="a server that sees the uploads before the noise: no protection at all",
+        ),
+    )
+
+
+def _verdict(
+    signal: float | None, noise: float, num_parameters: int | None, rate: float, num_clients: int
+) -> str:
+    if signal is None or num_parameters is None:
+        return "Give --parameters to learn whether the noise leaves any signal."
+    ratio = f"the noise on the mean update is {signal:.2g} times the clip of one update"
+    if signal <= 0.1:
+        return f"Workable: {ratio}."
+    if signal <= 1:
+        return f"Hard: {ratio}; expect slow learning."
+    clients = math.ceil(num_clients * signal)
+    smaller = math.floor(num_parameters / signal**2)
+    fewer = f", or {smaller:,} parameters," if smaller >= 10 else ""
+    advice = f"At this noise and sampling rate {clients:,} clients{fewer} would bring it down to 1."
+    if signal <= 10:
+        return f"Mostly noise: {ratio}. {advice}"
+    return f"Pure noise: {ratio}, so the shared model learns nothing. {advice}"

@@ -1,0 +1,155 @@
+"""From a budget to the noise, the rounds or the clients that it affords, and back."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from fedprior.core import check
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.accounting import FINE, check_delta, epsilon, renyi_epsilon
+from fedprior.privacy.events import Event, Relation
+
+_TOLERANCE = 1e-4  # relative, of a noise multiplier
+_QUIET = 100.0  # so much noise that accounting for it is quick
+_MOST = 1e6  # no mechanism of use needs more noise than this many clips
+_MOST_ROUNDS = 10_000_000
+
+
+def noise_multiplier(
+    event: Event,
+    *,
+    target: float,
+    delta: float,
+    rounds: int,
+    relation: Relation = "add-remove",
+) -> float:
+    """The least noise (of `event`'s mechanism and sampler) whose epsilon over all rounds <= target.
+
+    A Renyi bound brackets the answer from above in milliseconds; loss distributions then find it,
+    and the answer is checked at a ten times finer discretization and raised if it does not hold.
+    """
+    check.positive("noise_multiplier", target=target)
+    check_delta("noise_multiplier", delta)
+    check.count("noise_multiplier", rounds=rounds)
+
+    def tight(noise: float) -> float:
+        spent = [(replace(event, noise=noise), rounds)]
+        return epsilon(spent, delta=delta, relation=relation)
+
+    def loose(noise: float) -> float:
+        plain = replace(event, noise=noise, overflow=0.0)
+        return renyi_epsilon([(plain, rounds)], delta=delta, relation=shown)
+
+    # Renyi has no bound for a sampled client that is replaced; it needs about twice the noise of
+    # one that is left out, and the search below does not rest on the guess.
+    guessed = event.sampling == "poisson" and relation == "replace-one"
+    shown: Relation = "add-remove" if guessed else relation
+    tight(_QUIET)  # refuses what has no proof before any search
+    start = _least(loose, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
+    high = 2 * start if guessed else start
+    found = _least(tight, target, low=0.8 * high, high=high)
+    if found is None:
+        raise PrivacyError(
+            f"noise_multiplier: target must be within reach, got epsilon {target:g} at delta "
+            f"{delta:g} for {rounds} rounds. Raise epsilon or delta, or run fewer rounds."
+        )
+    while True:  # ends: epsilon falls with the noise
+        spent = [(replace(event, noise=found), rounds)]
+        if epsilon(spent, delta=delta, relation=relation, interval=FINE) <= target:
+            return found
+        found *= 1 + _TOLERANCE
+
+
+def rounds_affordable(
+    event: Event, *, target: float, delta: float, relation: Relation = "add-remove"
+) -> int:
+    """The most rounds of `event` whose epsilon stays within `target`; 0 where one is too many."""
+    check.positive("rounds_affordable", target=target)
+
+    def fits(rounds: int) -> bool:
+        if rounds * event.overflow >= delta:
+            return False
+        return epsilon([(event, rounds)], delta=delta, relation=relation) <= target
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high < _MOST_ROUNDS and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def clients_needed(
+    *,
+    noise: float,
+    cohort_size: float,
+    target: float,
+    delta: float,
+    rounds: int,
+    relation: Relation = "add-remove",
+) -> int:
+    """The fewest clients for which Poisson cohorts of `cohort_size` on average keep to `target`.
+
+    More clients at the same cohort size are sampled more rarely, each of them.
+    """
+    check.positive("clients_needed", noise=noise, cohort_size=cohort_size, target=target)
+
+    def spent(clients: float) -> float:
+        rate = min(1.0, cohort_size / clients)
+        event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
+        return epsilon([(event, rounds)], delta=delta, relation=relation)
+
+    found = _least(spent, target, low=cohort_size, high=2 * cohort_size, most=1e12)
+    if found is None:
+        raise PrivacyError(
+            f"clients_needed: target must be within reach, got epsilon {target:g} with noise "
+            f"multiplier {noise:g}. Raise the noise."
+        )
+    return math.ceil(found)
+
+
+def noise_to_signal(*, noise: float, num_parameters: int, rate: float, num_clients: int) -> float:
+    """Noise z sqrt(d) / (q m): its norm on the mean upload, over the clip of one upload.
+
+    Above 1 the mean upload is mostly noise, whatever the clients learned (ERRATA 3.4).
+    """
+    check.positive("noise_to_signal", noise=noise)
+    check.count("noise_to_signal", num_parameters=num_parameters, num_clients=num_clients)
+    check.fraction("noise_to_signal", rate=rate)
+    return noise * math.sqrt(num_parameters) / (rate * num_clients)
+
+
+def _least(
+    spent: Callable[[float], float],
+    target: float,
+    *,
+    low: float,
+    high: float,
+    most: float = _MOST,
+    tolerance: float = _TOLERANCE,
+) -> float | None:
+    """The least value with spent(value) <= target, `spent` falling; None above `most`.
+
+    Up to `tolerance`, relative and on the side that holds but for the last digits of the search.
+    """
+    from scipy.optimize import brentq
+
+    while spent(high) > target:
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    while spent(low) <= target:
+        low, high = 0.8 * low, low
+        if low < 1e-6:
+            return high
+    # Almost a straight line on logarithmic axes, so a few evaluations find the crossing.
+    crossing = brentq(
+        lambda at: math.log(max(spent(math.exp(at)), 1e-12) / target),
+        math.log(low),
+        math.log(high),
+        xtol=tolerance / 2,
+    )
+    return min(high, math.exp(crossing + tolerance / 2))

@@ -1,0 +1,117 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from statistical import FALSE_ALARM, close_in_mean
+
+from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.core import random
+
+DRAWS = 20_000
+GRID = 2.0**53
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0, 60.0])
+def test_one_bit_ratios_are_at_most_e_epsilon(epsilon):
+    """Exactly, in the multiples of 2**-53 that are drawn: P(draw < p) = ceil(2^53 p) / 2^53."""
+    channel = OneBit(epsilon=epsilon)
+    shares = channel.probability(np.linspace(0, 1, 101))
+    ones = [int(each) for each in np.ceil(shares * GRID)]
+    for first, second in itertools.product(ones, repeat=2):
+        for a, b in ((first, second), (int(GRID) - first, int(GRID) - second)):
+            assert a / b <= np.exp(epsilon)
+    if epsilon <= 4:  # and no budget is wasted
+        assert ones[-1] / ones[0] == pytest.approx(np.exp(epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("num_symbols", [2, 3, 15])
+def test_k_ary_ratios_are_at_most_e_epsilon(epsilon, num_symbols):
+    """Exactly: a symbol is kept, or drawn with 53 bits, which do not split evenly."""
+    channel = KaryResponse(epsilon=epsilon, num_symbols=num_symbols)
+    cells = np.ceil(np.arange(num_symbols + 1) / num_symbols * GRID).astype(np.int64)
+    other = np.diff(cells) / GRID
+    matrix = channel.keep * np.eye(num_symbols) + (1 - channel.keep) * other
+    assert (matrix.max(axis=0) / matrix.min(axis=0)).max() <= np.exp(epsilon)
+    assert (matrix.max(axis=0) / matrix.min(axis=0)).max() > np.exp(epsilon) * (1 - 1e-9)
+    np.testing.assert_allclose(matrix, channel.matrix(), rtol=1e-12)
+
+
+def test_one_bit_vector_is_unbiased_with_the_stated_variance():
+    """Detects a bias of 4% of a coordinate's standard deviation."""
+    low, high = np.array([-1.0, 0.0, 2.0]), np.array([1.0, 0.5, 5.0])
+    channel = OneBit(epsilon=1.5, low=low, high=high)
+    message = np.array([0.2, 0.1, 4.9])
+    sent = channel.encode(np.tile(message, (DRAWS, 1)), random.stream(1, "encode"))
+    middle = (low + high) / 2
+    second = 3 * (high - low) ** 2 / (4 * channel.contrast**2)  # E (r - mid)^2
+    assert close_in_mean(sent, message, np.sqrt(second - (message - middle) ** 2))
+    told = (sent != middle).sum(axis=1)
+    np.testing.assert_array_equal(told, 1)
+    assert channel.bits(3) == 3
+    assert OneBit(epsilon=1).bits(1) == 1
+
+
+def test_one_bit_is_the_papers_q_priv_on_one_coordinate():
+    """ERRATA 17: -1 / (e^eps - 1) or e^eps / (e^eps - 1)."""
+    growth = np.exp(0.7)
+    sent = OneBit(epsilon=0.7).encode(np.full((50, 1), 0.4), random.stream(0, "encode"))
+    expected = [-1 / (growth - 1), growth / (growth - 1)]
+    np.testing.assert_allclose(np.unique(sent), expected)
+
+
+def test_one_bit_clips():
+    channel = OneBit(epsilon=3.0)
+    assert channel.probability(np.array(7.0)) == channel.probability(np.array(1.0))
+
+
+@pytest.mark.parametrize("key", [random.stream(2, "encode"), random.secure()])
+def test_k_ary_answers_follow_the_matrix(key):
+    """Chi-square over 5 answers: detects probabilities off by 2 points."""
+    channel = KaryResponse(epsilon=1.0, num_symbols=5)
+    answers = channel.respond(np.full(DRAWS, 3), key)
+    counts = np.bincount(answers, minlength=5)
+    expected = DRAWS * channel.matrix()[3]
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(FALSE_ALARM, 4)
+
+
+def test_k_ary_histograms_add_without_bias():
+    channel = KaryResponse(epsilon=1.0, num_symbols=4)
+    hot = np.eye(4)[np.full(DRAWS, 1)]
+    sent = channel.encode(hot, random.stream(5, "encode"))
+    assert close_in_mean(sent, hot[0], sent.std(axis=0))
+    np.testing.assert_allclose(sent.sum(axis=1), 1.0)
+    assert channel.bits() == 2
+
+
+def test_numpy_and_jax_agree_in_law():
+    keys = jax.random.split(random.root(0), DRAWS)
+    bit = OneBit(epsilon=1.0, low=-1.0, high=1.0)
+    message = jnp.array([0.5, -1.0])
+    sent = np.asarray(jax.vmap(lambda key: bit.encode(message, key))(keys))
+    assert close_in_mean(sent, np.asarray(message), sent.std(axis=0))
+    many = KaryResponse(epsilon=1.0, num_symbols=3)
+    hot = jnp.array([0.0, 0.0, 1.0])
+    sent = np.asarray(jax.vmap(lambda key: many.encode(hot, key))(keys))
+    assert close_in_mean(sent, np.asarray(hot), sent.std(axis=0))
+
+
+def test_guarantees_and_refusals():
+    found = OneBit(epsilon=2.0).guarantee(noise="secure", dimension=4)
+    assert (found.epsilon, found.delta, found.bits) == (2.0, 0.0, 3.0)
+    assert KaryResponse(epsilon=2.0, num_symbols=9).guarantee(noise="simulated").bits == 4
+    for channel in (OneBit(epsilon=1), KaryResponse(epsilon=1, num_symbols=3)):
+        assert channel.private
+        assert channel.noises == ("simulated", "secure")
+        assert channel.decode(np.ones(3), None) is not None
+    with pytest.raises(ValueError, match="epsilon must be a positive"):
+        OneBit(epsilon=0.0)
+    with pytest.raises(ValueError, match="at least 1e-09"):
+        OneBit(epsilon=1e-12)
+    with pytest.raises(ValueError, match="num_symbols"):
+        KaryResponse(epsilon=1.0, num_symbols=1)
+    with pytest.raises(ValueError, match="one-hot of length 3"):
+        KaryResponse(epsilon=1.0, num_symbols=3).encode(np.zeros(2), random.stream(0, "encode"))

@@ -1,0 +1,161 @@
+"""A private run: recorded before it is spent, stopped by its budget, resumed on its own ledger."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import kstest
+from toys import averaging
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.identity import Identity
+from fedprior.core.check import PrivacyError
+from fedprior.engines.run import Run, Saving
+from fedprior.engines.simulate import simulate
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
+from fedprior.privacy.events import Event
+from fedprior.privacy.ledger import Ledger, Terms, read
+
+FALSE_ALARM = 1e-6
+CHANNEL = CentralGaussian(clip=0.5, noise_multiplier=4.0)
+COHORT = Poisson(rate=0.5)
+
+
+def terms(budget=None, **changes):
+    fields = {"delta": 1e-5, "relation": "add-remove", "view": "central", "noise": "simulated"}
+    return Terms(**fields | {"budget": budget} | changes)
+
+
+@pytest.fixture
+def run(plane, tmp_path):
+    algorithm = averaging()
+
+    def go(rounds, *, budget=None, folder="a", resume=False, **changes):
+        saving = Saving(folder=tmp_path / folder, every=2, resume=resume)
+        options = {"channel": CHANNEL, "cohort": COHORT, "saving": saving, **changes}
+        with Ledger(tmp_path / folder / "ledger.jsonl", terms(budget)) as ledger:
+            return simulate(algorithm, plane, rounds=rounds, ledger=ledger, **options)
+
+    return go
+
+
+def sampled(num_clients):
+    overflow = COHORT.overflow(num_clients)
+    return Event(mechanism="gaussian", noise=4.0, sampling="poisson", rate=0.5, overflow=overflow)
+
+
+def test_what_was_spent_is_what_ran(run, plane, tmp_path):
+    result = run(7)
+    found, records = read(tmp_path / "a" / "ledger.jsonl")
+    assert result.ended_by == "rounds"
+    assert sum(record.get("rounds", 0) for record in records) == 7
+    reserved = [record for record in records if record["kind"] == "reserve"]
+    expected = epsilon([(sampled(plane.num_clients), 7)], delta=1e-5)
+    assert reserved[-1]["epsilon"] == pytest.approx(expected)
+    assert found.noise == "simulated"
+
+
+def test_a_budget_ends_the_run_and_keeps_its_models(run, plane):
+    event = sampled(plane.num_clients)
+    budget = epsilon([(event, 3)], delta=1e-5) + 1e-9
+    result = run(10, budget=budget)
+    assert (result.ended_by, result.rounds) == ("budget", 3)
+    plain = run(3, folder="b")
+    for one, other in zip(jax.tree.leaves(result.state), jax.tree.leaves(plain.state), strict=True):
+        np.testing.assert_array_equal(one, other)
+    again = run(10, budget=budget, resume=True)
+    assert (again.ended_by, again.rounds) == ("budget", 3)
+
+
+def test_a_resumed_run_has_the_same_bits_and_the_same_bill(run, tmp_path):
+    whole = run(6)
+    run(3, folder="b")
+    resumed = run(6, folder="b", resume=True)
+    for one, other in zip(
+        jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    bills = [read(tmp_path / name / "ledger.jsonl")[1] for name in "ab"]
+    counts = [sum(record.get("rounds", 0) for record in bill) for bill in bills]
+    assert counts == [6, 6]
+
+
+def test_a_crash_inside_a_round_is_charged(run, tmp_path, monkeypatch):
+    def crash(self, count):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedprior.engines.device.DeviceEngine.advance", crash)
+        with pytest.raises(MemoryError):
+            run(4)
+    records = read(tmp_path / "a" / "ledger.jsonl")[1]
+    assert [record["kind"] for record in records] == ["open", "reserve"]
+    run(4, resume=True)  # the same release to the bit, so nothing is charged twice
+    records = read(tmp_path / "a" / "ledger.jsonl")[1]
+    assert sum(record.get("rounds", 0) for record in records) == 4
+
+
+def test_a_cut_ledger_stops_the_run(run, tmp_path):
+    run(4)
+    path = tmp_path / "a" / "ledger.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-2]) + "\n")
+    with pytest.raises(PrivacyError, match="cut or replaced"):
+        run(8, resume=True)
+
+
+def test_a_run_does_not_lose_its_ledger(run, plane, tmp_path):
+    run(4)
+    saving = Saving(folder=tmp_path / "a", every=2, resume=True)
+    with pytest.raises(PrivacyError, match="got no ledger"):
+        simulate(averaging(), plane, rounds=8, channel=CHANNEL, cohort=COHORT, saving=saving)
+
+
+def test_a_ledger_needs_a_private_channel_of_its_view(plane, tmp_path):
+    fields = {"algorithm": averaging(), "federation": plane, "rounds": 1}
+    clear = pytest.raises(PrivacyError, match="must be private for a ledger")
+    with Ledger(tmp_path / "ledger.jsonl", terms()) as ledger, clear:
+        Run(**fields, channel=Identity(), ledger=ledger)
+    other = pytest.raises(PrivacyError, match="view must be the channel's, central, got local")
+    with Ledger(tmp_path / "other.jsonl", terms(view="local")) as ledger, other:
+        Run(**fields, channel=CHANNEL, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "sampling"),
+    [(Everyone(), "everyone"), (FixedSize(size=2), "everyone"), (COHORT, "poisson")],
+)
+def test_the_sampler_that_draws_is_accounted_for(plane, cohort, sampling):
+    run = Run(algorithm=averaging(), federation=plane, rounds=1, channel=CHANNEL, cohort=cohort)
+    assert run.event.sampling == sampling
+    assert run.event.noise == 4.0
+
+
+def test_noise_of_the_stated_scale_is_added_even_without_anybody():
+    """Kolmogorov-Smirnov on 4,000 coordinates: would detect a scale wrong by 12%."""
+    total = CHANNEL.decode(jax.numpy.zeros(4000), jax.random.key(3))
+    assert kstest(np.asarray(total) / 2.0, "norm").pvalue > FALSE_ALARM
+
+
+def test_messages_are_clipped_as_one_vector():
+    messages = np.array([[3.0, 4.0, 0.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    sent = CHANNEL.encode(messages, None)
+    np.testing.assert_allclose(sent, [[0.3, 0.4, 0.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def test_secure_noise_is_recorded_and_never_the_same(plane, tmp_path):
+    pytest.importorskip("opendp")
+    channel = CentralGaussian(clip=0.5, noise_multiplier=4.0, noise="secure")
+    options = {"rounds": 2, "channel": channel, "cohort": COHORT}
+    with pytest.raises(PrivacyError, match="must be recorded"):
+        simulate(averaging(), plane, **options)
+    found = []
+    for name in "ab":
+        with Ledger(tmp_path / name, terms(noise="secure")) as ledger:
+            found.append(simulate(averaging(), plane, ledger=ledger, **options))
+    assert not np.array_equal(found[0].state["gamma"], found[1].state["gamma"])
+    with (
+        Ledger(tmp_path / "c", terms()) as ledger,
+        pytest.raises(PrivacyError, match="noise must be the channel's"),
+    ):
+        simulate(averaging(), plane, ledger=ledger, **options)

@@ -1,0 +1,178 @@
+"""No path spends what is not recorded: crashes at every byte, edits, cuts, two processes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import gaussian, response
+from fedprior.privacy.ledger import Head, Ledger, Terms, read, total
+
+TERMS = {"delta": 1e-6, "relation": "replace-one", "view": "local", "noise": "secure"}
+
+
+def terms(**changes):
+    return Terms(**{**TERMS, "budget": 1.0, **changes})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run" / "ledger.jsonl"
+
+
+def test_a_budget_is_never_passed(path):
+    with Ledger(path, terms()) as ledger:
+        assert ledger.reserve(response(0.3), first=0, rounds=2) == 2
+        ledger.commit()
+        assert ledger.reserve(response(0.3), first=2, rounds=9) == 1
+        ledger.commit()
+        assert ledger.reserve(response(0.3), first=3, rounds=1) == 0
+        assert ledger.spent == pytest.approx(0.9, abs=1e-4)
+    found, records = read(path)
+    assert found == terms()
+    assert total(records, found) == pytest.approx(0.9, abs=1e-4)
+    assert [r["kind"] for r in records] == ["open", "reserve", "commit", "reserve", "commit"]
+    assert records[-2]["epsilon"] == pytest.approx(0.9, abs=1e-4)
+
+
+def test_spent_agrees_with_an_independent_computation(path):
+    with Ledger(path, terms(budget=None, relation="add-remove")) as ledger:
+        for first in (0, 10, 20):
+            ledger.reserve(gaussian(5.0), first=first, rounds=10)
+            ledger.commit()
+        assert ledger.spent == pytest.approx(epsilon([(gaussian(5.0), 30)], delta=1e-6))
+
+
+def test_a_reservation_without_a_commit_counts(path):
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=2)  # and then the machine stops
+    with Ledger(path, terms()) as ledger:
+        assert ledger.spent == pytest.approx(0.6, abs=1e-4)
+        assert ledger.reserve(response(0.3), first=0, rounds=2) == 1  # the replay is charged
+
+
+def test_simulated_noise_replays_for_nothing(path):
+    with Ledger(path, terms(noise="simulated")) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=2)
+    with Ledger(path, terms(noise="simulated")) as ledger:
+        assert ledger.rounds == 2
+        assert ledger.reserve(response(0.3), first=1, rounds=4) == 2  # one again, one new
+        assert ledger.spent == pytest.approx(0.9, abs=1e-4)
+
+
+def test_a_crash_at_every_byte_loses_no_round_that_ran(path, tmp_path):
+    """The file as it may be left when writing stops at any byte: what ran is always counted."""
+    ran = {}  # bytes on disk when rounds began to run -> epsilon that was spent by then
+    with Ledger(path, terms(budget=10.0)) as ledger:
+        for first in range(3):
+            ledger.reserve(response(0.3), first=first, rounds=1)
+            ran[path.stat().st_size] = 0.3 * (first + 1)
+            ledger.commit()
+    content = path.read_bytes()
+    for length in range(0, len(content) + 1, 13):
+        cut = tmp_path / f"{length}.jsonl"
+        cut.write_bytes(content[:length])
+        with Ledger(cut, terms(budget=10.0)) as ledger:
+            needed = max((spent for size, spent in ran.items() if size <= length), default=0)
+            assert ledger.spent >= needed - 1e-4
+            assert ledger.reserve(response(0.3), first=9, rounds=1) == 1
+        assert read(cut)[0] == terms(budget=10.0)
+
+
+def test_a_failed_write_grants_nothing(path, monkeypatch):
+    with Ledger(path, terms()) as ledger:
+
+        def full(handle):
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr("fedprior.privacy.ledger.os.fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            ledger.reserve(response(0.3), first=0, rounds=1)
+
+
+@pytest.mark.parametrize("line", [0, 1, 2, 3])
+def test_an_edited_line_is_seen(path, line):
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=1)
+        ledger.commit()
+        ledger.reserve(response(0.3), first=1, rounds=1)
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[line])
+    record["rounds" if record["kind"] == "reserve" else "note"] = 0
+    lines[line] = json.dumps(record)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(PrivacyError, match=f"line {line + 1} of .* edited or damaged"):
+        Ledger(path, terms())
+    with pytest.raises(PrivacyError, match="edited or damaged"):
+        read(path)
+
+
+def test_a_removed_line_is_seen(path):
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=1)
+        ledger.commit()
+        ledger.reserve(response(0.3), first=1, rounds=1)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:1] + lines[2:]) + "\n")
+    with pytest.raises(PrivacyError, match="line 2"):
+        Ledger(path, terms())
+
+
+def test_a_cut_tail_is_seen_by_the_checkpoint(path):
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=1)
+        ledger.commit()
+        head = ledger.head
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    with Ledger(path, terms()) as ledger, pytest.raises(PrivacyError, match="cut or replaced"):
+        ledger.verify(head)
+    with Ledger(path, terms()) as ledger:
+        ledger.verify(Head(2, json.loads(lines[1])["hash"]))
+
+
+def test_other_terms_are_refused_and_a_new_budget_is_recorded(path):
+    Ledger(path, terms()).close()
+    with pytest.raises(PrivacyError, match="terms it was begun with"):
+        Ledger(path, terms(delta=1e-5))
+    with Ledger(path, terms(budget=2.0)) as ledger:
+        assert ledger.reserve(response(0.9), first=0, rounds=3) == 2
+    assert read(path)[0].budget == 2.0
+
+
+def test_two_processes_cannot_both_spend_the_last_of_a_budget(path):
+    script = """
+import sys
+from pathlib import Path
+from fedprior.privacy.events import response
+from fedprior.privacy.ledger import Ledger, Terms
+from fedprior.core.check import PrivacyError
+terms = Terms(delta=1e-6, relation="replace-one", view="local", noise="secure", budget=1.0)
+try:
+    with Ledger(Path(sys.argv[1]), terms) as ledger:
+        print(ledger.reserve(response(0.7), first=0, rounds=1), flush=True)
+        sys.stdin.read()
+except PrivacyError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", script, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as first:
+        assert first.stdout.readline().strip() == "1"
+        with pytest.raises(PrivacyError, match="another process holds"):
+            Ledger(path, terms())
+        first.communicate("")
+    with Ledger(path, terms()) as ledger:
+        assert ledger.reserve(response(0.7), first=0, rounds=1) == 0
+
+
+def test_what_is_no_ledger_is_named(tmp_path):
+    with pytest.raises(ValueError, match="no file there"):
+        read(tmp_path / "none.jsonl")
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    with pytest.raises(PrivacyError, match="got no line"):
+        read(empty)

@@ -1,0 +1,56 @@
+"""Noise, rounds and clients for a budget: each answer is the least, or the most, that holds."""
+
+import math
+
+import pytest
+
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Event, gaussian
+from fedprior.privacy.planning import (
+    clients_needed,
+    noise_multiplier,
+    noise_to_signal,
+    rounds_affordable,
+)
+
+SAMPLED = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=0.01)
+
+
+def spent(noise, rounds, relation="add-remove"):
+    event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=0.01)
+    return epsilon([(event, rounds)], delta=1e-5, relation=relation, interval=1e-4)
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_noise_is_the_least_that_holds(relation):
+    found = noise_multiplier(SAMPLED, target=1.0, delta=1e-5, rounds=100, relation=relation)
+    assert spent(found, 100, relation) <= 1.0
+    assert spent(0.995 * found, 100, relation) > 1.0
+
+
+def test_noise_without_sampling_is_analytic():
+    found = noise_multiplier(gaussian(1.0), target=0.7, delta=1e-6, rounds=9)
+    assert epsilon([(gaussian(found), 9)], delta=1e-6) <= 0.7
+    assert epsilon([(gaussian(0.999 * found), 9)], delta=1e-6) > 0.7
+
+
+def test_rounds_are_the_most_that_hold():
+    event = Event(mechanism="gaussian", noise=1.1, sampling="poisson", rate=0.05)
+    found = rounds_affordable(event, target=2.0, delta=1e-5)
+    assert epsilon([(event, found)], delta=1e-5) <= 2.0
+    assert epsilon([(event, found + 1)], delta=1e-5) > 2.0
+    assert rounds_affordable(gaussian(0.5), target=0.1, delta=1e-5) == 0
+
+
+def test_clients_are_the_fewest_that_hold():
+    found = clients_needed(noise=1.0, cohort_size=100, target=1.0, delta=1e-6, rounds=100)
+    for clients, holds in ((found, True), (0.99 * found, False)):
+        event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=100 / clients)
+        assert (epsilon([(event, 100)], delta=1e-6) <= 1.0) == holds
+
+
+def test_noise_to_signal_of_the_errata():
+    """ERRATA 3.4: z sqrt(d + 1)/K = 158 at epsilon 1 (16.53, d = 44,426, K = 22)."""
+    found = noise_to_signal(noise=16.53, num_parameters=44_427, rate=1 / 3, num_clients=66)
+    assert found == pytest.approx(158, rel=0.01)
+    assert found == pytest.approx(16.53 * math.sqrt(44_427) / 22)
