@@ -17,6 +17,7 @@ def algorithms():
         "fedavg-fine-tuning": lambda: fedprior.fedavg_fine_tuning(
             model, fine_tuning_steps=4, **FAST
         ),
+        "fedem": lambda: fedprior.fedem(model, **FAST),
         "local": lambda: fedprior.local(model, **FAST),
         "gaussian-prior": lambda: fedprior.gaussian_prior(model, scale=0.5, **FAST),
         "laplace-prior": lambda: fedprior.laplace_prior(model, scale=0.5, **FAST),

@@ -19,8 +19,10 @@ VALUES = {
     "local_steps": 4,
     "newcomer_steps": 0,
     "normalizer": "exact",
+    "num_components": 3,
     "psi_floor": 0.1,
     "psi_rate": 0.01,
+    "psi_scale": 0.1,
     "scale": 0.3,
     "start": "initial",
     "steps_per_epoch": 10,
@@ -52,8 +54,9 @@ def test_options_are_listed_where_they_are_understood():
     assert not psi & listed["fedavg"]
     assert "fine_tuning_steps" in listed["fedavg-fine-tuning"]
     assert "scale" in listed["gaussian-prior"]
+    assert "theta_rate" not in listed["fedem"]  # its clients have shares, and no model to move
     for options in listed.values():
-        assert {"theta_rate", "decay"} <= options
+        assert {"gamma_rate", "decay"} <= options
         assert (
             not {"local_steps", "model", "population", "name", "batches", "rule", "options"}
             & options

@@ -17,6 +17,7 @@ def adaped(
     psi_rate: float = 0.03,
     initial_psi: float = 4.0,
     psi_floor: float = 0.5,
+    psi_scale: float = 1.0,
     direction: Direction = "forward",
     temperature: float = 1.0,
     degrees: float = 1.0,
@@ -27,7 +28,9 @@ def adaped(
     """theta_i on its own loss + f_KD / (2 psi); the mean model and psi on what thetas predict.
 
     Sound where the printed Algorithm 5 is not: the newest gamma is sent (ERRATA 39) and psi's floor
-    is part of the algorithm (ERRATA 41). `options` go to `alternating`.
+    is part of the algorithm (ERRATA 41). `psi_scale` is s_psi of the upload [mu ; psi / s_psi],
+    which a private channel clips and noises as one vector (ERRATA D7). `options` go to
+    `alternating`.
     """
     check.nonnegative(name, psi_rate=psi_rate)
     remedy = "Choose gaussian-prior, fedavg-fine-tuning or local for a quantity."
@@ -49,6 +52,7 @@ def adaped(
         theta_rate=theta_rate,
         gamma_rate=gamma_rate,
         block_rates={"psi": psi_rate},
+        block_scales={"psi": psi_scale},
         **options,
     )
 

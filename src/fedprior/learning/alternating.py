@@ -29,6 +29,7 @@ def alternating(
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
     block_rates: Mapping[str, float] | None = None,
+    block_scales: Mapping[str, float] | None = None,
     decay: float = 1.0,
     steps_per_epoch: int = 60,
     weight_decay: float = 0.0,
@@ -48,7 +49,9 @@ def alternating(
 
     Rates decay by `decay` an epoch of `steps_per_epoch` global steps (rounds * local_steps).
     `block_rates` gives a block of gamma a rate of its own; such a block (a scalar like psi) has
-    neither weight decay nor clip nor rule.
+    neither weight decay nor clip nor rule. `block_scales` divides a block's increment in the
+    message (and multiplies it back at the server), so that a clip of the whole message leaves a
+    small block its share (ERRATA D7: psi / s_psi).
 
     `start`: a client's w begins at the population it first receives, or at the initial one.
     `newcomer_steps`: steps on its own data that a client takes when it is personalized without
@@ -73,6 +76,10 @@ def alternating(
     rates = dict(block_rates or {})
     for block in rates:
         check.choice(name, "block_rates", block, population.blocks)
+    scales = dict(block_scales or {})
+    for block, scale in scales.items():
+        check.choice(name, "block_scales", block, population.blocks)
+        check.positive(name, **{f"scale of {block}": scale})
     method = _Alternating(
         model=model,
         population=population,
@@ -85,6 +92,7 @@ def alternating(
             else Descent(rate=gamma_rate, **shaped)
             for block in population.blocks
         },
+        scales={block: scales.get(block, 1.0) for block in population.blocks},
         start=start,
         weight=weight,
         newcomer_steps=newcomer_steps,
@@ -120,6 +128,7 @@ class _Alternating:
     batches: Batches
     own: Descent
     shared: Mapping[str, Descent]
+    scales: Mapping[str, float]
     start: Start
     weight: Weight
     newcomer_steps: int
@@ -209,16 +218,21 @@ class _Alternating:
 
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
         weight = jnp.ones(()) if self.weight == "uniform" else data.size.astype(jnp.float32)
-        moved = {block: gamma[block] for block in self.population.blocks}
-        start = {block: received[block] for block in self.population.blocks}
-        return Message(tree.combine(lambda new, old: weight * (new - old), moved, start), weight)
+        value = {}
+        for block, scale in self.scales.items():
+            share = weight / scale
+            value[block] = tree.combine(
+                lambda new, old, share=share: share * (new - old), gamma[block], received[block]
+            )
+        return Message(value, weight)
 
     def update(self, state: State, total: Message) -> State:
-        share = 1 / jnp.where(total.weight > 0, total.weight, 1)
+        mean = 1 / jnp.where(total.weight > 0, total.weight, 1)
         gamma = dict(state["gamma"])
-        for block in self.population.blocks:
+        for block, scale in self.scales.items():
+            share = scale * mean
             gamma[block] = tree.combine(
-                lambda old, sum_: old + share * sum_, gamma[block], total.value[block]
+                lambda old, sum_, share=share: old + share * sum_, gamma[block], total.value[block]
             )
         return {**state, "gamma": self.population.project(gamma), "round": state["round"] + 1}
 

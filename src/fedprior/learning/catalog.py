@@ -10,10 +10,11 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning import adaped, priors
 from fedprior.learning.alternating import alternating
-from fedprior.learning.baselines import fedavg, local
+from fedprior.learning.baselines import fedavg, fedem, local
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
+_NOT_OPTIONS |= {"block_scales", "unused"}
 _NOT_OPTIONS |= {"local_steps"}  # one for all methods: budgets are compared by it
 
 
@@ -34,7 +35,9 @@ class Method:
 
     def options(self) -> list[str]:
         """Names of the options that `build` takes for this method."""
-        factories = (self.factory, self.passes_to, alternating)
+        factories = [self.factory, self.passes_to]
+        if self.passes_to is not self.factory:
+            factories.append(alternating)
         names = [name for each in factories for name in inspect.signature(each).parameters]
         return [name for name in dict.fromkeys(names) if name not in _NOT_OPTIONS]
 
@@ -74,6 +77,14 @@ _METHODS = (
         population="point mass, then steps on own data",
         sends="increments of the model",
         reference="Jiang et al. 2019",
+    ),
+    Method(
+        name="fedem",
+        factory=fedem.fedem,
+        population="mixture: shares of a client's own over a few models of all",
+        sends="increments of every model",
+        reference="Marfoq et al. 2021",
+        passes_to=fedem.fedem,
     ),
     Method(
         name="gaussian-prior",

@@ -57,6 +57,19 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Differential privacy of every client's whole contribution: clipped uploads, noised sums."""
+
+    epsilon: float = 0.0  # budget of each method and seed; 0: no privacy
+    delta: float = 0.0  # no default: to be given with epsilon
+    clip: float = 1.0  # l2 bound of one upload
+    noise_multiplier: float = 0.0  # 0: the least that keeps all rounds within the budget
+    noise: Literal["simulated", "secure"] = "simulated"  # secure: by OpenDP, valid for release
+    allow_delta: bool = False  # accept a delta of 1 / clients or more
+    release_scores: bool = False  # write clients' scores in secure mode; they are not private
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """A whole run. Under `options`, a table a method holds that method's own options."""
 
@@ -67,6 +80,7 @@ class Config:
     data: Data = field(default_factory=Data)
     model: ModelChoice = field(default_factory=ModelChoice)
     training: Training = field(default_factory=Training)
+    privacy: Privacy = field(default_factory=Privacy)
     options: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {"adaped": {"temperature": 3.0, "psi_floor": 0.1}}
     )
@@ -86,6 +100,25 @@ class Config:
             for option in options:
                 check.choice(f"config options.{name}", "key", option, METHODS[name].options())
         self._check_training()
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        owner, privacy = "config privacy", self.privacy
+        check.nonnegative(owner, epsilon=privacy.epsilon, noise_multiplier=privacy.noise_multiplier)
+        check.positive(owner, clip=privacy.clip)
+        if not privacy.epsilon:
+            given = privacy.delta or privacy.noise_multiplier or privacy.noise == "secure"
+            remedy = "The other keys of [privacy] have no effect without it."
+            check.require(not given, owner, "epsilon", "given", privacy.epsilon, remedy)
+            return
+        remedy = "There is no default; it must be well below 1 / clients."
+        inside = 0 < privacy.delta < 1
+        check.require(inside, owner, "delta", "in (0, 1)", privacy.delta, remedy)
+        sending = [name for name in self.methods if not METHODS[name].alone]
+        if privacy.noise == "secure" and (len(sending) > 1 or self.seeds > 1):
+            rule = "one method that sends anything, and one seed, with secure noise"
+            remedy = "Each further run on the same clients would add to what is spent."
+            check.require(False, owner, "methods and seeds", rule, (sending, self.seeds), remedy)
 
     def _check_training(self) -> None:
         owner, training = "config training", self.training

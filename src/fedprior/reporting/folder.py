@@ -37,6 +37,10 @@ class Folder:
         """The checkpoint folder of one method and seed."""
         return self.path / "checkpoint" / method / f"seed-{seed}"
 
+    def ledger(self, method: str, seed: int) -> Path:
+        """What a private method has spent."""
+        return self.part(method, seed) / "ledger.jsonl"
+
     def scores(self, method: str, seed: int) -> Path:
         """The scores of a method and seed that are finished."""
         return self.part(method, seed) / "scores.safetensors"

@@ -1,14 +1,17 @@
 """From a configuration to what a simulation takes: federation, model, algorithm, cohort."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Cohort
+from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
@@ -16,8 +19,12 @@ from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.privacy import events
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
-from fedprior.reporting.config import Config, Data, ModelChoice, Training
+from fedprior.privacy.ledger import Terms
+from fedprior.privacy.plan import check_delta_below
+from fedprior.privacy.planning import noise_multiplier
+from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Training
 
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
 _PATIENCE = 3  # evaluations without a better validation score after which it stops
@@ -32,6 +39,8 @@ class Setting:
     rounds: int
     evaluate_every: int | None
     patience: int | None = None
+    channel: Channel = field(default_factory=Identity)
+    terms: Terms | None = None  # of the ledger, where the channel is private
 
 
 def federation(data: Data, *, seed: int) -> tuple[Federation, Encoder | None, list[str]]:
@@ -139,7 +148,37 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
         )
     if chosen.alone:
         return Setting(algorithm=algorithm, cohort=Everyone(), rounds=rounds, evaluate_every=every)
-    return Setting(algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every)
+    plain = Setting(
+        algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every
+    )
+    if not config.privacy.epsilon:
+        return plain
+    return _private(plain, config.privacy, clients.num_clients)
+
+
+def _private(plain: Setting, privacy: Privacy, num_clients: int) -> Setting:
+    """The method on the central Gaussian channel, its noise found for the budget if not given."""
+    check_delta_below(privacy.delta, num_clients, allowed=privacy.allow_delta)
+    noise = privacy.noise_multiplier
+    if not noise:
+        event = plain.cohort.amplify(events.gaussian(1.0), num_clients)
+        noise = _noise(event, privacy.epsilon, privacy.delta, plain.rounds)
+    return replace(
+        plain,
+        channel=CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise),
+        terms=Terms(
+            delta=privacy.delta,
+            relation="add-remove",
+            view="central",
+            noise=privacy.noise,
+            budget=privacy.epsilon,
+        ),
+    )
+
+
+@lru_cache
+def _noise(event: events.Event, target: float, delta: float, rounds: int) -> float:
+    return noise_multiplier(event, target=target, delta=delta, rounds=rounds)
 
 
 def _cohort(training: Training, num_clients: int) -> Cohort:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from fedprior.engines import checkpoint
 from fedprior.engines.result import Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
+from fedprior.privacy.ledger import Ledger
 from fedprior.reporting import setting as settings
-from fedprior.reporting.config import Config, as_tables
+from fedprior.reporting.config import Config, Privacy, as_tables
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.summary import Scores, summarize, write_clients
 
@@ -31,15 +32,29 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
         for name in config.methods:
             history = _one(config, folder, name, seed, clients, resume, watch, found[name])
             lines += [
-                {"method": name, "seed": seed, "round": number + 1, **entry}
+                {"method": name, "seed": seed, "round": number + 1, **_shown(entry, config.privacy)}
                 for number, entry in enumerate(history)
             ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     checkpoint.write_atomically(folder.metrics, text.encode())
-    write_clients(folder.clients, sizes, found)
+    if scores_stay(config.privacy):
+        found = {}
+    else:
+        write_clients(folder.clients, sizes, found)
     summary = {"format": 1, "run": str(folder.path), "methods": summarize(found)}
     checkpoint.write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
     return found
+
+
+def scores_stay(privacy: Privacy) -> bool:
+    """Scores are not private: with noise that is valid for release they leave only if asked to."""
+    return privacy.noise == "secure" and not privacy.release_scores
+
+
+def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
+    """What a round may tell: with secure noise neither scores nor anything about its cohort."""
+    hidden = ("clients", "left_out", "valid") if scores_stay(privacy) else ()
+    return {name: value for name, value in entry.items() if name not in hidden}
 
 
 def _one(
@@ -86,24 +101,30 @@ def run_one(
 ) -> Result:
     """One method's simulation for one seed, saved in the run folder."""
     chosen = settings.setting(config, name, clients)
-    return simulate(
-        chosen.algorithm,
-        clients,
-        rounds=chosen.rounds,
-        cohort=chosen.cohort,
-        seed=seed,
-        evaluate_every=chosen.evaluate_every,
-        patience=chosen.patience,
-        store=config.training.store,
-        saving=Saving(
-            folder=folder.part(name, seed),
-            every=config.training.checkpoint_every,
-            resume=resume,
-            identity=_identity(config, name),
-        ),
-        progress=progress,
-        test=test,
-    )
+    with ExitStack() as held:
+        ledger = None
+        if chosen.terms is not None:
+            ledger = held.enter_context(Ledger(folder.ledger(name, seed), chosen.terms))
+        return simulate(
+            chosen.algorithm,
+            clients,
+            rounds=chosen.rounds,
+            cohort=chosen.cohort,
+            channel=chosen.channel,
+            seed=seed,
+            evaluate_every=chosen.evaluate_every,
+            patience=chosen.patience,
+            store=config.training.store,
+            saving=Saving(
+                folder=folder.part(name, seed),
+                every=config.training.checkpoint_every,
+                resume=resume,
+                identity=_identity(config, name),
+            ),
+            ledger=ledger,
+            progress=progress,
+            test=test,
+        )
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
@@ -120,4 +141,6 @@ def _identity(config: Config, name: str) -> str:
     data = {key: value for key, value in tables["data"].items() if key not in ("root", "path")}
     training = {key: v for key, v in tables["training"].items() if key != "checkpoint_every"}
     own = config.options.get(name, {})
-    return checkpoint.fingerprint([data, tables["model"], training, own])
+    privacy = tables["privacy"] if config.privacy.epsilon else None
+    parts = [data, tables["model"], training, own]
+    return checkpoint.fingerprint([*parts, privacy] if privacy else parts)

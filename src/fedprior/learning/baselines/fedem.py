@@ -1,0 +1,152 @@
+"""FedEM: every client mixes a few models that all share (Marfoq et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, masked_mean
+
+_JITTER = 0.01  # models that start at zero would otherwise start alike, and stay alike
+_NEWCOMER_ROUNDS = 10  # of expectation and maximization of a newcomer's shares
+
+
+def fedem(
+    model: Model,
+    *,
+    num_components: int = 2,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    gamma_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    name: str = "fedem",
+    **unused: Any,
+) -> Algorithm:
+    """p_i(y | x) = sum_k share_ik p_k(y | x): shared components, shares of each client's own.
+
+    In a round a client assigns each of its samples to components (expectation), takes the means of
+    that as its shares, and moves its copies of all components on its weighted loss; it sends their
+    increments, side by side in one message. `theta_rate` and `newcomer_steps` have no meaning here.
+    """
+    check.count(name, num_components=num_components, local_steps=local_steps)
+    for option in unused:
+        check.choice(name, "option", option, ("theta_rate", "newcomer_steps"))
+    method = _Mixture(
+        model=model,
+        num_components=num_components,
+        local_steps=local_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        descent=Descent(
+            rate=gamma_rate,
+            decay=decay,
+            steps_per_epoch=steps_per_epoch,
+            weight_decay=weight_decay,
+            clip=clip,
+        ),
+    )
+    return Algorithm(
+        name=name,
+        init=method.init,
+        enroll=method.enroll,
+        local=method.local,
+        update=method.update,
+        personalize=method.personalize,
+        predict=method.predict,
+        loss=model.loss,
+        score=model.score,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Mixture:
+    """The functions of `fedem`. Memory: the client's shares, its batches' key, its steps."""
+
+    model: Model
+    num_components: int
+    local_steps: int
+    batches: Batches
+    descent: Descent
+
+    def init(self, key: Key) -> State:
+        def component(number: Array) -> PyTree:
+            own = jax.random.fold_in(key, number)
+            drawn = self.model.init(own)
+            noise = _JITTER * jax.random.normal(jax.random.fold_in(own, 1), (tree.size(drawn),))
+            return tree.combine(jnp.add, drawn, tree.unflatten(noise, drawn))
+
+        gamma = jax.vmap(component)(jnp.arange(self.num_components))
+        return {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {
+            "shares": jnp.full(self.num_components, 1 / self.num_components),
+            "words": random.words(random.fold(key, "batches")),
+            "step": jnp.zeros((), jnp.int32),
+        }
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        received = state["gamma"]
+        assigned, shares = self._expect(received, memory["shares"], data)
+        numbers = jnp.arange(self.local_steps)
+        index, mask = self.batches.at(memory["words"], memory["step"] + numbers, data)
+        x, y = data.take(index)
+        time = state["round"] * self.local_steps + numbers
+
+        def objective(gamma: PyTree, x: Array, y: Array, mask: Array, weight: Array) -> Array:
+            losses = self._losses(gamma, x, y)  # (components, samples)
+            return masked_mean(jnp.sum(weight * losses, axis=0), mask)
+
+        def step(carry: tuple[PyTree, Any], batch: Any) -> tuple[tuple[PyTree, Any], None]:
+            x, y, mask, time, weight = batch
+            gradient = jax.grad(objective)(carry[0], x, y, mask, weight)
+            return self.descent.step(gradient, carry[1], carry[0], time), None
+
+        weights = jnp.moveaxis(assigned[:, index], 0, 1)
+        start = (received, self.descent.init(received))
+        (gamma, _), _ = jax.lax.scan(step, start, (x, y, mask, time, weights))
+        memory = {**memory, "shares": shares, "step": memory["step"] + self.local_steps}
+        return Message(tree.combine(jnp.subtract, gamma, received), jnp.ones(())), memory
+
+    def update(self, state: State, total: Message) -> State:
+        share = 1 / jnp.where(total.weight > 0, total.weight, 1)
+        gamma = tree.combine(lambda old, sum_: old + share * sum_, state["gamma"], total.value)
+        return {"gamma": gamma, "round": state["round"] + 1}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        """The newest components, mixed by shares that fit the client's own samples best."""
+
+        def again(_: Array, shares: Array) -> Array:
+            return self._expect(state["gamma"], shares, data)[1]
+
+        shares = jax.lax.fori_loop(0, _NEWCOMER_ROUNDS, again, memory["shares"])
+        return {"components": state["gamma"], "shares": shares}
+
+    def predict(self, theta: Theta, x: Array) -> Array:
+        """Log p of each class under the mixture; the mean prediction of a quantity."""
+        outputs = jax.vmap(self.model.apply, in_axes=(0, None))(theta["components"], x)
+        if getattr(self.model, "regression", False):
+            return theta["shares"] @ outputs
+        shares = jnp.log(jnp.maximum(theta["shares"], 1e-30))[:, None, None]
+        return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
+
+    def _losses(self, gamma: PyTree, x: Array, y: Array) -> Array:
+        return jax.vmap(lambda one: self.model.loss(self.model.apply(one, x), y))(gamma)
+
+    def _expect(self, gamma: PyTree, shares: Array, data: ClientData) -> tuple[Array, Array]:
+        """P(component | sample), (components, rows), and its mean over the client's samples."""
+        x, y, mask = data.all()
+        logits = jnp.log(jnp.maximum(shares, 1e-30))[:, None] - self._losses(gamma, x, y)
+        assigned = jax.nn.softmax(logits, axis=0)
+        mean = jnp.sum(assigned * mask, axis=1) / jnp.maximum(jnp.sum(mask), 1)
+        return assigned, jnp.where(data.size > 0, mean, shares)
