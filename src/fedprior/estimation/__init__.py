@@ -1,0 +1,1 @@
+"""A better number for every small group: NumPy and SciPy only, JAX never loaded."""

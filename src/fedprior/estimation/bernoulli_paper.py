@@ -1,0 +1,57 @@
+"""The paper's own estimator of a rate, kept as `method="paper"` (ERRATA 11 to 14)."""
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.statistics import Pairs
+
+
+def paper_weights(pairs: Pairs, *, minus_one: bool) -> tuple[np.ndarray, np.ndarray]:
+    """a_i = n_i / (mu_i (1 - mu_i) / sigma_i^2 - 1 + n_i) and mu_i, a row a pair (paper section 2).
+
+    mu_i = mean of the other raw rates, sigma_i^2 = sum over the others of (x_l - mu_i)^2 / (m - 2):
+    leave one out, with mu_i where the paper prints mu_l (ERRATA 11). sigma_i^2 holds the sampling
+    noise too, so that a_i does not fall to 0 when the rates are equal (ERRATA 12, 13). The paper's
+    appendix leaves the -1 out: `minus_one=False` (ERRATA 14). n becomes n_i where sizes differ.
+    A pair without trials has weight 0 and the mean of all.
+    """
+    held = pairs.n > 0
+    count = np.where(held, pairs.count, 0).astype(np.float64)
+    groups = count.sum()
+    remedy = 'The others\' variance divides by their number less one. Use method="default".'
+    enough = groups >= 3
+    check.require(enough, "estimate_rates", "number of groups", "at least 3", int(groups), remedy)
+    raw = pairs.successes / np.maximum(pairs.n, 1)
+    total, square = count @ raw, count @ raw**2
+    mean = np.where(held, (total - raw) / (groups - 1), total / groups)
+    variance = (square - raw**2 - (groups - 1) * mean**2) / (groups - 2)
+    spread = mean * (1 - mean)
+    some = held & (variance > 1e-12 * spread) & (spread > 0)
+    extra = spread[some] / variance[some] - (1.0 if minus_one else 0.0)
+    weight = np.zeros(len(raw))
+    size = pairs.n[some]
+    # a few groups of extreme rates have sigma^2 above mu (1 - mu), where the formula passes 1
+    weight[some] = size / (size + np.maximum(extra, 0.0))
+    return weight, mean
+
+
+def paper_population(pairs: Pairs) -> FittedPopulation:
+    """The paper's mu and sigma^2 of the raw rates, sampling noise included (ERRATA 12)."""
+    count = np.where(pairs.n > 0, pairs.count, 0).astype(np.float64)
+    raw, groups = pairs.successes / np.maximum(pairs.n, 1), count.sum()
+    mean = float(count @ raw / groups)
+    variance = float(count @ (raw - mean) ** 2 / (groups - 1))
+    spread = mean * (1 - mean)
+    parameters = {"mean": mean}
+    if 0 < variance < spread:
+        size = spread / variance - 1
+        parameters |= {"concentration": size, "alpha": mean * size, "beta": (1 - mean) * size}
+    return FittedPopulation(
+        kind="beta",
+        fitted_by="paper",
+        mean=mean,
+        heterogeneity=float(np.sqrt(variance)) if len(parameters) > 1 else 0.0,
+        parameters=parameters,
+        standard_errors={"mean": float(np.sqrt(variance / groups))},
+    )

@@ -1,0 +1,261 @@
+"""What the estimators of `table` share: kept rows, labels, a newcomer's interval, frames."""
+
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fedprior.core import check
+from fedprior.estimation import groups as labels
+from fedprior.estimation import numeric
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Counts, Means, means_of
+
+
+class GroupEstimator(BaseEstimator):
+    """What the estimators of many small groups have in common; use one of its three kinds.
+
+    After a fit, one entry a group in each of `groups_` (its label), `n_`, `raw_`, `personal_`,
+    `weight_` (on its own data), `lower_`, `upper_`; where asked for, `above_` (the probability of
+    exceeding the threshold) and `ranks_`. Of the whole: `population_`, `gain_over_raw_`,
+    `gain_over_pooled_` (percent), `sentence_`, `notes_`, `num_dropped_` (rows without a value or
+    a group), and all of it together as `estimates_`. A group all of whose rows were
+    left out is not among `groups_`; like any unseen one it is predicted from the population.
+    Groups are sorted by label, or in the order of the rows where each of them is one row.
+    """
+
+    strict: bool
+    level: float
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def predict(self, groups: Any) -> np.ndarray:
+        """The personal estimate of each label; a group not seen in fit gets the population mean.
+
+        Where the population depends on size, that of the smallest groups.
+        """
+        check_is_fitted(self, "estimates_")
+        place = labels.look_up(self._owner, "groups", self.groups_, groups)
+        found = self.personal_[place]
+        if (place < 0).any():
+            by_size = self.population_.by_size
+            found[place < 0] = self._newcomer()[0] if by_size else self.population_.mean
+        return found
+
+    def interval(self, groups: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper limits for each label; those of the population where it was not seen."""
+        check_is_fitted(self, "estimates_")
+        place = labels.look_up(self._owner, "groups", self.groups_, groups)
+        lower, upper = self.lower_[place], self.upper_[place]
+        if (place < 0).any():
+            _, lower[place < 0], upper[place < 0] = self._newcomer()
+        return lower, upper
+
+    def to_frame(self) -> Any:
+        """One row a group: group, n, raw, personal, weight, lower, upper, and what was asked for.
+
+        A pandas or polars frame where the data came from one, else a dictionary of columns. Of
+        several coordinates, each has its own columns (raw_0, raw_1, ... or by its name).
+        """
+        check_is_fitted(self, "estimates_")
+        return labels.to_frame(self._columns(), self._frame)
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        columns = {"group": self.groups_, "n": self.n_}
+        for name in ("raw", "personal", "weight", "lower", "upper", "above"):
+            columns |= self._spread(name, getattr(self, f"{name}_"))
+        if self.ranks_ is not None:
+            columns |= self._spread("rank", self.ranks_.mean)
+            columns |= self._spread("rank_lower", self.ranks_.lower)
+            columns |= self._spread("rank_upper", self.ranks_.upper)
+        return columns
+
+    @property
+    def sentence_(self) -> str:
+        """Whether collaboration helps, in one plain sentence."""
+        check_is_fitted(self, "estimates_")
+        return self.estimates_.sentence
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def _estimate(self, statistics: Any, *, again: bool = False) -> Estimates:
+        """Estimates from sufficient statistics; `again` leaves out what no newcomer needs."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        for name, known in self._choices.items():
+            check.choice(self._owner, name, getattr(self, name), known)
+        check.fraction(self._owner, level=self.level)
+        check.require(self.level < 1, self._owner, "level", "below 1", self.level)
+
+    def _keep(self, rows: int, *columns: np.ndarray | None) -> Any:
+        """Which rows have all they need, a mask or all; the others are counted, or refused."""
+        keep = np.ones(rows, bool)
+        for each in columns:
+            if each is not None:
+                missing = each < 0 if each.dtype.kind == "i" else np.isnan(each)
+                keep &= ~(missing if missing.ndim == 1 else missing.any(axis=1))
+        self._dropped = int(rows - keep.sum())
+        if self._dropped == 0:
+            return slice(None)
+        if self.strict:
+            first = int(np.argmin(keep)) + 1
+            remedy = f"The first is row {first}. Leave such rows out, or set strict=False."
+            rule = "0 in strict mode"
+            name = "number of rows with a missing value or group"
+            check.require(False, self._owner, name, rule, self._dropped, remedy)
+        rule = "at least 1"
+        name = "number of rows with a value and a group"
+        check.require(bool(keep.any()), self._owner, name, rule, 0)
+        return keep
+
+    def _learn(self, statistics: Any, levels: np.ndarray, *sources: Any) -> Self:
+        estimates = self._estimate(statistics)
+        self.statistics_, self.estimates_, self.groups_ = statistics, estimates, levels
+        self.n_, self.raw_, self.personal_ = estimates.n, estimates.raw, estimates.personal
+        self.weight_, self.lower_, self.upper_ = estimates.weight, estimates.lower, estimates.upper
+        self.above_, self.ranks_ = estimates.above, estimates.ranks
+        self.population_ = estimates.population
+        self.gain_over_raw_ = estimates.gain_over_raw
+        self.gain_over_pooled_ = estimates.gain_over_pooled
+        self._frame = numeric.frame_kind(*sources)
+        self._coordinates = numeric.column_names(sources[0])
+        self.num_dropped_ = self._dropped
+        dropped = f"Rows without a value or a group, left out: {self.num_dropped_}."
+        self.notes_ = (*((dropped,) if self.num_dropped_ else ()), *estimates.notes)
+        self._none: tuple[Any, Any, Any] | None = None
+        for note in estimates.notes:
+            if " Use " in note:  # a note that says what to use instead tells of poor estimates
+                warnings.warn(note, labels.EstimationWarning, stacklevel=3)
+        return self
+
+    def _newcomer(self) -> tuple[Any, Any, Any]:
+        """Estimate and interval of a group without rows, asked for once."""
+        if self._none is None:
+            found, place = self.estimates_, -1
+            if (self.n_ == 0).any():
+                place = int(np.argmin(self.n_))
+            else:
+                found = self._estimate(with_empty(self.statistics_), again=True)
+            self._none = found.personal[place], found.lower[place], found.upper[place]
+        return self._none
+
+    def _spread(self, name: str, values: np.ndarray | None) -> dict[str, np.ndarray]:
+        if values is None or np.ndim(values) == 1:
+            return {} if values is None else {name: values}
+        names = self._coordinates or [str(number) for number in range(values.shape[1])]
+        return {f"{name}_{each}": values[:, number] for number, each in enumerate(names)}
+
+
+class MeansEstimator(GroupEstimator):
+    """An estimator that learns from sizes, means and spread: from rows, or from those alone."""
+
+    def fit(self, y: Any, groups: Any, *, standard_errors: Any = None) -> Self:
+        """Learn from rows: value `y`, (rows,) or (rows, d), of group `groups`.
+
+        With `standard_errors`, one a row as in a meta-analysis, the noise is not estimated, and
+        several rows of a group are averaged by their precision.
+        """
+        self._check()
+        values = numeric.numbers(self._owner, "y", y, most_axes=2)
+        factor = labels.factorize(self._owner, "groups", groups)
+        errors = None
+        if standard_errors is not None:
+            errors = numeric.numbers(self._owner, "standard_errors", standard_errors)
+            numeric.check_rows(self._owner, "standard_errors", errors, errors > 0, "above 0")
+        rows = numeric.same_length(
+            self._owner, y=values, groups=factor.place, standard_errors=errors
+        )
+        keep = self._keep(rows, values, factor.place, errors)
+        factor = factor.keep(keep)
+        if errors is None:
+            statistics = means_of(values[keep], factor.place, len(factor.levels))
+        else:
+            statistics = weighted_means(values[keep], errors[keep], factor)
+        return self._learn(statistics, factor.levels, y, groups)
+
+    def fit_statistics(
+        self, n: Any, mean: Any, *, within: Any = None, variance: Any = None, groups: Any = None
+    ) -> Self:
+        """Learn from one row a group: its size, its mean, and what is known of its noise.
+
+        `within` is the sum of squared distances of the group's rows to its mean; `variance` the
+        squared standard error of that mean. Groups without labels are called 0, 1, 2, ...
+        """
+        self._check()
+        given = {"n": n, "mean": mean, "within": within, "variance": variance}
+        columns = {
+            name: numeric.numbers(self._owner, name, each, most_axes=1 + (name == "mean"))
+            for name, each in given.items()
+            if each is not None
+        }
+        rows = numeric.same_length(self._owner, **columns)
+        whole = (columns["n"] >= 0) & (columns["n"] == np.rint(columns["n"]))
+        numeric.check_rows(self._owner, "n", columns["n"], whole, "whole numbers of at least 0")
+        levels, place = one_row_each(self._owner, groups, rows)
+        needed = columns["mean"].copy()
+        needed[columns["n"] == 0] = 0.0  # a group without rows needs no mean
+        others = (each for name, each in columns.items() if name != "mean")
+        keep = self._keep(rows, needed, place, *others)
+        kept = {name: each[keep] for name, each in columns.items()}
+        kept["n"] = kept["n"].astype(np.int64)
+        return self._learn(Means(**kept), levels[place[keep]], mean, n, groups)
+
+    @classmethod
+    def from_statistics(
+        cls,
+        n: Any,
+        mean: Any,
+        *,
+        within: Any = None,
+        variance: Any = None,
+        groups: Any = None,
+        **parameters: Any,
+    ) -> Self:
+        """An estimator with these `parameters`, fitted by `fit_statistics`."""
+        model = cls(**parameters)
+        return model.fit_statistics(n, mean, within=within, variance=variance, groups=groups)
+
+
+def with_empty(statistics: Any) -> Any:
+    """The same groups and one more, without rows: what a newcomer would be told."""
+    n = np.append(statistics.n, 0)
+    if isinstance(statistics, Counts):
+        return Counts(n=n, successes=np.append(statistics.successes, 0))
+    nothing = np.full((1, *np.shape(statistics.mean)[1:]), np.nan)
+    within, variance = (
+        None if each is None else np.append(each, 0.0)
+        for each in (statistics.within, statistics.variance)
+    )
+    mean = np.concatenate([statistics.mean, nothing])
+    return Means(n=n, mean=mean, within=within, variance=variance)
+
+
+def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Levels and places of labels of which none may come twice; 0, 1, ... where there are none."""
+    if groups is None:
+        return np.arange(rows), np.arange(rows)
+    factor = labels.factorize(owner, "groups", groups)
+    check.require(len(factor.place) == rows, owner, "groups", f"{rows} labels", len(factor.place))
+    twice = np.flatnonzero(np.bincount(factor.place[factor.place >= 0]) > 1)
+    if len(twice):
+        rule, remedy = "different labels, one row a group", "Put the rows of a group together."
+        check.require(False, owner, "groups", rule, factor.levels[twice].tolist()[:3], remedy)
+    return factor.levels, factor.place
+
+
+def weighted_means(values: np.ndarray, errors: np.ndarray, factor: labels.Factor) -> Means:
+    """Mean of a group = sum(y / se^2) / sum(1 / se^2), its variance = 1 / sum(1 / se^2)."""
+    precision = errors**-2.0
+    total = np.bincount(factor.place, precision)
+    flat = values.reshape(len(values), -1)
+    sums = [np.bincount(factor.place, column * precision) for column in flat.T]
+    mean = np.stack(sums, axis=1) / total[:, None]
+    return Means(
+        n=np.bincount(factor.place),
+        mean=mean[:, 0] if values.ndim == 1 else mean,
+        variance=1.0 / total,
+    )

@@ -1,0 +1,193 @@
+"""Group means collapsed to one bin for each distinct sampling variance."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.statistics import Means
+
+# More distinct variances than this are rounded, on a log scale, to `_FINE_BINS` of them: over a
+# thousandfold range to 2 parts in 10,000, which moves no weight by more than half of that.
+_EXACT_BINS = 4096
+_FINE_BINS = 16384
+
+NEEDED = (
+    "With one row a group the spread between groups cannot be told from noise: give repeated rows "
+    "for some groups, a standard error for each group, or noise_variance."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bins:
+    """All that the likelihood needs of the groups: a count, a mean and a scatter a bin.
+
+    A group's mean has sampling variance noise * `unit`; `unit` is 1/n where rows share one noise
+    variance, or the known variance itself (then `noise` is 1). `mean` (bins, d) is about `center`;
+    `scatter` is the sum of squares about the bin's mean, over coordinates. `place` is the bin of
+    each group, the number of bins for a group without rows. `residual` is the sum of squares within
+    groups with `freedom` degrees of freedom; both are 0 where the noise is known (`noise`).
+    `each_known`: every group came with a standard error of its own.
+    """
+
+    unit: np.ndarray
+    count: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+    place: np.ndarray
+    center: np.ndarray
+    residual: float
+    freedom: float
+    noise: float | None
+    each_known: bool
+
+    @property
+    def num_bins(self) -> int:
+        return len(self.unit)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups that have data."""
+        return int(self.count.sum())
+
+    @property
+    def dimension(self) -> int:
+        return int(self.mean.shape[1])
+
+    @property
+    def noise_guess(self) -> float:
+        """The noise variance, known or pooled from within the groups (ERRATA D1)."""
+        return self.noise if self.noise is not None else self.residual / self.freedom
+
+    @property
+    def between(self) -> float:
+        """Mean square of the group means about `center`, a coordinate."""
+        squares = self.scatter.sum() + (self.count[:, None] * self.mean**2).sum()
+        return float(squares) / (self.num_groups * self.dimension)
+
+
+def bins_of(statistics: Means, *, noise_variance: float | None = None) -> Bins:
+    """The bins of `statistics`; refuses what leaves the spread between groups unidentified."""
+    with_data = int(np.count_nonzero(statistics.n))
+    check.require(
+        with_data >= 2,
+        "estimate_means",
+        "groups",
+        "at least two with data",
+        with_data,
+        "A population is learned from several groups; one group has only its own mean.",
+    )
+    known = statistics.variance is not None
+    if known:
+        rule = "left out where each group has its own standard error"
+        check.require(
+            noise_variance is None, "estimate_means", "noise_variance", rule, noise_variance
+        )
+        unit, place = _bins_of_variances(statistics)
+    else:
+        unit, place = _bins_of_sizes(np.asarray(statistics.n))
+    flat = np.asarray(statistics.mean, np.float64).reshape(len(place), -1)
+    count, center, mean, scatter = _sums(flat, place, len(unit))
+    noise = 1.0 if known else noise_variance
+    residual, freedom = 0.0, 0.0
+    if noise is None:
+        freedom = flat.shape[1] * float(np.sum(statistics.n, dtype=np.float64) - with_data)
+        residual = _residual(statistics, freedom, scatter, center)
+    return Bins(
+        unit=unit,
+        count=count,
+        mean=mean,
+        scatter=scatter,
+        place=place,
+        center=center,
+        residual=residual,
+        freedom=freedom,
+        noise=noise,
+        each_known=known,
+    )
+
+
+def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np.ndarray) -> float:
+    """Sum of squares within groups, kept above rounding error so that variances stay positive."""
+    within = 0.0 if statistics.within is None else float(np.sum(statistics.within))
+    check.require(
+        statistics.within is not None and freedom > 0,
+        "estimate_means",
+        "statistics",
+        "of groups with more than one row, or of known variance",
+        "all groups of size 1 without a known variance" if freedom <= 0 else "no `within`",
+        NEEDED,
+    )
+    rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
+    spread = float(scatter.sum()) / len(statistics.n)
+    least = max(rounding, 1e-12 * spread, 1e-60)
+    return max(within, freedom * least)
+
+
+def _bins_of_sizes(n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1/n of each bin and the bin of each group; groups of size 0 come after the last bin."""
+    sizes = n if n.dtype.kind in "iu" else n.astype(np.int64)
+    largest = int(sizes.max())
+    small = largest <= max(4 * len(n), 1 << 20)  # a table of all sizes is cheaper than a sort
+    if small:
+        present = np.flatnonzero(np.bincount(sizes))
+    else:
+        present, inverse = np.unique(sizes, return_inverse=True)
+    some = present > 0
+    unit = 1.0 / present[some]
+    inside = np.arange(len(unit))
+    if len(unit) > _EXACT_BINS:
+        unit, inside = _rounded(unit)
+    order = np.full(len(present), len(unit), np.int32)
+    order[some] = inside
+    if not small:
+        return unit, order[inverse]
+    table = np.zeros(largest + 1, np.int32)
+    table[present] = order
+    return unit, table[sizes]
+
+
+def _bins_of_variances(statistics: Means) -> tuple[np.ndarray, np.ndarray]:
+    empty = statistics.n == 0
+    variance = np.asarray(statistics.variance, np.float64)
+    some = variance[~empty]
+    if len(some) <= _EXACT_BINS:
+        unit, inside = np.unique(some, return_inverse=True)
+    else:
+        unit, inside = _rounded(some)
+    place = np.full(len(variance), len(unit), np.int32)
+    place[~empty] = inside
+    return unit, place
+
+
+def _rounded(unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bins of equal width in the logarithm; each stands for the mean of what fell into it."""
+    logs = np.log(unit)
+    low, high = float(logs.min()), float(logs.max())
+    step = max((high - low) / (_FINE_BINS - 1), 1e-15)
+    cell = np.rint((logs - low) / step).astype(np.int32)
+    count = np.bincount(cell)
+    present = np.flatnonzero(count)
+    table = np.zeros(len(count), np.int32)
+    table[present] = np.arange(len(present), dtype=np.int32)
+    place = table[cell]
+    return np.bincount(place, unit) / count[present], place
+
+
+def _sums(
+    flat: np.ndarray, place: np.ndarray, num_bins: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Count, grand mean, and mean and scatter of each bin; groups without rows drop out."""
+    counts = np.bincount(place, minlength=num_bins + 1)[:num_bins]
+    totals = np.stack(
+        [np.bincount(place, column, minlength=num_bins + 1)[:num_bins] for column in flat.T], axis=1
+    )
+    center = totals.sum(axis=0) / counts.sum()
+    mean = totals / counts[:, None] - center
+    squares = np.zeros(num_bins)
+    for column, middle in zip(flat.T, center, strict=True):
+        deviation = column - middle  # about the center, so that the difference below is exact
+        deviation *= deviation
+        squares += np.bincount(place, deviation, minlength=num_bins + 1)[:num_bins]
+    scatter = np.maximum(squares - (counts[:, None] * mean**2).sum(axis=1), 0.0)
+    return counts.astype(np.float64), center, mean, scatter

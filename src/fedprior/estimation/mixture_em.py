@@ -1,0 +1,172 @@
+"""EM of a discrete mixture of means, theta = center_l with probability p_l (D4; ERRATA 20-23).
+
+The client's half (`messages`) and the server's half (`maximize`) are pure functions of sums, so
+that they also run behind a channel. Unlike the printed algorithm the server averages the groups'
+raw means with soft weights, never the shrunken estimates.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Mixture(NamedTuple):
+    """`centers` (components, d) with their `probabilities`."""
+
+    centers: np.ndarray
+    probabilities: np.ndarray
+
+
+class Fit(NamedTuple):
+    """A mixture, its mean log-likelihood a group, and how EM came to it."""
+
+    mixture: Mixture
+    log_likelihood: float
+    num_rounds: int
+    converged: bool
+
+
+def responsibilities(
+    mean: np.ndarray, variance: np.ndarray, mixture: Mixture
+) -> tuple[np.ndarray, np.ndarray]:
+    """P(theta_i = center_l | mean_i), (groups, components), and log p(mean_i) (Thm 5; ERRATA 20).
+
+    By log-sum-exp: the printed ratio is 0 / 0 as soon as all exponentials underflow (ERRATA 21).
+    `mean` is (groups, d), `variance` the sampling variance of each mean, per coordinate. A group
+    of infinite variance has no data: its row is the probabilities and its log-likelihood 0.
+    """
+    some = np.isfinite(variance)
+    mean = np.where(some[:, None], mean, 0.0)  # a group without data may hold NaN
+    with np.errstate(divide="ignore"):  # a component of probability 0 has logit -inf
+        prior = np.log(mixture.probabilities)
+    table = np.empty((len(mean), len(prior)))
+    for place, center in enumerate(mixture.centers):
+        table[:, place] = prior[place] - ((mean - center) ** 2).sum(axis=1) / (2 * variance)
+    most = table.max(axis=1, keepdims=True)
+    np.exp(table - most, out=table)
+    total = table.sum(axis=1, keepdims=True)
+    scaled = np.where(some, variance, 1 / (2 * np.pi))
+    dimension = mean.shape[1]
+    log_likelihood = (most + np.log(total))[:, 0] - 0.5 * dimension * np.log(2 * np.pi * scaled)
+    table /= total
+    return table, np.where(some, log_likelihood, 0.0)
+
+
+def messages(
+    mean: np.ndarray,
+    n: np.ndarray,
+    centers: np.ndarray,
+    probabilities: np.ndarray,
+    noise_variance: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each group sends: alpha_il, (groups, components), and alpha_il mean_i, (.., .., d) (D4).
+
+    With unequal sizes the maximum is reached by weights n_i: a group that may show its size sends
+    (alpha, n alpha, n alpha mean) and `maximize` divides the third total by the second. A private
+    channel has weight 1 and sends the two of this function; the centers it leads to are consistent
+    as well, only noisier.
+    """
+    with np.errstate(divide="ignore"):
+        variance = noise_variance / np.asarray(n, np.float64)
+    table, _ = responsibilities(mean, variance, Mixture(centers, probabilities))
+    mean = np.where(np.isfinite(variance)[:, None], mean, 0.0)
+    table = np.where(np.isfinite(variance)[:, None], table, 0.0)  # no data, nothing to say
+    return table, table[:, :, None] * mean[:, None, :]
+
+
+def maximize(
+    total_responsibility: np.ndarray,
+    total_weighted: np.ndarray,
+    num_groups: float,
+    *,
+    centers: np.ndarray,
+    total_size: np.ndarray | None = None,
+) -> Mixture:
+    """p_l = sum_i alpha_il / m and center_l = sum_i w_i alpha_il mean_i / sum_i w_i alpha_il (D4).
+
+    The weights are w_i = 1 and the divisor `total_responsibility` unless `total_size` is given. A
+    component without mass keeps its center; noise below 0 in a total counts as 0.
+    """
+    share = np.maximum(total_responsibility / num_groups, 0.0)
+    probabilities = share / share.sum() if share.sum() > 0 else np.full(len(share), 1 / len(share))
+    divisor = total_responsibility if total_size is None else total_size
+    some = divisor > 0
+    safe = np.where(some, divisor, 1.0)[:, None]
+    return Mixture(np.where(some[:, None], total_weighted / safe, centers), probabilities)
+
+
+def fit(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    start: Mixture,
+    *,
+    most_rounds: int = 2000,
+    tolerance: float = 1e-10,
+    fixed_centers: bool = False,
+) -> Fit:
+    """EM from `start` until a step adds less than `tolerance` to the mean log-likelihood a group.
+
+    Every group has data here. A round is two EM steps and a third from a point extrapolated along
+    them, kept only where that point is already better (SQUAREM, Varadhan and Roland 2008): the
+    likelihood never falls, and overlapping components take tens of rounds instead of thousands.
+    """
+    # centers and probabilities enter one length below, so the centers are put on a scale of 1
+    shift, scale = mean.mean(axis=0), max(float(mean.std(axis=0).max()), 1e-300)
+    mean, variance = (mean - shift) / scale, variance / scale**2
+    constant = mean.shape[1] * np.log(scale)
+    mixture = Mixture((start.centers - shift) / scale, start.probabilities)
+    best, converged, number = -np.inf, False, 0
+    while not converged and number < most_rounds:
+        number += 1
+        first, level = step(mean, variance, mixture, fixed_centers=fixed_centers)
+        second, best = step(mean, variance, first, fixed_centers=fixed_centers)
+        converged = best - level < tolerance
+        guess = None if converged else _ahead(mixture, first, second)
+        mixture = second
+        if guess is not None:
+            third, reached = step(mean, variance, guess, fixed_centers=fixed_centers)
+            mixture = third if reached > best else second
+    centers = start.centers if fixed_centers else shift + scale * mixture.centers
+    found = Mixture(centers, mixture.probabilities)
+    return Fit(found, best - constant, number, converged)
+
+
+def step(
+    mean: np.ndarray, variance: np.ndarray, mixture: Mixture, *, fixed_centers: bool = False
+) -> tuple[Mixture, float]:
+    """One EM step, and the mean log-likelihood a group of the mixture it started from."""
+    table, log_likelihood = responsibilities(mean, variance, mixture)
+    weighted = table / variance[:, None]
+    updated = maximize(
+        table.sum(axis=0),
+        weighted.T @ mean,
+        len(mean),
+        centers=mixture.centers,
+        total_size=weighted.sum(axis=0),
+    )
+    if fixed_centers:
+        updated = Mixture(mixture.centers, updated.probabilities)
+    return updated, float(log_likelihood.mean())
+
+
+def _ahead(start: Mixture, first: Mixture, second: Mixture) -> Mixture | None:
+    """x0 + 2 a r + a^2 v with r = x1 - x0, v = x2 - 2 x1 + x0, a = |r| / |v|, at least 1.
+
+    At a = 1 it is x2 itself. None where the path is straight or leaves no probability.
+    """
+    flat = [
+        np.concatenate([each.centers.ravel(), each.probabilities])
+        for each in (start, first, second)
+    ]
+    change = flat[1] - flat[0]
+    bend = flat[2] - flat[1] - change
+    length = float(np.linalg.norm(bend))
+    if length == 0:
+        return None
+    reach = max(float(np.linalg.norm(change)) / length, 1.0)
+    point = flat[0] + 2 * reach * change + reach**2 * bend
+    share = np.maximum(point[start.centers.size :], 0.0)
+    if share.sum() == 0:
+        return None
+    centers = point[: start.centers.size].reshape(start.centers.shape)
+    return Mixture(centers, share / share.sum())

@@ -1,0 +1,125 @@
+"""Numbers as an analyst has them: arrays, lists, pandas or polars columns, with their gaps."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+
+_MISSING_TYPES = ("NAType", "NaTType")  # pandas, whose NA has no truth value to compare
+
+
+def frame_kind(*inputs: Any) -> str | None:
+    """`pandas` or `polars`, after the first of `inputs` that belongs to one of them."""
+    for each in inputs:
+        library = type(each).__module__.partition(".")[0]
+        if library in ("pandas", "polars"):
+            return library
+    return None
+
+
+def column_names(values: Any) -> list[str] | None:
+    """The names of the columns of a data frame; None for anything else."""
+    columns = getattr(values, "columns", None)
+    return None if columns is None or frame_kind(values) is None else [str(c) for c in columns]
+
+
+def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.ndarray:
+    """`values` as float64, (rows,) or up to `most_axes` axes; a missing cell is NaN.
+
+    Text, dates, complex and infinite numbers are refused, with the row in which they stand.
+    """
+    array = _float_array(owner, name, values)
+    rule = "one value a row" + (" (or one row of coordinates)" if most_axes > 1 else "")
+    check.require(1 <= array.ndim <= most_axes, owner, name, rule, f"shape {array.shape}")
+    infinite = np.isinf(array)
+    if infinite.any():
+        row = int(np.argwhere(infinite)[0, 0])
+        got = float(array[infinite][0])
+        check.require(False, owner, name, "finite", got, f"See row {row + 1} of {len(array)}.")
+    return array
+
+
+def check_rows(
+    owner: str, name: str, values: np.ndarray, good: np.ndarray, rule: str, remedy: str = ""
+) -> None:
+    """The first present value that breaks the rule is named by its row; missing ones break none."""
+    bad = ~(good | np.isnan(values))
+    if bad.any():
+        row = int(np.argmax(bad))
+        where = f"See row {row + 1} of {len(values)}. {remedy}".strip()
+        got = float(values[row])
+        check.require(False, owner, name, rule, int(got) if got.is_integer() else got, where)
+
+
+def same_length(owner: str, **columns: Any) -> int:
+    """The number of rows, which all `columns` that are not None must have, and at least one."""
+    lengths = {name: len(each) for name, each in columns.items() if each is not None}
+    remedy = "Every row needs one of each."
+    same = len(set(lengths.values())) == 1
+    check.require(same, owner, " and ".join(lengths), "of one length", lengths, remedy)
+    rows = next(iter(lengths.values()))
+    check.require(rows > 0, owner, "number of rows", "at least 1", 0)
+    return rows
+
+
+def missing_cells(cells: np.ndarray) -> np.ndarray:
+    """Where a cell is None, NaN, NaT or pandas' NA."""
+    if cells.dtype.kind == "f":
+        return np.isnan(cells)
+    if cells.dtype.kind in "mM":
+        return np.isnat(cells)
+    if cells.dtype == object:
+        return np.fromiter(map(_is_missing, cells.ravel()), bool, cells.size).reshape(cells.shape)
+    return np.zeros(cells.shape, bool)
+
+
+def _is_missing(cell: Any) -> bool:
+    if cell is None or type(cell).__name__ in _MISSING_TYPES:
+        return True
+    return isinstance(cell, float | np.floating) and math.isnan(cell)
+
+
+def _float_array(owner: str, name: str, values: Any) -> np.ndarray:
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = values.data if masked else _as_array(owner, name, values)
+    if array.dtype.kind in "biuf":
+        found = array.astype(np.float64)
+    elif array.dtype == object:
+        found = _float_cells(owner, name, array)
+    else:
+        first = array.ravel()[0].item() if array.size else str(array.dtype)
+        raise TypeError(check.message(owner, name, "numbers", first, _remedy(first)))
+    if masked:
+        found = np.where(np.ma.getmaskarray(values), np.nan, found)
+    return found
+
+
+def _as_array(owner: str, name: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except ValueError:
+        rule = "rows of equal length"
+        raise ValueError(check.message(owner, name, rule, "rows that differ")) from None
+
+
+def _float_cells(owner: str, name: str, array: np.ndarray) -> np.ndarray:
+    """Objects to floats cell by cell, so that an error can say where the text stands."""
+    flat = np.full(array.size, np.nan)
+    for number, cell in enumerate(array.ravel().tolist()):
+        if _is_missing(cell):
+            continue
+        try:
+            if isinstance(cell, str | bytes):
+                raise TypeError
+            flat[number] = float(cell)
+        except (TypeError, ValueError):
+            row = number // (array.size // len(array)) + 1
+            remedy = f"See row {row} of {len(array)}. {_remedy(cell)}".strip()
+            raise TypeError(check.message(owner, name, "numbers", cell, remedy)) from None
+    return flat.reshape(array.shape)
+
+
+def _remedy(cell: Any) -> str:
+    return "Convert text to numbers first." if isinstance(cell, str | bytes) else ""

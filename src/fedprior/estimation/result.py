@@ -1,0 +1,136 @@
+"""What estimation gives back: a row a group, the population, and what sharing was worth."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedprior.privacy.guarantee import Guarantee
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedPopulation:
+    """The population that the groups come from, as fitted.
+
+    `kind` is gaussian, beta, nonparametric, mixture or point; `fitted_by` says how (likelihood,
+    moments, integrated, known, paper, private ...). `parameters` by name, with their standard
+    errors where there are any. `heterogeneity` is the standard deviation of theta between groups
+    (root mean square over coordinates). A nonparametric or mixture population has `atoms` and their
+    `weights`; one that depends on the group's size says so by `by_size`.
+    """
+
+    kind: str
+    fitted_by: str
+    mean: float | np.ndarray
+    heterogeneity: float
+    parameters: dict[str, float]
+    standard_errors: dict[str, float] = field(default_factory=dict)
+    atoms: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    by_size: bool = False
+
+    def density(self, points: np.ndarray) -> np.ndarray | None:
+        """p(theta) at `points`; None where there is none (atoms, or a law that depends on size)."""
+        from scipy import stats
+
+        if self.by_size or self.heterogeneity <= 0:
+            return None
+        if self.kind == "gaussian" and np.ndim(self.mean) == 0:
+            return stats.norm.pdf(points, self.mean, self.heterogeneity)
+        if self.kind == "beta":
+            return stats.beta.pdf(points, self.parameters["alpha"], self.parameters["beta"])
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranks:
+    """Rank 1 is the largest theta: its posterior mean and the limits of its interval."""
+
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimates:
+    """One row a group: what its own data say, what the population adds, and how sure that is.
+
+    `weight` is the weight of the group's own data in `personal`. `scale` is the posterior standard
+    deviation. `lower`, `upper` bound an interval of coverage `level` on average over groups.
+    `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared error, in
+    percent, against each group's raw mean and against one common mean for all.
+    A group without rows has raw NaN, weight 0 and the population's own mean and interval.
+    """
+
+    n: np.ndarray
+    raw: np.ndarray
+    personal: np.ndarray
+    weight: np.ndarray
+    scale: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    level: float
+    population: FittedPopulation
+    gain_over_raw: float
+    gain_over_pooled: float
+    above: np.ndarray | None = None
+    ranks: Ranks | None = None
+    notes: tuple[str, ...] = ()
+    guarantee: Guarantee | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Whether collaboration helps, in one plain sentence (paper section 2, remarks)."""
+        return sentence(
+            gain_over_raw=self.gain_over_raw,
+            gain_over_pooled=self.gain_over_pooled,
+            weight=self.weight[self.n > 0],
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """What `fedprior estimate --json` prints."""
+        population = self.population
+        found: dict[str, Any] = {
+            "format": 1,
+            "num_groups": len(self.n),
+            "population": {
+                "kind": population.kind,
+                "fitted_by": population.fitted_by,
+                "mean": np.asarray(population.mean).tolist(),
+                "heterogeneity": population.heterogeneity,
+                "parameters": population.parameters,
+                "standard_errors": population.standard_errors,
+                "by_size": population.by_size,
+            },
+            "gain_over_raw": self.gain_over_raw,
+            "gain_over_pooled": self.gain_over_pooled,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
+        if population.atoms is not None and population.weights is not None:
+            found["population"]["atoms"] = population.atoms.tolist()
+            found["population"]["weights"] = population.weights.tolist()
+        if self.guarantee is not None:
+            found["privacy"] = self.guarantee.describe()
+        return found
+
+
+def sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
+    """The regimes of the paper's remarks: pool, keep to yourself, or borrow."""
+    typical = float(np.median(weight)) if len(weight) else 0.0
+    if gain_over_raw < 1:
+        return (
+            "Collaboration hardly helps: the groups have enough data of their own for how much "
+            f"they differ (expected error {gain_over_raw:.1f}% below the raw values)."
+        )
+    if gain_over_pooled < 1:
+        return (
+            "The groups hardly differ: one common value serves them all (expected error "
+            f"{gain_over_raw:.1f}% below the raw values, {max(gain_over_pooled, 0):.1f}% below the "
+            "common value)."
+        )
+    return (
+        f"Collaboration helps: the expected error is {gain_over_raw:.1f}% below the raw values and "
+        f"{gain_over_pooled:.1f}% below one common value; a typical group keeps "
+        f"{100 * typical:.0f}% weight on its own data."
+    )

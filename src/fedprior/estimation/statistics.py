@@ -1,0 +1,138 @@
+"""What estimation needs of each group: its size and the sums of its rows, nothing else."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Means:
+    """Groups of real values: size n, mean, and `within` = sum over rows of |x - mean|^2.
+
+    `mean` is (groups,) or (groups, d). `variance` is the known sampling variance of each mean (a
+    squared standard error, per coordinate) and takes the place of `within`. A group of size 0
+    counts as one without data: its mean is ignored (and NaN).
+    """
+
+    n: np.ndarray
+    mean: np.ndarray
+    within: np.ndarray | None = None
+    variance: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        _check_sizes("Means", self.n)
+        shape = np.shape(self.mean)
+        rule = f"of shape ({len(self.n)},) or ({len(self.n)}, d)"
+        fits = len(shape) in (1, 2) and shape[0] == len(self.n)
+        check.require(fits, "Means", "mean", rule, shape)
+        for name, values in {"within": self.within, "variance": self.variance}.items():
+            if values is None:
+                continue
+            rule = f"of shape ({len(self.n)},)"
+            check.require(np.shape(values) == self.n.shape, "Means", name, rule, np.shape(values))
+            _check_cells("Means", name, values, np.isfinite(values) & (values >= 0), "at least 0")
+        good = np.isfinite(self.mean)
+        good = good if good.ndim == 1 else good.all(axis=1)
+        _check_cells("Means", "mean", self.mean, good | (self.n == 0), "finite")
+        if self.variance is not None:
+            some = (self.variance > 0) | (self.n == 0)
+            _check_cells("Means", "variance", self.variance, some, "above 0")
+
+    @property
+    def dimension(self) -> int:
+        return 1 if np.ndim(self.mean) == 1 else int(np.shape(self.mean)[1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counts:
+    """Groups of yes-or-no outcomes: `successes` of `n` trials each."""
+
+    n: np.ndarray
+    successes: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check_sizes("Counts", self.n)
+        rule = f"of shape ({len(self.n)},)"
+        same = np.shape(self.successes) == np.shape(self.n)
+        check.require(same, "Counts", "successes", rule, np.shape(self.successes))
+        _check_whole("Counts", "successes", self.successes)
+        few = self.successes <= self.n
+        _check_cells("Counts", "successes", self.successes, few, "at most the number of trials")
+
+
+class Pairs(NamedTuple):
+    """The distinct (n, successes) of many groups; `count` groups share each, `place` says which."""
+
+    n: np.ndarray
+    successes: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # hides tuple.count, of no use here
+    place: np.ndarray  # the pair of each group: table[place] spreads a table of pairs over groups
+
+
+def collapse(counts: Counts) -> Pairs:
+    """Equal (n, successes) pairs put together: 1e7 groups of up to 1,000 trials are 5e4 pairs.
+
+    >>> pairs = collapse(Counts(n=np.array([5, 2, 5]), successes=np.array([1, 0, 1])))
+    >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
+    ([2, 5], [1, 2], [0, 1, 0])
+    """
+    n, successes = (np.asarray(each, np.int64) for each in (counts.n, counts.successes))
+    width = int(successes.max(initial=0)) + 1
+    code = n * width + successes
+    span = (int(n.max(initial=0)) + 1) * width
+    if span <= max(4 * len(n), 1 << 20):  # a table of all codes is cheaper than a sort
+        table = np.bincount(code, minlength=span)
+        present = np.flatnonzero(table)
+        place_of = np.zeros(span, np.int32)
+        place_of[present] = np.arange(len(present), dtype=np.int32)
+        return Pairs(present // width, present % width, table[present], place_of[code])
+    present, place, count = np.unique(code, return_inverse=True, return_counts=True)
+    return Pairs(present // width, present % width, count, place.astype(np.int32))
+
+
+def means_of(values: Any, place: np.ndarray, num_groups: int) -> Means:
+    """Sufficient statistics of rows `values`, (rows,) or (rows, d), row r in group `place[r]`."""
+    values = np.asarray(values, np.float64)
+    flat = values.reshape(len(values), -1)
+    n = np.bincount(place, minlength=num_groups)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sums = [np.bincount(place, column, minlength=num_groups) for column in flat.T]
+        mean = np.stack(sums, axis=1) / n[:, None]
+    within = np.bincount(place, ((flat - mean[place]) ** 2).sum(axis=1), minlength=num_groups)
+    return Means(n=n, mean=mean[:, 0] if values.ndim == 1 else mean, within=within)
+
+
+def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:
+    """Trials and successes of 0/1 `outcomes`, row r in group `place[r]`."""
+    outcomes = np.asarray(outcomes, np.float64)
+    binary = (outcomes == 0) | (outcomes == 1)
+    _check_cells("Counts", "outcomes", outcomes, binary, "0 or 1")
+    n = np.bincount(place, minlength=num_groups)
+    successes = np.bincount(place, outcomes, minlength=num_groups).astype(np.int64)
+    return Counts(n=n, successes=successes)
+
+
+def _check_sizes(owner: str, n: np.ndarray) -> None:
+    check.require(np.ndim(n) == 1 and len(n) > 0, owner, "n", "one size a group", np.shape(n))
+    _check_whole(owner, "n", n)
+
+
+def _check_whole(owner: str, name: str, values: np.ndarray) -> None:
+    if np.asarray(values).dtype.kind in "iu":
+        whole = np.asarray(values) >= 0
+    else:
+        floats = np.asarray(values, np.float64)
+        whole = np.isfinite(floats) & (floats >= 0) & (floats == np.rint(floats))
+    _check_cells(owner, name, values, whole, "whole numbers of at least 0")
+
+
+def _check_cells(owner: str, name: str, values: Any, good: np.ndarray, rule: str) -> None:
+    """The first cell that breaks the rule is named by its place."""
+    if good.all():
+        return
+    first = int(np.argmin(good))
+    got = np.asarray(values)[first].tolist()
+    check.require(False, owner, name, rule, got, f"See group {first + 1} of {len(good)}.")

@@ -1,0 +1,266 @@
+"""The scikit-learn face of estimation: rows or sums in, one better number a group out."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedprior.estimation import groups as labels
+from fedprior.estimation import numeric
+from fedprior.estimation.bernoulli import estimate_rates
+from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
+from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.mixture import estimate_mixture
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Counts, Means, counts_of
+
+
+class GroupMeans(MeansEstimator):
+    """theta_i ~ population, values of group i ~ theta_i + noise: theta_i estimated for every group.
+
+    Values may have several coordinates. `population` is gaussian, nonparametric, point or auto
+    (the best of the three by held-out likelihood); `fit_by` likelihood or moments; `by_size` lets
+    the population depend on the group's size; `theta_variance` (between groups) and
+    `noise_variance` (of one value) are given where they are known (paper Thm 1); `method="paper"`
+    is the paper's own formula. `intervals="robust"` covers whatever the population's shape is.
+    `above` asks for the probability of exceeding a threshold, `ranks` for ranks. `strict` refuses
+    missing values instead of leaving their rows out.
+
+    >>> import numpy as np
+    >>> shop = np.repeat(["north", "south", "east", "west"], [2, 3, 9, 6])
+    >>> sales = np.arange(20.0) % 7
+    >>> model = GroupMeans().fit(sales, shop)
+    >>> model.groups_.tolist(), model.n_.tolist()
+    (['east', 'north', 'south', 'west'], [9, 2, 3, 6])
+    >>> bool(model.predict(["elsewhere"])[0] == model.population_.mean)
+    True
+    """
+
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "population": ("gaussian", "nonparametric", "point", "auto"),
+        "fit_by": ("likelihood", "moments"),
+        "method": ("default", "paper"),
+        "intervals": ("default", "robust"),
+    }
+
+    def __init__(
+        self,
+        *,
+        population: str = "gaussian",
+        fit_by: str = "likelihood",
+        method: str = "default",
+        by_size: bool = False,
+        theta_variance: float | None = None,
+        noise_variance: float | None = None,
+        level: float = 0.95,
+        intervals: str = "default",
+        above: float | None = None,
+        ranks: bool = False,
+        strict: bool = False,
+    ) -> None:
+        self.population = population
+        self.fit_by = fit_by
+        self.method = method
+        self.by_size = by_size
+        self.theta_variance = theta_variance
+        self.noise_variance = noise_variance
+        self.level = level
+        self.intervals = intervals
+        self.above = above
+        self.ranks = ranks
+        self.strict = strict
+
+    def _estimate(self, statistics: Means, *, again: bool = False) -> Estimates:
+        return estimate_means(
+            statistics,
+            population=self.population,
+            fit=self.fit_by,
+            method=self.method,
+            by_size=self.by_size,
+            theta_variance=self.theta_variance,
+            noise_variance=self.noise_variance,
+            level=self.level,
+            intervals=self.intervals,
+            above=None if again else self.above,
+            ranks=self.ranks and not again,
+        )
+
+
+class GroupRates(GroupEstimator):
+    """p_i ~ population, outcomes of group i ~ Bernoulli(p_i): p_i estimated for every group.
+
+    `population` is beta, nonparametric, point or auto (the best of the three by held-out
+    likelihood); `prior` is (alpha, beta) where the Beta is known; `minus_one` concerns
+    `method="paper"` only (ERRATA 14); all else as in `GroupMeans`.
+
+    >>> model = GroupRates.from_counts([3, 0, 9], [10, 2, 12], groups=["x", "y", "z"])
+    >>> model.raw_.tolist()
+    [0.3, 0.0, 0.75]
+    >>> bool(0.0 < model.predict(["y"])[0] < 0.75)
+    True
+    """
+
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "population": ("beta", "nonparametric", "point", "auto"),
+        "fit_by": ("likelihood", "moments"),
+        "method": ("default", "paper"),
+        "intervals": ("default", "robust"),
+    }
+
+    def __init__(
+        self,
+        *,
+        population: str = "beta",
+        fit_by: str = "likelihood",
+        method: str = "default",
+        minus_one: bool = True,
+        by_size: bool = False,
+        prior: tuple[float, float] | None = None,
+        level: float = 0.95,
+        intervals: str = "default",
+        above: float | None = None,
+        ranks: bool = False,
+        strict: bool = False,
+    ) -> None:
+        self.population = population
+        self.fit_by = fit_by
+        self.method = method
+        self.minus_one = minus_one
+        self.by_size = by_size
+        self.prior = prior
+        self.level = level
+        self.intervals = intervals
+        self.above = above
+        self.ranks = ranks
+        self.strict = strict
+
+    def fit(self, y: Any, groups: Any) -> Self:
+        """Learn from rows: outcome `y` (0 or 1, False or True) of group `groups`."""
+        self._check()
+        values = numeric.numbers(self._owner, "y", y)
+        good = (values == 0) | (values == 1)
+        remedy = "For counts use fit_counts(successes, trials), for other numbers GroupMeans."
+        numeric.check_rows(self._owner, "y", values, good, "0 or 1", remedy)
+        factor = labels.factorize(self._owner, "groups", groups)
+        rows = numeric.same_length(self._owner, y=values, groups=factor.place)
+        keep = self._keep(rows, values, factor.place)
+        factor = factor.keep(keep)
+        statistics = counts_of(values[keep], factor.place, len(factor.levels))
+        return self._learn(statistics, factor.levels, y, groups)
+
+    def fit_counts(self, successes: Any, trials: Any, groups: Any = None) -> Self:
+        """Learn from counts; rows of a group are added, rows without labels are groups 0, 1, ..."""
+        self._check()
+        won = numeric.numbers(self._owner, "successes", successes)
+        n = numeric.numbers(self._owner, "trials", trials)
+        rows = numeric.same_length(self._owner, successes=won, trials=n)
+        for name, each in {"successes": won, "trials": n}.items():
+            whole = (each >= 0) & (each == np.rint(each))
+            numeric.check_rows(self._owner, name, each, whole, "whole numbers of at least 0")
+        few = ~(won > n)
+        numeric.check_rows(self._owner, "successes", won, few, "at most the number of trials")
+        if groups is None:
+            factor = labels.Factor(np.arange(rows), np.arange(rows))
+        else:
+            factor = labels.factorize(self._owner, "groups", groups)
+            numeric.same_length(self._owner, successes=won, groups=factor.place)
+        keep = self._keep(rows, won, n, factor.place)
+        factor = factor.keep(keep)
+        statistics = Counts(
+            n=np.bincount(factor.place, n[keep]).astype(np.int64),
+            successes=np.bincount(factor.place, won[keep]).astype(np.int64),
+        )
+        return self._learn(statistics, factor.levels, successes, trials, groups)
+
+    @classmethod
+    def from_counts(
+        cls, successes: Any, trials: Any, groups: Any = None, **parameters: Any
+    ) -> Self:
+        """`GroupRates(**parameters).fit_counts(successes, trials, groups)`."""
+        return cls(**parameters).fit_counts(successes, trials, groups)
+
+    def _estimate(self, statistics: Counts, *, again: bool = False) -> Estimates:
+        return estimate_rates(
+            statistics,
+            population=self.population,
+            fit=self.fit_by,
+            method=self.method,
+            minus_one=self.minus_one,
+            by_size=self.by_size,
+            prior=self.prior,
+            level=self.level,
+            intervals=self.intervals,
+            above=None if again else self.above,
+            ranks=self.ranks and not again,
+        )
+
+
+class GroupMixture(MeansEstimator):
+    """theta_i is one of `num_components` centers, values of group i ~ N(theta_i, noise I).
+
+    The personal estimate is the average of the centers by their posterior probabilities,
+    `responsibilities_`, one column a component (paper Thm 5, ERRATA 20-23, D4). On `auto` the
+    number of components is that of least BIC. `centers`, `probabilities` and `noise_variance` are
+    given where they are known. `cluster(means, num_components, seed) -> centers, probabilities`
+    takes the place of k-means; `method="paper"` runs Algorithm 1 as printed, for `rounds` rounds.
+    Fitted besides what all estimators have: `centers_`, `probabilities_`, `noise_variance_`,
+    `responsibilities_`, `log_likelihood_`.
+
+    >>> import numpy as np
+    >>> group = np.repeat(np.arange(6), 4)
+    >>> values = np.where(group < 3, -5.0, 5.0) + np.tile([-1.0, 0.0, 0.0, 1.0], 6)
+    >>> np.sort(GroupMixture(2).fit(values, group).centers_).tolist()
+    [-5.0, 5.0]
+    """
+
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": ("default", "paper")}
+
+    def __init__(
+        self,
+        num_components: int | str = "auto",
+        *,
+        centers: Any = None,
+        probabilities: Any = None,
+        noise_variance: float | None = None,
+        method: str = "default",
+        cluster: Callable[..., Any] | None = None,
+        rounds: int = 1,
+        level: float = 0.95,
+        seed: int = 0,
+        strict: bool = False,
+    ) -> None:
+        self.num_components = num_components
+        self.centers = centers
+        self.probabilities = probabilities
+        self.noise_variance = noise_variance
+        self.method = method
+        self.cluster = cluster
+        self.rounds = rounds
+        self.level = level
+        self.seed = seed
+        self.strict = strict
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        share = self.responsibilities_
+        names = (f"component_{number}" for number in range(share.shape[1]))
+        return super()._columns() | dict(zip(names, share.T, strict=True))
+
+    def _estimate(self, statistics: Means, *, again: bool = False) -> Estimates:
+        found = estimate_mixture(
+            statistics,
+            num_components=self.num_components,
+            centers=self.centers,
+            probabilities=self.probabilities,
+            noise_variance=self.noise_variance,
+            method=self.method,
+            cluster=self.cluster,
+            rounds=self.rounds,
+            level=self.level,
+            seed=self.seed,
+        )
+        if not again:
+            self.centers_, self.probabilities_ = found.centers, found.probabilities
+            self.noise_variance_ = found.noise_variance
+            self.responsibilities_ = found.responsibilities
+            self.log_likelihood_ = found.log_likelihood
+        return found.estimates
