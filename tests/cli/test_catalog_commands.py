@@ -26,7 +26,7 @@ def test_datasets(command):
     assert all(name in command("datasets").out for name in names)
 
 
-@pytest.mark.parametrize("name", ["train", "personalize", "algorithms", "datasets"])
+@pytest.mark.parametrize("name", ["train", "estimate", "personalize", "algorithms", "datasets"])
 def test_every_command_has_an_example(command, name):
     found = command(name, "--help")
     assert found.code == 0
@@ -38,7 +38,7 @@ def test_version_and_help(command):
     assert command("--version").out.strip() == fedprior.__version__
     found = command("--help")
     assert found.code == 0
-    for name in ("train", "personalize", "algorithms", "datasets"):
+    for name in ("train", "estimate", "personalize", "reproduce", "privacy", "algorithms"):
         assert name in found.out
 
 

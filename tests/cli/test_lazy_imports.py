@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 HEAVY = ["jax", "jaxlib", "optax", "duckdb", "pandas", "sklearn", "scipy", "matplotlib"]
+HEAVY += ["dp_accounting", "opendp"]
 LIGHT = [
     "fedprior",
     "fedprior.core.algorithm",
@@ -26,7 +27,25 @@ LIGHT = [
     "fedprior.populations.gaussian",
     "fedprior.populations.laplace",
     "fedprior.populations.point",
+    "fedprior.channels.central_gaussian",
     "fedprior.channels.identity",
+    "fedprior.channels.local_gaussian",
+    "fedprior.channels.quantize",
+    "fedprior.channels.randomized_response",
+    "fedprior.data.aggregate",
+    "fedprior.data.baseball",
+    "fedprior.privacy.accounting",
+    "fedprior.privacy.calibrate",
+    "fedprior.privacy.ledger",
+    "fedprior.privacy.plan",
+    "fedprior.estimation.bernoulli",
+    "fedprior.estimation.federated",
+    "fedprior.estimation.gaussian",
+    "fedprior.estimation.mixture",
+    "fedprior.estimation.private_means",
+    "fedprior.estimation.private_mixture",
+    "fedprior.estimation.private_rates",
+    "fedprior.estimation.risk_of_rates",
 ]
 
 
@@ -50,7 +69,8 @@ def test_the_light_layers_load_nothing_heavy():
 def test_help_loads_nothing_heavy():
     code = """
 from fedprior.cli.main import main
-for words in (["--help"], ["train", "--help"], ["--version"], ["datasets", "--json"]):
+for words in (["--help"], ["train", "--help"], ["--version"], ["datasets", "--json"],
+              ["estimate", "--help"], ["reproduce"], ["privacy", "plan", "--help"]):
     sys.argv = ["fedprior", *words]
     try:
         main()

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from fedprior.cli import catalog, personalize, train
+from fedprior.cli import catalog, estimate, personalize, privacy, reproduce, train
 from fedprior.core.check import PrivacyError
 
 app = typer.Typer(
@@ -17,9 +17,19 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("train")(train.train)
+app.command("estimate")(estimate.estimate)
 app.command("personalize")(personalize.personalize)
 app.command("algorithms")(catalog.algorithms)
 app.command("datasets")(catalog.datasets)
+app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(privacy.app, name="privacy")
+
+
+# Bad input; what click refuses goes by click's own class or by that of typer's copy of it.
+_REFUSED: tuple[type[Exception], ...] = (
+    *(ValueError, TypeError, OSError, PrivacyError),
+    *(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"),
+)
 
 
 def version(show: bool) -> None:
@@ -43,10 +53,16 @@ def options(
 def main() -> None:
     """Exit codes: 0, 1 (a check did not hold), 2 (bad input), 130 (interrupted)."""
     try:
-        app()
-    except (ValueError, TypeError, OSError, PrivacyError) as error:
+        code = app(standalone_mode=False)
+    except _REFUSED as error:
         if os.environ.get("FEDPRIOR_TRACEBACK"):
             raise
-        line = " ".join(str(error).split())
-        typer.echo(f"fedprior: {line}", err=True)
+        text = error.format_message() if hasattr(error, "format_message") else str(error)
+        line = " ".join(text.split())
+        if line:  # without a command, typer has printed its help instead
+            typer.echo(f"fedprior: {line}", err=True)
         sys.exit(2)
+    except typer.Abort:
+        sys.exit(1)
+    if isinstance(code, int) and code:
+        sys.exit(code)

@@ -55,6 +55,7 @@ def train(
     from fedprior.data.datasets import needs_files
     from fedprior.reporting.config import read
     from fedprior.reporting.folder import Folder
+    from fedprior.reporting.ledgers import sentence, spent
     from fedprior.reporting.summary import summarize
     from fedprior.reporting.train import check_run
     from fedprior.reporting.train import train as run
@@ -84,12 +85,18 @@ def train(
     except KeyboardInterrupt:
         watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
         raise
-    methods = summarize(scores)
+    methods, bills = summarize(scores), spent(folder.path)
     if as_json:
-        typer.echo(json.dumps({"format": 1, "run": str(folder.path), "methods": methods}))
-    else:
+        answer = {"format": 1, "run": str(folder.path), "methods": methods}
+        typer.echo(json.dumps({**answer, "privacy": bills} if bills else answer))
+        return
+    if methods:
         Console(highlight=False).print(table(settings, methods))
-        watcher.say(f"Run folder: {folder.path}")
+    else:
+        watcher.say("Scores are not private and stay here; --set privacy.release_scores=true.")
+    for bill in bills:
+        watcher.say(sentence(bill))
+    watcher.say(f"Run folder: {folder.path}")
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:

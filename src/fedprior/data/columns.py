@@ -18,8 +18,8 @@ from fedprior.core import check
 
 Columns = dict[str, np.ma.MaskedArray]
 
-_TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 # What NumPy has a type for. Wider numbers are read as DOUBLE, all other types as text.
 _NATIVE = re.compile(
     "BOOLEAN|U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP.*"
@@ -132,9 +132,9 @@ def _check_file(path: Path) -> bool:
     if not path.is_file():
         raise ValueError(f"read_table: {path} must be a file, got none there.")
     lower = path.name.lower()
-    is_parquet = lower.endswith(_PARQUET_SUFFIXES)
-    if not is_parquet and not lower.endswith(_TEXT_SUFFIXES):
-        known = ", ".join(_TEXT_SUFFIXES + _PARQUET_SUFFIXES)
+    is_parquet = lower.endswith(PARQUET_SUFFIXES)
+    if not is_parquet and not lower.endswith(TEXT_SUFFIXES):
+        known = ", ".join(TEXT_SUFFIXES + PARQUET_SUFFIXES)
         raise ValueError(f"read_table: {path} must end in one of {known}, got {path.suffix!r}.")
     if path.stat().st_size == 0:
         raise ValueError(f"read_table: {path} must have rows, got an empty file.")

@@ -1,0 +1,165 @@
+"""What `fedprior estimate` prints and writes."""
+
+import importlib.util
+import json
+import math
+from contextlib import ExitStack, nullcontext
+from typing import Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.cli.progress import Watcher
+from fedprior.data.aggregate import Groups
+from fedprior.estimation.result import Estimates
+from fedprior.reporting import estimates as reporting
+from fedprior.reporting.question import Question
+
+NOT_PRIVATE = "The groups' own numbers are not private: --release-groups shows them as they are."
+PUBLIC_ERRORS = "The standard errors and the groups' sizes count as public."
+NO_DELTA = "Rates need no --delta: the guarantee holds with delta = 0."
+
+
+def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
+    """Read, estimate, write the files that are asked for, print; files come last and whole."""
+    if question.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            "estimate: --plot must be given with matplotlib installed, got none. "
+            "pip install 'fedprior[plot]'"
+        )
+    with ExitStack() as stack:
+        with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
+            groups = stack.enter_context(reporting.open_groups(question))
+        estimates = reporting.estimate(groups, question)
+        for line in _remarks(question, groups):
+            watcher.say(line)
+        _save(question, groups, estimates)
+        if as_json:
+            typer.echo(json.dumps(_as_json(question, groups, estimates)))
+        else:
+            _print(question, groups, estimates)
+    for path in (question.out, question.plot):
+        if path is not None:
+            watcher.say(f"Written to {path}")
+
+
+def _remarks(question: Question, groups: Groups) -> list[str]:
+    found = list(groups.notes)
+    if question.private and question.release_groups:
+        found.append(NOT_PRIVATE)
+    if question.private and question.stderr is not None:
+        found.append(PUBLIC_ERRORS)
+    if question.kind == "rates" and question.delta:
+        found.append(NO_DELTA)
+    return found
+
+
+def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
+    """Both files or none: the picture waits under another name until the table is written."""
+    aside = None
+    try:
+        if question.plot is not None:
+            from fedprior.reporting.shrinkage import draw
+
+            aside = draw(estimates, groups.names, question.plot)
+        if question.out is not None and question.shows_groups:
+            groups.write(reporting.columns(estimates), question.out)
+        elif question.out is not None:
+            reporting.write_population(estimates, question.out)
+        if aside is not None and question.plot is not None:
+            aside.rename(question.plot)
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
+    found = reporting.summary(estimates)
+    if not question.private:
+        found |= {"rows": groups.rows, "dropped": groups.dropped}
+    if question.out is not None:
+        found["out"] = str(question.out)
+    return found
+
+
+def _print(question: Question, groups: Groups, estimates: Estimates) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
+    console.print(_head(question, groups, estimates))
+    console.print(f"\n{estimates.sentence}", soft_wrap=True)
+    for note in estimates.notes:
+        if note not in groups.notes:  # those are on standard error
+            console.print(f"Note: {note}", soft_wrap=True)
+    if not question.shows_groups:
+        return
+    most, least = reporting.changed(estimates)
+    console.print(_groups("Most changed groups", groups, estimates, most))
+    if len(least):
+        console.print(_groups("Least changed groups", groups, estimates, least))
+
+
+def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
+    """The population and what it is good for, a line each."""
+    population = estimates.population
+    errors = population.standard_errors
+
+    def shown(name: str, value: float) -> str:
+        error = f" ± {errors[name]:.3g}" if math.isfinite(errors.get(name, math.nan)) else ""
+        return f"{name.replace('_', ' ')} {value:.4g}{error}"
+
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column()
+    lines.add_row("groups", _size(question, groups))
+    law = f"{population.kind} ({population.fitted_by}{', by size' * population.by_size})"
+    lines.add_row("population", law)
+    main = {"mean": float(np.mean(population.mean)), "heterogeneity": population.heterogeneity}
+    for name, value in {**main, **population.parameters}.items():
+        lines.add_row("", shown(name, value))
+    if population.atoms is not None:
+        lines.add_row("", f"{len(population.atoms)} atoms")
+    raw, pooled = estimates.gain_over_raw, estimates.gain_over_pooled
+    if math.isfinite(raw):
+        lines.add_row("expected gain", f"{raw:.1f}% over raw values")
+    if math.isfinite(pooled):
+        lines.add_row("", f"{pooled:.1f}% over one common value")
+    if estimates.guarantee is not None:
+        lines.add_row("privacy", str(estimates.guarantee))
+    return lines
+
+
+def _size(question: Question, groups: Groups) -> str:
+    number = f"{len(groups.n):,}"
+    if question.private:  # no word on what was dropped
+        return number
+    dropped = f" ({groups.dropped:,} dropped)" if groups.dropped else ""
+    trials = f", {int(groups.n.sum()):,} trials" if question.kind == "rates" else ""
+    rows = f", {groups.rows:,} rows{dropped}" if question.file is not None else ""
+    return number + (rows if question.outcome is not None else rows + trials)
+
+
+def _groups(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
+    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.collapse_padding, table.pad_edge = True, False  # all columns in 80 characters
+    table.add_column("group", no_wrap=True, overflow="ellipsis", min_width=8)
+    found = reporting.columns(estimates)
+    for name in found:
+        table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
+    digits = _digits(estimates)
+    fixed = {"n": ",.0f", "weight": ".3f", "above": ".3f", "rank": ",.1f"}
+    fixed |= {"rank_lower": ",.0f", "rank_upper": ",.0f"}
+    for place, name in zip(places, groups.names(places.tolist()), strict=True):
+        cells = (format(each[place], fixed.get(key, digits)) for key, each in found.items())
+        table.add_row(name, *cells)
+    return table
+
+
+def _digits(estimates: Estimates) -> str:
+    """Decimals that show half an interval to two digits; a general format beyond eight."""
+    width = float(np.median(estimates.upper - estimates.lower))
+    if not (math.isfinite(width) and width > 0):
+        return ".4g"
+    decimals = max(0, 1 - math.floor(math.log10(width / 2)))
+    return f".{decimals}f" if decimals <= 8 else ".6g"

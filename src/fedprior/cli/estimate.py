@@ -1,0 +1,107 @@
+"""`fedprior estimate`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EMBEDDED = "baseball"
+
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, **more)
+
+
+def estimate(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="CSV or Parquet file, or a glob; without one, the embedded baseball."),
+    ] = None,
+    group: Annotated[str | None, _option("Column that names a row's group.")] = None,
+    value: Annotated[str | None, _option("Column of numbers to average.")] = None,
+    successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
+    trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
+    outcome: Annotated[str | None, _option("Column of 0 and 1, or true and false.")] = None,
+    stderr: Annotated[
+        str | None, _option("Column of known standard errors of --value, a row an estimate.")
+    ] = None,
+    noise_sd: Annotated[
+        float | None, _option("Known standard deviation of one value within its group.")
+    ] = None,
+    population: Annotated[
+        str | None, _option("beta or gaussian (default), nonparametric, point, auto.")
+    ] = None,
+    by_size: Annotated[bool, _option("Let the population depend on log n.", "--by-size")] = False,
+    fit: Annotated[str, _option("likelihood or moments.")] = "likelihood",
+    method: Annotated[
+        str, _option("default, or the formulas as the paper prints them.")
+    ] = "default",
+    intervals: Annotated[str, _option("default or robust (any shape of population).")] = "default",
+    level: Annotated[float, _option("Coverage of the intervals.")] = 0.95,
+    above: Annotated[
+        float | None, _option("Also: each group's probability of exceeding this.")
+    ] = None,
+    ranks: Annotated[bool, _option("Also: each group's rank.", "--ranks")] = False,
+    epsilon: Annotated[
+        float | None, _option("One private report a group; only the population is shown.")
+    ] = None,
+    delta: Annotated[float | None, _option("Of (epsilon, delta); for --value.")] = None,
+    scheme: Annotated[
+        str | None, _option("Private report: auto, split, two-round, k-ary or paper.")
+    ] = None,
+    low: Annotated[float | None, _option("Public lower bound of private values.")] = None,
+    high: Annotated[float | None, _option("Public upper bound of private values.")] = None,
+    release_groups: Annotated[
+        bool, _option("With --epsilon: show groups, too. Not private.", "--release-groups")
+    ] = False,
+    out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
+    plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
+    strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
+    as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
+    seed: Annotated[
+        int | None, _option("Reproducible private reports, not valid for release.")
+    ] = None,
+    quiet: Annotated[bool, _option("Nothing on standard error.")] = False,
+) -> None:
+    """Estimate every group's mean or rate with the help of all the others.
+
+    Rows without a group or a number (empty, NA, NaN) are dropped and counted. With --stderr,
+    several rows of a group are combined by inverse variance. With --epsilon, --out holds one row,
+    the population's (or all that is printed, in a .json file).
+
+    Example: `fedprior estimate counts.csv --group county --successes won --trials races`
+    """
+    from fedprior.cli.answer import answer
+    from fedprior.cli.progress import Watcher
+    from fedprior.reporting.question import Question
+
+    embedded = file is None or (file == EMBEDDED and not Path(file).exists())
+    question = Question(
+        file=None if embedded else file,
+        group=group,
+        value=value,
+        stderr=stderr,
+        successes=successes,
+        trials=trials,
+        outcome=outcome,
+        population=population,
+        by_size=by_size,
+        fit=fit,
+        method=method,
+        intervals=intervals,
+        level=level,
+        above=above,
+        ranks=ranks,
+        noise_scale=noise_sd,
+        epsilon=epsilon,
+        delta=delta,
+        scheme=scheme,
+        low=low,
+        high=high,
+        release_groups=release_groups,
+        seed=seed,
+        out=out,
+        plot=plot,
+        strict=strict,
+    )
+    answer(question, Watcher(quiet=quiet), as_json=as_json)

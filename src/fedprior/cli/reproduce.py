@@ -1,0 +1,285 @@
+"""`fedprior reproduce`."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.experiments.compare import Watch
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
+Seed = Annotated[int, typer.Option(help="Seed of all draws.")]
+NoSeed = Annotated[int, typer.Option("--seed", help="Changes nothing: nothing is drawn.")]
+Runs = Annotated[int, typer.Option("--runs", "--seeds", help="How many runs.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
+]
+
+EXPERIMENTS = (
+    {
+        "name": "bernoulli",
+        "measures": "rates of 10,000 clients, 14 samples each, from four populations",
+        "paper": "section 5, synthetic Bernoulli",
+        "needs": "nothing: works offline",
+    },
+    {
+        "name": "elections",
+        "measures": "county elections 2000-2020, one left out at a time",
+        "paper": "section 5, political tendencies",
+        "needs": "the county results under elections/",
+    },
+    {
+        "name": "gaussian-dp",
+        "measures": "error of locally private means against epsilon",
+        "paper": "appendix, DP personalized estimation (figure)",
+        "needs": "nothing: works offline",
+    },
+    {
+        "name": "batting",
+        "measures": "later batting averages predicted from a player's first season",
+        "paper": "none: ours",
+        "needs": "the Lahman seasons under empirical_bayes/",
+    },
+)
+
+_WORDS = ("name", "measures", "paper", "needs", "population", "players", "outcome", "method")
+
+app = typer.Typer(rich_markup_mode="markdown")
+
+
+@app.callback(invoke_without_command=True)
+def reproduce(context: typer.Context, as_json: AsJson = False) -> None:
+    """Run an experiment of the paper and print our figures next to the printed ones.
+
+    Without a name: the list of experiments.
+
+    Example: `fedprior reproduce bernoulli --runs 20 --seed 0`
+    """
+    if context.invoked_subcommand is not None:
+        name = context.invoked_subcommand
+        remedy = f"Write: fedprior reproduce {name} --json"
+        check.require(not as_json, "reproduce", "--json", "behind the name", "it before", remedy)
+        return
+    if as_json:
+        typer.echo(json.dumps({"format": 1, "experiments": EXPERIMENTS}))
+        return
+    table = _table("", *EXPERIMENTS[0])
+    for row in EXPERIMENTS:
+        table.add_row(*row.values())
+    _print(table)
+
+
+@app.command()
+def bernoulli(
+    runs: Runs = 20, seed: Seed = 0, as_json: AsJson = False, quiet: Quiet = False
+) -> None:
+    """Gains over raw means for rates drawn from four populations (m = 10,000, n = 14).
+
+    `paper` is the formula of the main text, `default` the Beta population by marginal likelihood,
+    `nonparametric` a population of any shape.
+
+    Example: `fedprior reproduce bernoulli --runs 20 --seed 0`
+    """
+    from fedprior.experiments.bernoulli import bernoulli as run
+
+    with _watching("bernoulli", quiet) as watch:
+        rows = run(runs=runs, seed=seed, watch=watch)
+    command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
+    if as_json:
+        return _print_json("bernoulli", rows, [], seed=seed, runs=runs)
+    title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
+    table = _table(title, "population", "method", "gain", "the paper says", caption=command)
+    for row in rows:
+        shown = f"{row.gain:.2f} ± {row.gain_sd:.2f}"
+        table.add_row(row.population, row.method, shown, f"{row.paper_says:.1f}")
+    _print(table)
+
+
+@app.command()
+def elections(
+    data: Data = None, seed: NoSeed = 0, as_json: AsJson = False, quiet: Quiet = False
+) -> None:
+    """County elections, one left out at a time: gains over raw means on the one left out.
+
+    The reasons are printed beneath the table.
+
+    Example: `fedprior reproduce elections --data DIR`
+    """
+    from fedprior.experiments.elections import elections as run
+    from fedprior.experiments.elections import read_votes, reasons
+
+    votes = read_votes(_folder("elections", data))
+    with _watching("elections", quiet) as watch:
+        rows = run(votes, watch=watch)
+    remarks = reasons(votes, rows)
+    if as_json:
+        facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
+        return _print_json("elections", rows, remarks, **facts)
+    years = [str(year) for year in votes.years]
+    title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
+    columns = ("outcome", "method", "gain", "the paper says", "expected")
+    table = _table(title, *columns, caption="fedprior reproduce elections")
+    by_year = _table("The same by the election left out", "outcome", "method", *years)
+    for row in rows:
+        says = f"{row.paper_says} ± {row.paper_says_sd}" if row.paper_says is not None else ""
+        digits = 3 if row.outcome == "votes" else 1
+        mean = f"{row.gain:.{digits}f} ± {row.gain_sd:.{digits}f}"
+        expected = "" if row.expected is None else f"{row.expected:.{digits}f}"
+        table.add_row(row.outcome, row.method, mean, says, expected)
+        shown = [f"{value:.1f}" for value in row.by_election.values()]
+        by_year.add_row(row.outcome, row.method, *shown)
+    _print(table, by_year, *remarks)
+
+
+@app.command("gaussian-dp")
+def gaussian_dp(
+    runs: Runs = 50,
+    seed: Seed = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Error of locally private Gaussian means against epsilon (m = 10,000, n = 15).
+
+    `paper` is the printed noise, which claims (epsilon, 1e-4) for each client; `default` the
+    analytic Gaussian mechanism, which has it. `risk` is exact, `simulated` a mean over runs.
+
+    Example: `fedprior reproduce gaussian-dp --plot privacy.png`
+    """
+    from fedprior.experiments.gaussian_dp import check_plot, draw, remarks
+    from fedprior.experiments.gaussian_dp import gaussian_dp as run
+
+    if plot is not None:
+        check_plot(plot)
+    with _watching("gaussian-dp", quiet) as watch:
+        rows = run(runs=runs, seed=seed, watch=watch)
+    if plot is not None:
+        draw(rows, plot)
+    if as_json:
+        return _print_json("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
+    title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
+    command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
+    columns = ("method", "epsilon", "true\nepsilon", "risk", "simulated", "gain")
+    table = _table(title, *columns, caption=command)
+    for row in rows:
+        budget = (row.epsilon, row.true_epsilon)
+        table.add_row(
+            row.method,
+            *("" if value is None else f"{value:.3g}" for value in budget),
+            "" if row.risk is None else f"{row.risk:.5f}",
+            f"{row.simulated:.5f} ± {row.simulated_se:.5f}",
+            f"{row.gain:.1f}",
+        )
+    _print(table, *remarks(rows))
+
+
+@app.command()
+def batting(
+    data: Data = None, seed: NoSeed = 0, as_json: AsJson = False, quiet: Quiet = False
+) -> None:
+    """A player's later batting average predicted from his first season (Lahman database).
+
+    Errors are about the later rate itself: the
+    chance in the later record is taken off.
+
+    Example: `fedprior reproduce batting --data DIR`
+    """
+    from fedprior.experiments.batting import batting as run
+    from fedprior.experiments.batting import read_careers, remarks
+
+    careers = read_careers(_folder("empirical_bayes", data))
+    with _watching("batting", quiet) as watch:
+        rows = run(careers, watch=watch)
+    if as_json:
+        words = remarks(careers, rows)
+        return _print_json("batting", rows, words, num_players=len(careers.first.n))
+    title = f"Later batting averages from the first season, {len(careers.first.n):,} players"
+    columns = ["players", "method", "error", "gain\nover raw", "over\npooled"]
+    columns += ["at-bats:\nover raw", "over\npooled "]
+    table = _table(title, *columns, caption="fedprior reproduce batting")
+    for row in rows:
+        table.add_row(
+            row.players,
+            row.method,
+            f"{row.rmse:.4f}",
+            f"{row.gain:.1f}",
+            f"{row.gain_over_pooled:.1f}",
+            f"{row.gain_by_at_bats:.1f}",
+            f"{row.gain_over_pooled_by_at_bats:.1f}",
+        )
+    _print(table, *remarks(careers, rows))
+
+
+def _folder(name: str, data: Path | None) -> Path:
+    """--data, else FEDPRIOR_DATA, else ../shared/data where that holds `name`."""
+    from fedprior.data.datasets import ROOT_VARIABLE, data_folder
+
+    if data is not None:
+        check.require(data.is_dir(), "reproduce", "--data", "a folder that exists", str(data))
+    near = Path("..", "shared", "data")
+    if data is None and not os.environ.get(ROOT_VARIABLE) and (near / name).is_dir():
+        return near / name
+    return data_folder(name, data)
+
+
+def _table(title: str, *columns: str, caption: str = "") -> Table:
+    """Words on the left, figures on the right; beneath it the command that gives it again."""
+    table = Table(
+        title=title or None,
+        caption=caption or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for column in columns:
+        words = column in _WORDS
+        table.add_column(column, justify="left" if words else "right", overflow="fold")
+    return table
+
+
+def _print(*parts: Table | str) -> None:
+    """Tables as they are, remarks as paragraphs."""
+    console = Console(highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print()
+        console.print(part, markup=False)
+
+
+def _print_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int) -> None:
+    found = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
+    typer.echo(json.dumps({**found, "remarks": list(remarks)} if remarks else found))
+
+
+@contextmanager
+def _watching(name: str, quiet: bool) -> Iterator["Watch"]:
+    """A bar on standard error where that is a terminal, nothing elsewhere."""
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    if quiet or not console.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,1 @@
+"""The paper's tables and figures, and ours beside them: one file each, a function of its seed."""

@@ -1,0 +1,42 @@
+"""What the experiments share: the methods side by side, and the gain of one over raw means."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Called with (done, total) after each part of an experiment.
+Watch = Callable[[int, int], None]
+
+# Options of `estimate_rates` by the name of the method.
+RATE_METHODS: dict[str, dict[str, Any]] = {
+    "paper": {"method": "paper"},
+    "default": {},
+    "nonparametric": {"population": "nonparametric"},
+}
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation (with m - 1) over runs or folds."""
+
+    mean: float
+    sd: float
+
+
+def gain(personal: np.ndarray, *, raw: np.ndarray, truth: np.ndarray) -> float:
+    """100 (1 - sum (personal - truth)^2 / sum (raw - truth)^2): percent of the raw means' error.
+
+    >>> gain(np.array([1.0, 2.0]), raw=np.array([2.0, 4.0]), truth=np.zeros(2))
+    75.0
+    """
+    return float(100 * (1 - ((personal - truth) ** 2).sum() / ((raw - truth) ** 2).sum()))
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Mean and standard deviation of `values`; one value alone has standard deviation 0."""
+    array = np.array(list(values), np.float64)
+    return Spread(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else 0.0)
+
+
+def unwatched(done: int, total: int) -> None:
+    """Nobody looks on."""

@@ -1,0 +1,219 @@
+"""From a question to estimates, and estimates as a table on disk."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.data.aggregate import Groups, aggregate
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Counts, Means
+from fedprior.reporting.question import Question
+
+
+@contextmanager
+def open_groups(question: Question) -> Iterator[Groups]:
+    """The groups of the question's file or of the embedded table; at least two of them."""
+    if question.file is None:
+        yield _embedded()
+        return
+    with aggregate(
+        question.file,
+        group=str(question.group),
+        value=question.value,
+        stderr=question.stderr,
+        successes=question.successes,
+        trials=question.trials,
+        outcome=question.outcome,
+        strict=question.strict,
+    ) as groups:
+        remedy = f"A population is learned from many groups; column {question.group!r} names one."
+        enough = len(groups.n) > 1
+        check.require(enough, question.file, "number of groups", "at least 2", 1, remedy)
+        _check_identified(groups, question)
+        yield groups
+
+
+def _check_identified(groups: Groups, question: Question) -> None:
+    """Values of groups of one row need a known variance to tell their spread from noise."""
+    known = question.stderr is not None or question.noise_scale is not None
+    if question.kind == "means" and not known and int(groups.n.max()) < 2:
+        raise ValueError(
+            f"{question.file}: groups must be of more than one row, or of known variance, got all "
+            "of one row. How much they differ cannot be identified: give more rows of some groups, "
+            "a standard error for each (--stderr), or that of one value (--noise-sd)."
+        )
+
+
+def estimate(groups: Groups, question: Question) -> Estimates:
+    """The model that the question asks for, on the groups' sums; what was dropped is noted."""
+    found = _privately(groups, question) if question.private else _openly(groups, question)
+    if question.file is None and not question.private:
+        found = _judged(found)
+    if question.private:  # how many rows were dropped is no function of the private reports
+        return found
+    return dataclasses.replace(found, notes=(*groups.notes, *found.notes))
+
+
+def _openly(groups: Groups, question: Question) -> Estimates:
+    options: dict[str, Any] = {
+        "fit": question.fit,
+        "method": question.method,
+        "by_size": question.by_size,
+        "level": question.level,
+        "intervals": question.intervals,
+        "above": question.above,
+        "ranks": question.ranks,
+    }
+    if question.kind == "rates":
+        from fedprior.estimation.bernoulli import estimate_rates
+
+        return estimate_rates(_counts(groups), population=question.population or "beta", **options)
+    from fedprior.estimation.gaussian import estimate_means
+
+    noise = None if question.noise_scale is None else question.noise_scale**2
+    population = question.population or "gaussian"
+    return estimate_means(_means(groups), population=population, noise_variance=noise, **options)
+
+
+def _privately(groups: Groups, question: Question) -> Estimates:
+    options: dict[str, Any] = {
+        "epsilon": question.epsilon,
+        "seed": question.seed,
+        "level": question.level,
+    }
+    if question.kind == "rates":
+        from fedprior.estimation.private_rates import estimate_rates_privately
+
+        options["scheme"] = question.scheme or "auto"
+        return estimate_rates_privately(_counts(groups), **options)
+    from fedprior.estimation.private_means import estimate_means_privately
+
+    options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
+    if question.noise_scale is not None:
+        options["noise_variance"] = question.noise_scale**2
+    return estimate_means_privately(_means(groups), **options)
+
+
+def _counts(groups: Groups) -> Counts:
+    return Counts(n=groups.n, successes=np.asarray(groups.successes))
+
+
+def _means(groups: Groups) -> Means:
+    mean = np.asarray(groups.mean)
+    return Means(n=groups.n, mean=mean, within=groups.within, variance=groups.variance)
+
+
+def changed(estimates: Estimates, number: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the groups that moved most, and of those that moved least, |personal - raw|.
+
+    Groups without data have not moved; with fewer than twice `number` groups all are in the first.
+    """
+    there = np.flatnonzero(estimates.n > 0)
+    moved = np.abs(estimates.personal[there] - estimates.raw[there])
+    if len(there) <= 2 * number:
+        return there[np.argsort(-moved, kind="stable")], np.empty(0, int)
+    most = _smallest(-moved, number)
+    least = _smallest(moved, number)
+    return there[most], there[least]
+
+
+def _smallest(values: np.ndarray, number: int) -> np.ndarray:
+    """Places of the smallest values in order, ties by place, without sorting them all."""
+    limit = np.partition(values, number - 1)[number - 1]
+    below = np.flatnonzero(values < limit)
+    tied = np.flatnonzero(values == limit)[: number - len(below)]
+    return np.concatenate([below[np.argsort(values[below], kind="stable")], tied])
+
+
+def columns(estimates: Estimates) -> dict[str, np.ndarray]:
+    """What `--out` writes behind the group's name."""
+    found = {
+        "n": np.asarray(estimates.n, np.int64),
+        "raw": estimates.raw,
+        "personal": estimates.personal,
+        "weight": estimates.weight,
+        "lower": estimates.lower,
+        "upper": estimates.upper,
+    }
+    if estimates.above is not None:
+        found["above"] = estimates.above
+    if estimates.ranks is not None:
+        found["rank"] = estimates.ranks.mean
+        found["rank_lower"] = estimates.ranks.lower
+        found["rank_upper"] = estimates.ranks.upper
+    return {name: np.ascontiguousarray(values) for name, values in found.items()}
+
+
+def write_population(estimates: Estimates, path: Path) -> None:
+    """The population alone: a table of one row, or all of the summary as JSON."""
+    if path.suffix == ".json":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(path.name + ".tmp")
+        aside.write_text(json.dumps(summary(estimates), indent=2) + "\n")
+        aside.rename(path)
+        return
+    from fedprior.reporting.summary import write_table
+
+    population, guarantee = estimates.population, estimates.guarantee
+    row: dict[str, Any] = {
+        "num_groups": len(estimates.n),
+        "kind": population.kind,
+        "fitted_by": population.fitted_by,
+        "mean": float(np.mean(population.mean)),
+        "heterogeneity": population.heterogeneity,
+    }
+    for name, value in population.parameters.items():
+        row.setdefault(name, value)
+    row |= {f"{name}_se": error for name, error in population.standard_errors.items()}
+    if guarantee is not None:
+        row |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "noise": guarantee.noise}
+    write_table({name: _single(value) for name, value in row.items()}, path)
+
+
+def summary(estimates: Estimates) -> dict[str, Any]:
+    """The summary with None in place of numbers that JSON has no word for."""
+    return {key: _plain(value) for key, value in estimates.summary().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _single(value: Any) -> np.ndarray:
+    return np.array([value], object if isinstance(value, str) else None)
+
+
+def _embedded() -> Groups:
+    from fedprior.data.baseball import baseball
+
+    table = baseball()
+    rows, labels = len(table.player), table.player.astype(object)
+    return Groups(n=table.at_bats, successes=table.hits, rows=rows, labels=labels)
+
+
+def _judged(estimates: Estimates) -> Estimates:
+    """Baseball alone knows the answer: the rest of the season."""
+    from fedprior.data.baseball import baseball
+
+    truth = baseball().remaining_average
+    raw, personal = (
+        float(((each - truth) ** 2).sum()) for each in (estimates.raw, estimates.personal)
+    )
+    note = (
+        f"Against the rest of the season, the total squared error is {personal:.4f}, that of the "
+        f"raw averages {raw:.4f}."
+    )
+    return dataclasses.replace(estimates, notes=(*estimates.notes, note))

@@ -1,0 +1,188 @@
+"""What a user of `fedprior estimate` asks for, checked before anything is read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprior.core import check
+
+OUT_SUFFIXES = (".csv", ".parquet")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+POPULATIONS = {
+    "rates": ("beta", "nonparametric", "point", "auto"),
+    "means": ("gaussian", "nonparametric", "point", "auto"),
+}
+SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
+_OWNER = "estimate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """The options of `fedprior estimate`, one field each; `file` None is the embedded table."""
+
+    file: str | None = None
+    group: str | None = None
+    value: str | None = None
+    stderr: str | None = None
+    successes: str | None = None
+    trials: str | None = None
+    outcome: str | None = None
+    population: str | None = None
+    by_size: bool = False
+    fit: str = "likelihood"
+    method: str = "default"
+    intervals: str = "default"
+    level: float = 0.95
+    above: float | None = None
+    ranks: bool = False
+    noise_scale: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    scheme: str | None = None
+    low: float | None = None
+    high: float | None = None
+    release_groups: bool = False
+    seed: int | None = None
+    out: Path | None = None
+    plot: Path | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_columns()
+        self._check_choices()
+        self._check_numbers()
+        self._check_privacy()
+        self._check_files()
+
+    @property
+    def kind(self) -> str:
+        """`means` of values or `rates` of outcomes."""
+        return "means" if self.value is not None else "rates"
+
+    @property
+    def private(self) -> bool:
+        return self.epsilon is not None
+
+    @property
+    def shows_groups(self) -> bool:
+        """Whether single groups may be printed, written and drawn."""
+        return not self.private or self.release_groups
+
+    def _check_columns(self) -> None:
+        given = [
+            option
+            for option, column in {
+                "--value": self.value,
+                "--outcome": self.outcome,
+                "--successes": self.successes or self.trials,
+            }.items()
+            if column is not None
+        ]
+        one_of = "one of --value, --outcome, --successes with --trials"
+        together = " and ".join(given)
+        _require(len(given) <= 1, "columns", f"{one_of}, not several", together)
+        whole = (self.successes is None) == (self.trials is None)
+        alone = "--successes" if self.trials is None else "--trials"
+        _require(whole, "--successes and --trials", "given together", f"only {alone}")
+        for option, column in {"--stderr": self.stderr, "--noise-sd": self.noise_scale}.items():
+            fits = column is None or self.value is not None
+            _require(fits, option, "given with --value", "no --value")
+        both = self.stderr is not None and self.noise_scale is not None
+        _require(not both, "--noise-sd", "left out where --stderr is given", self.noise_scale)
+        if self.file is None:
+            remedy = "Its columns are player, hits and at_bats; name a FILE for your own."
+            own = (self.group, self.successes, self.trials)
+            fits = own in ((None,) * 3, ("player", "hits", "at_bats")) and self.value is None
+            fits = fits and self.outcome is None
+            _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
+            return
+        _require(bool(given), "columns", one_of, "none of them")
+        remedy = "It names the column that says which group a row belongs to."
+        _require(self.group is not None, "--group", "given with a FILE", "none", remedy)
+
+    def _check_choices(self) -> None:
+        known = POPULATIONS[self.kind]
+        if self.population is not None:
+            check.choice(_OWNER, "--population", self.population, known)
+        check.choice(_OWNER, "--fit", self.fit, ("likelihood", "moments"))
+        check.choice(_OWNER, "--method", self.method, ("default", "paper"))
+        check.choice(_OWNER, "--intervals", self.intervals, ("default", "robust"))
+        if self.scheme is not None:
+            check.choice(_OWNER, "--scheme", self.scheme, SCHEMES)
+
+    def _check_numbers(self) -> None:
+        _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
+        finite = {"--above": self.above, "--low": self.low, "--high": self.high}
+        for option, number in finite.items():
+            fits = number is None or abs(number) < float("inf")
+            _require(fits, option, "a finite number", number)
+        for option, number in {"--noise-sd": self.noise_scale, "--epsilon": self.epsilon}.items():
+            fits = number is None or 0 < number < float("inf")
+            _require(fits, option, "a positive number", number)
+        fits = self.delta is None or 0 <= self.delta < 1
+        _require(fits, "--delta", "in [0, 1)", self.delta)
+        if self.seed is not None:
+            check.seed(_OWNER, self.seed)
+
+    def _check_privacy(self) -> None:
+        private = {
+            "--delta": self.delta,
+            "--scheme": self.scheme,
+            "--low": self.low,
+            "--high": self.high,
+            "--release-groups": self.release_groups or None,
+        }
+        if not self.private:
+            for option, given in private.items():
+                _require(given is None, option, "given with --epsilon", "no --epsilon")
+            return
+        public = {
+            "--population": self.population is not None,
+            "--by-size": self.by_size,
+            "--fit": self.fit != "likelihood",
+            "--method": self.method != "default",
+            "--intervals": self.intervals != "default",
+            "--above": self.above is not None,
+            "--ranks": self.ranks,
+        }
+        for option, given in public.items():
+            _require(not given, option, "left out with --epsilon", "both")
+        if self.kind == "means":
+            remedy = "They bound the values and are public: take them from elsewhere than the data."
+            has = self.low is not None and self.high is not None
+            _require(has, "--low and --high", "given with --epsilon and --value", "not", remedy)
+            ordered = self.low is not None and self.high is not None and self.low < self.high
+            _require(ordered, "--low", "below --high", self.low)
+            _require(self.scheme is None, "--scheme", "left out with --value", self.scheme)
+        else:
+            fits = self.low is None and self.high is None
+            _require(fits, "--low and --high", "given with --value only", "rates")
+
+    def _check_files(self) -> None:
+        if self.out is not None:
+            known = (*OUT_SUFFIXES, *((".json",) if not self.shows_groups else ()))
+            rule = f"a {' or '.join(known)} file"
+            _require(self.out.suffix in known, "--out", rule, str(self.out))
+        if self.plot is not None:
+            rule = f"a {', '.join(PLOT_SUFFIXES[:-1])} or {PLOT_SUFFIXES[-1]} file"
+            _require(self.plot.suffix in PLOT_SUFFIXES, "--plot", rule, str(self.plot))
+            remedy = "The picture shows single groups, which are not private."
+            _require(self.shows_groups, "--plot", "given with --release-groups", "none", remedy)
+        for option, path in {"--out": self.out, "--plot": self.plot}.items():
+            if path is None:
+                continue
+            _require(not path.is_dir(), option, "a file", f"the folder {path}")
+            same = self.file is not None and path.exists() and _same(path, self.file)
+            _require(not same, option, "another file than the one that is read", str(path))
+
+
+def _require(holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
+    """A check in the project's wording; words are shown as they are, without quotes."""
+    shown = value if isinstance(value, str) else repr(value)
+    if not holds:
+        raise ValueError(
+            f"{_OWNER}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
+        )
+
+
+def _same(path: Path, file: str) -> bool:
+    return Path(file).exists() and path.samefile(file)

@@ -1,0 +1,171 @@
+"""The shrinkage picture: raw to personal, with intervals and the population's density.
+
+Up to 60 groups stand in rows, one each; more become a cloud of raw against personal.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.estimation.result import Estimates
+
+Names = Callable[[Sequence[int]], list[str]]
+
+MOST_ROWS = 60
+MOST_POINTS = 4_000  # more would only cover each other
+MOST_INTERVALS = 40
+# Okabe and Ito's palette, which the color-blind can tell apart.
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "fedprior",
+}
+_MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
+_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same bytes every time
+
+
+def draw(estimates: Estimates, names: Names, path: Path) -> Path:
+    """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    there = np.flatnonzero(estimates.n > 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".tmp")
+    kind = path.suffix[1:]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(layout="constrained")
+        if len(there) <= MOST_ROWS:
+            _rows(figure, estimates, there, names)
+        else:
+            _cloud(figure, estimates, there)
+        figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
+    return aside
+
+
+def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
+    """One row a group in order of the personal estimate; the population above, on the same axis."""
+    order = there[np.argsort(estimates.personal[there], kind="stable")]
+    height = 0.2 * max(len(order), 6)
+    if _has_margin(estimates):
+        figure.set_size_inches(7, height + 1.9)
+        parts = {"height_ratios": [1, height]}
+        top, body = figure.subplots(2, 1, sharex=True, gridspec_kw=parts)
+        _margin(top, estimates, upright=False)
+        top.axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
+    else:
+        figure.set_size_inches(7, height + 0.9)
+        body = figure.subplots()
+    body.axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
+    _draw_rows(body, estimates, order)
+    body.set_yticks(np.arange(len(order)), [_short(name) for name in names(order.tolist())])
+    body.set_ylim(-0.7, len(order) - 0.3)
+    body.tick_params(axis="y", length=0)
+    body.grid(axis="x", color="0.92", linewidth=0.6)
+    body.set_axisbelow(True)
+    body.set_xlabel("estimate")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+
+
+def _draw_rows(body: Any, estimates: Estimates, order: np.ndarray) -> None:
+    """An open circle for raw, an arrow to a full one for personal, on the band of the interval."""
+    place = np.arange(len(order))
+    raw, personal = estimates.raw[order], estimates.personal[order]
+    low, high = estimates.lower[order], estimates.upper[order]
+    level = f"{100 * estimates.level:g}% interval"
+    dots = {"linestyle": "", "marker": "o", "markersize": 5}
+    body.plot(raw, place, color="white", markeredgecolor=ORANGE, zorder=4, label="raw", **dots)
+    body.plot(personal, place, color=BLUE, zorder=5, label="personal", **dots)
+    body.hlines(place, low, high, color=BLUE, alpha=0.25, linewidth=5, zorder=2, label=level)
+    span = max(raw.max(), high.max()) - min(raw.min(), low.min())
+    style = {"arrowstyle": "-|>", "color": GRAY, "linewidth": 0.8, "mutation_scale": 7}
+    for row in np.flatnonzero(np.abs(raw - personal) > 0.03 * span):  # less has no room for one
+        ends = {"xy": (personal[row], row), "xytext": (raw[row], row)}
+        body.annotate("", **ends, arrowprops={**style, "shrinkA": 3, "shrinkB": 3}, zorder=3)
+
+
+def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
+    """Raw against personal, colored by weight, for an even choice of groups by their raw value."""
+    figure.set_size_inches(7, 4.8)
+    if _has_margin(estimates):
+        body, side = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [5, 1]})
+        _margin(side, estimates, upright=True)
+        side.axhline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
+    else:
+        body = figure.subplots()
+    shown = _even(there[np.argsort(estimates.raw[there], kind="stable")], MOST_POINTS)
+    raw, personal = estimates.raw[shown], estimates.personal[shown]
+    few = _even(shown[np.unique(raw, return_index=True)[1]], MOST_INTERVALS)
+    low, high = estimates.lower[few], estimates.upper[few]
+    level = f"{100 * estimates.level:g}% interval"
+    body.vlines(estimates.raw[few], low, high, color=BLUE, alpha=0.3, linewidth=1.2, label=level)
+    middle = float(np.mean(raw))
+    body.axline((middle, middle), slope=1, color=GRAY, linewidth=0.8, label="personal = raw")
+    body.axhline(float(np.mean(estimates.population.mean)), label="population mean", **_MEAN_LINE)
+    colors = {"c": estimates.weight[shown], "cmap": "cividis", "vmin": 0, "vmax": 1}
+    size = 9 if len(shown) > 500 else 18
+    points = body.scatter(raw, personal, s=size, linewidths=0, zorder=3, rasterized=True, **colors)
+    body.set_xlabel("raw value")
+    body.set_ylabel("personal estimate")
+    body.grid(color="0.92", linewidth=0.6)
+    body.set_axisbelow(True)
+    number = f"{len(shown):,} of {len(there):,}" if len(shown) < len(there) else f"{len(there):,}"
+    body.set_title(f"{number} groups", loc="left", fontsize=9)
+    figure.legend(*body.get_legend_handles_labels(), loc="outside upper center", ncols=3,
+                  frameon=False)  # fmt: skip
+    figure.colorbar(points, ax=figure.axes, label="weight on own data", fraction=0.05, pad=0.02)
+
+
+def _has_margin(estimates: Estimates) -> bool:
+    """Whether the population is a law that can be drawn: a density or atoms."""
+    population = estimates.population
+    return population.atoms is not None or population.density(np.zeros(1)) is not None
+
+
+def _margin(axes: Any, estimates: Estimates, *, upright: bool) -> None:
+    """The population's density or its atoms, along y where `upright`."""
+    population = estimates.population
+    axes.set_xticks([]) if upright else axes.set_yticks([])
+    axes.spines["bottom" if upright else "left"].set_visible(False)
+    if population.atoms is not None and population.weights is not None:
+        where, weight = np.ravel(population.atoms), np.ravel(population.weights)
+        seen = weight > 1e-4
+        stems = axes.hlines if upright else axes.vlines
+        stems(where[seen], 0, weight[seen], color=GREEN, linewidth=1.6)
+    else:
+        points = _support(estimates)
+        curve = np.asarray(population.density(points))
+        curve = np.where(np.isfinite(curve), curve, np.nan)
+        fill = axes.fill_betweenx if upright else axes.fill_between
+        fill(points, 0, curve, color=GREEN, alpha=0.25, linewidth=0)
+        axes.plot(*((curve, points) if upright else (points, curve)), color=GREEN, linewidth=1.2)
+    (axes.set_xlim if upright else axes.set_ylim)(0, None)
+    (axes.set_xlabel if upright else axes.set_ylabel)("population")
+
+
+def _support(estimates: Estimates) -> np.ndarray:
+    """Where the density is drawn: over the estimates and 3.5 standard deviations."""
+    there, population = estimates.n > 0, estimates.population
+    mean, reach = float(np.mean(population.mean)), 3.5 * population.heterogeneity
+    low = min(mean - reach, float(estimates.lower[there].min()))
+    high = max(mean + reach, float(estimates.upper[there].max()))
+    if population.kind == "beta":
+        low, high = max(low, 1e-6), min(high, 1 - 1e-6)
+    return np.linspace(low, high, 400)
+
+
+def _even(places: np.ndarray, number: int) -> np.ndarray:
+    """At most `number` of the places, the first and the last among them, evenly between."""
+    if len(places) <= number:
+        return places
+    return places[np.linspace(0, len(places) - 1, number).round().astype(int)]
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: its end may be what tells it from others."""
+    return name if len(name) <= 28 else f"{name[:15]}…{name[-12:]}"

@@ -1,0 +1,148 @@
+"""`fedprior estimate` on bad input: one clear line, exit code 2, no output file."""
+
+import pytest
+
+ROWS = "shop,price,se,won,races,open\n" + "".join(
+    f"{shop},{price},0.{k + 1},{k},{k + 3},{k % 2}\n"
+    for shop, prices in {"a": (1, 2), "b": (2, 4, 3), "c": (5, 6)}.items()
+    for k, price in enumerate(prices)
+)
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "shops.csv"
+    path.write_text(ROWS)
+    return path
+
+
+@pytest.fixture
+def untouched(refused, tmp_path, monkeypatch):
+    """`estimate` with these words is refused, with and without --out, and no file appears."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, wanted):
+        before = sorted(tmp_path.rglob("*"))
+        refused("estimate", *words, wanted=wanted)
+        if "--out" not in words:
+            refused("estimate", *words, "--out", tmp_path / "o.csv", wanted=wanted)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    return run
+
+
+VALUE = ("--group", "shop", "--value", "price")
+COUNTS = ("--group", "shop", "--successes", "won", "--trials", "races")
+OUTCOME = ("--group", "shop", "--outcome", "open")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--group", "shop"), "columns must be one of --value, --outcome, --successes with --tri"),
+        (("--value", "price"), "--group must be given with a FILE, got none"),
+        ((*VALUE, "--outcome", "open"), "not several, got --value and --outcome"),
+        ((*VALUE, "--successes", "won"), "not several, got --value and --successes"),
+        (COUNTS[:4], "--successes and --trials must be given together, got only --successes"),
+        ((*COUNTS, "--stderr", "se"), "--stderr must be given with --value, got no --value"),
+        ((*OUTCOME, "--noise-sd", "1"), "--noise-sd must be given with --value"),
+        ((*VALUE, "--stderr", "se", "--noise-sd", "1"), "--noise-sd must be left out where --st"),
+        ((*VALUE, "--above", "many"), "Invalid value for '--above'"),
+        ((*VALUE, "--above", "nan"), "--above must be a finite number, got nan"),
+        ((*VALUE, "--abve", "1"), "No such option: --abve"),
+        ((*VALUE, "--level", "1"), "--level must be above 0 and below 1, got 1.0"),
+        ((*VALUE, "--noise-sd", "0"), "--noise-sd must be a positive number, got 0.0"),
+        ((*VALUE, "--population", "beta"), "--population must be one of gaussian, nonparametric,"),
+        ((*COUNTS, "--population", "gausian"), "--population must be one of beta, nonparametric"),
+        ((*VALUE, "--population", "gausian"), "got 'gausian'. Did you mean gaussian?"),
+        ((*VALUE, "--fit", "mle"), "--fit must be one of likelihood, moments, got 'mle'"),
+        ((*VALUE, "--method", "papr"), "--method must be one of default, paper, got 'papr'. Did"),
+        ((*VALUE, "--intervals", "rbust"), "--intervals must be one of default, robust"),
+        ((*VALUE, "--out", "o.txt"), "--out must be a .csv or .parquet file, got o.txt"),
+        ((*VALUE, "--out", "o.json"), "--out must be a .csv or .parquet file"),
+        ((*VALUE, "--plot", "o.gif"), "--plot must be a .png, .svg or .pdf file, got o.gif"),
+        ((*VALUE, "--out", "shops.csv"), "--out must be another file than the one that is read"),
+        ((*VALUE, "--seed", "-1"), "seed must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_options_that_do_not_fit(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((*VALUE, "--delta", "1e-5"), "--delta must be given with --epsilon, got no --epsilon"),
+        ((*VALUE, "--low", "0"), "--low must be given with --epsilon"),
+        ((*COUNTS, "--scheme", "split"), "--scheme must be given with --epsilon"),
+        ((*COUNTS, "--release-groups"), "--release-groups must be given with --epsilon"),
+        ((*COUNTS, "--epsilon", "0"), "--epsilon must be a positive number, got 0.0"),
+        ((*COUNTS, "--epsilon", "1", "--scheme", "splt"), "--scheme must be one of auto, split,"),
+        ((*COUNTS, "--epsilon", "1", "--above", ".5"), "--above must be left out with --epsilon"),
+        ((*COUNTS, "--epsilon", "1", "--ranks"), "--ranks must be left out with --epsilon"),
+        ((*COUNTS, "--epsilon", "1", "--low", "0"), "--low and --high must be given with --value"),
+        ((*VALUE, "--epsilon", "1"), "--low and --high must be given with --epsilon and --value"),
+        ((*VALUE, "--epsilon", "1", "--low", "3", "--high", "2"), "--low must be below --high"),
+        (
+            (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9", "--delta", "1"),
+            "--delta must be",
+        ),
+        ((*COUNTS, "--epsilon", "1", "--plot", "p.png"), "--plot must be given with --release-gro"),
+    ],
+)
+def test_private_options_that_do_not_fit(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+def test_the_embedded_table_has_its_own_columns(untouched):
+    untouched("--group", "shop", "--value", "price", wanted="FILE must be given with columns of y")
+    untouched("baseball", "--outcome", "hits", wanted="the embedded table. Its columns are player")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--group", "shp", "--value", "price"), "got 'shp'. Did you mean shop?"),
+        (("--group", "shop", "--value", "prise"), "got 'prise'. Did you mean price?"),
+        (("--group", "price", "--value", "price"), "--group must be another column"),
+        (("--group", "price", "--value", "shop"), "column 'shop' must be numbers, got a in row 1"),
+        (("--group", "shop", "--outcome", "price"), "column 'price' must be 0 or 1, got 2"),
+        (("--group", "shop", "--successes", "races", "--trials", "won"), "at most the trials"),
+    ],
+)
+def test_columns_that_do_not_fit(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "wanted"),
+    [
+        ("", VALUE, "must have rows, got an empty file"),
+        (ROWS.splitlines()[0] + "\n", VALUE, "must be a table with rows, got 'a header only'"),
+        (ROWS + "a,inf,1,1,2,0\n", VALUE, "column 'price' must be finite, got inf in row 8"),
+        (ROWS + "a,,1,1,2,0\n", (*VALUE, "--strict"), 'complete with --strict, got "1 row'),
+        (ROWS + "a,1,0,1,2,0\n", (*VALUE, "--stderr", "se"), "a standard error above 0, got 0"),
+        (ROWS + "a,1,1,-1,2,0\n", COUNTS, "'won' must be whole numbers of at least 0, got -1"),
+        (ROWS + "a,1,1,5,2,0\n", COUNTS, "at most the trials in column 'races', got 5 of 2 in r"),
+        ("shop,price\na,1\na,2\n", VALUE, "number of groups must be at least 2, got 1. A popul"),
+        ("shop,price\na,1\nb,2\nc,4\n", VALUE, "identif"),
+    ],
+)
+def test_tables_that_do_not_fit(untouched, csv, rows, words, wanted):
+    csv.write_text(rows)
+    untouched(csv, *words, wanted=wanted)
+
+
+def test_files_that_are_not_there(untouched, tmp_path):
+    untouched(tmp_path / "none.csv", *VALUE, wanted="must be a file or a glob, got nothing there")
+    untouched(tmp_path / "*.parquet", *VALUE, wanted="got nothing there")
+
+
+def test_a_picture_needs_matplotlib(untouched, csv, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    untouched(csv, *VALUE, "--plot", "p.png", wanted="pip install 'fedprior[plot]'")
+
+
+def test_a_picture_that_fails_leaves_no_table(untouched, csv, tmp_path):
+    (tmp_path / "file").write_text("")
+    untouched(csv, *VALUE, "--plot", tmp_path / "file" / "p.png", wanted="file")

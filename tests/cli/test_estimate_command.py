@@ -1,0 +1,319 @@
+"""`fedprior estimate`: from tables and globs to a summary, a table and a picture."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import duckdb
+import numpy as np
+import pytest
+
+from fedprior.data.baseball import baseball
+from fedprior.estimation.bernoulli import estimate_rates
+from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.statistics import Counts, counts_of, means_of
+
+KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
+ROW = ["group", "n", "raw", "personal", "weight", "lower", "upper"]
+
+
+def read(path):
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT * FROM '{path}'")
+        names = [column[0] for column in found.description]
+        return {
+            name: list(cells)
+            for name, cells in zip(names, zip(*found.fetchall(), strict=True), strict=True)
+        }
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Rows of 150 groups of unequal size: place, value, outcome."""
+    draws = np.random.default_rng(3)
+    place = np.repeat(np.arange(150), draws.integers(2, 20, 150))
+    value = draws.normal(2, 0.5, 150)[place] + draws.normal(size=len(place))
+    outcome = (draws.random(len(place)) < draws.beta(3, 6, 150)[place]).astype(int)
+    order = draws.permutation(len(place))
+    return place[order], value[order], outcome[order]
+
+
+@pytest.fixture(scope="module")
+def rows(drawn, tmp_path_factory):
+    path = tmp_path_factory.mktemp("estimate") / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["shop", "value", "open"])
+        for place, value, outcome in zip(*drawn, strict=True):
+            writer.writerow([f"s{place:03}", repr(float(value)), outcome])
+    return path
+
+
+def same(table, wanted):
+    """The table on disk holds the estimates of `wanted`, in order of names."""
+    assert list(table)[:7] == ROW
+    assert table["group"] == [f"s{place:03}" for place in range(150)]
+    for name in ROW[1:]:
+        assert np.asarray(table[name], float) == pytest.approx(
+            np.asarray(getattr(wanted, name), float), rel=1e-6, abs=1e-9
+        ), name
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_values_are_written_for_every_group(command, rows, drawn, tmp_path, ending):
+    out = tmp_path / "deep" / f"o.{ending}"
+    found = command("estimate", rows, "--group", "shop", "--value", "value", "--out", out, "--json")
+    assert (found.code, found.err) == (0, f"Written to {out}\n")
+    wanted = estimate_means(means_of(drawn[1], drawn[0], 150))
+    same(read(out), wanted)
+    answer = json.loads(found.out)
+    assert KEYS.issubset(answer)
+    assert (answer["format"], answer["num_groups"], answer["rows"]) == (1, 150, len(drawn[0]))
+    assert answer["gain_over_raw"] == pytest.approx(wanted.gain_over_raw, rel=1e-6)
+    assert answer["population"]["kind"] == "gaussian"
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_outcomes_and_counts_agree(command, rows, drawn, tmp_path):
+    wanted = estimate_rates(counts_of(drawn[2], drawn[0], 150), above=0.3, ranks=True)
+    out, summed = tmp_path / "o.parquet", tmp_path / "sums.csv"
+    more = ("--above", "0.3", "--ranks", "--quiet")
+    words = ("--group", "shop", "--outcome", "open", *more)
+    assert command("estimate", rows, *words, "--out", out).code == 0
+    table = read(out)
+    same(table, wanted)
+    assert list(table)[7:] == ["above", "rank", "rank_lower", "rank_upper"]
+    assert table["above"] == pytest.approx(wanted.above)
+    assert table["rank"] == pytest.approx(wanted.ranks.mean)
+    query = f"SELECT shop, sum(open) AS won, count(*) AS races FROM '{rows}' GROUP BY shop"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{summed}' (HEADER)")
+    words = ("--group", "shop", "--successes", "won", "--trials", "races", *more)
+    assert command("estimate", summed, *words, "--out", tmp_path / "c.parquet").code == 0
+    assert read(tmp_path / "c.parquet") == table
+
+
+def test_a_glob_is_one_table(command, rows, tmp_path):
+    lines = rows.read_text().splitlines()
+    for number in range(3):
+        part = [lines[0], *lines[1 + number :: 3]]
+        (tmp_path / f"part{number}.csv").write_text("\n".join(part) + "\n")
+    words = ("--group", "shop", "--value", "value", "--json")
+    whole = json.loads(command("estimate", rows, *words).out)
+    parts = json.loads(command("estimate", tmp_path / "part*.csv", *words).out)
+    assert parts["population"]["mean"] == pytest.approx(whole["population"]["mean"])
+    assert parts["rows"] == whole["rows"]
+
+
+def test_known_standard_errors(command, tmp_path):
+    """Five studies: the result of the function on the squared errors."""
+    path, out = tmp_path / "t.csv", tmp_path / "o.csv"
+    effect, error = [0.1, 0.4, -0.2, 0.9, 0.3], [0.2, 0.1, 0.3, 0.25, 0.15]
+    lines = [f"{name},{x},{e}" for name, x, e in zip("abcde", effect, error, strict=True)]
+    path.write_text("\n".join(["study,effect,se", *lines]) + "\n")
+    words = ("--group", "study", "--value", "effect", "--stderr", "se", "--out", out)
+    found = command("estimate", path, *words)
+    assert found.code == 0
+    table = read(out)
+    assert table["raw"] == effect
+    assert table["n"] == [1] * 5
+    assert (np.abs(np.array(table["personal"])) <= 0.9).all()
+    wide = np.array(table["upper"]) - np.array(table["lower"])
+    assert wide.argmax() in (2, 3)
+    assert wide.argmin() == 1
+
+
+def test_the_summary_names_the_groups_that_moved(command, rows, drawn):
+    found = command("estimate", rows, "--group", "shop", "--value", "value")
+    assert (found.code, found.err) == (0, "")
+    wanted = estimate_means(means_of(drawn[1], drawn[0], 150))
+    assert "150, " in found.out
+    assert wanted.sentence in found.out
+    moved = np.abs(wanted.personal - wanted.raw)
+    most, least = found.out.split("Most changed groups")[1].split("Least changed groups")
+    for part, order in ((most, np.argsort(-moved)), (least, np.argsort(moved))):
+        names = [line.split()[0] for line in part.splitlines() if line.strip().startswith("s")]
+        assert names == [f"s{place:03}" for place in order[:5]]
+
+
+def test_names_are_shown_as_they_are(command, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("g,x\n[red]a,1\n[red]a,2\n:smile:,3\n:smile:,5\n")
+    found = command("estimate", path, "--group", "g", "--value", "x")
+    assert found.code == 0
+    assert "[red]a" in found.out
+    assert ":smile:" in found.out
+
+
+def test_missing_rows_are_counted(command, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("g,x\na,1\na,2\na,\n,4\nb,3\nb,5\nc,1\nc,NA\nc,3\n")
+    words = ("estimate", path, "--group", "g", "--value", "x")
+    line = "Dropped 1 row without a group ('g') and 2 rows without a number ('x').\n"
+    found = command(*words)
+    assert found.code == 0
+    assert found.err == line
+    assert "(3 dropped)" in found.out
+    found = command(*words, "--json", "--quiet")
+    assert found.err == ""
+    answer = json.loads(found.out)
+    assert answer["notes"][0] == line.strip()
+    assert (answer["rows"], answer["dropped"]) == (6, 3)
+
+
+def test_groups_without_trials_get_the_population(command, tmp_path):
+    path, out = tmp_path / "t.csv", tmp_path / "o.csv"
+    path.write_text("g,s,t\na,1,9\nb,0,0\nc,6,8\nd,2,7\n")
+    words = ("--group", "g", "--successes", "s", "--trials", "t", "--out", out)
+    assert command("estimate", path, *words).code == 0
+    table = read(out)
+    assert table["raw"][1] is None
+    assert table["weight"][1] == 0
+    assert min(table["raw"][0], table["raw"][2]) < table["personal"][1] < 6 / 8
+
+
+def test_populations_and_methods_reach_the_estimator(command, rows, drawn):
+    base = ("estimate", rows, "--group", "shop", "--outcome", "open", "--json")
+    counts = counts_of(drawn[2], drawn[0], 150)
+    for words, options in (
+        (("--population", "nonparametric"), {"population": "nonparametric"}),
+        (("--population", "point"), {"population": "point"}),
+        (("--fit", "moments"), {"fit": "moments"}),
+        (("--method", "paper"), {"method": "paper"}),
+        (("--by-size",), {"by_size": True}),
+        (("--intervals", "robust", "--level", "0.8"), {"intervals": "robust", "level": 0.8}),
+    ):
+        answer = json.loads(command(*base, *words).out)
+        wanted = estimate_rates(counts, **options)
+        assert answer["population"]["kind"] == wanted.population.kind
+        assert answer["population"]["fitted_by"] == wanted.population.fitted_by
+        assert answer["gain_over_raw"] == pytest.approx(wanted.gain_over_raw, rel=1e-4)
+
+
+def test_known_noise_identifies_groups_of_one(command, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("g,x\n" + "".join(f"{k},{k % 7}\n" for k in range(60)))
+    words = ("estimate", path, "--group", "g", "--value", "x", "--noise-sd", "1", "--json")
+    answer = json.loads(command(*words).out)
+    assert answer["population"]["heterogeneity"] == pytest.approx(np.sqrt(4 - 1), rel=0.1)
+
+
+@pytest.mark.parametrize("words", [(), ("baseball",), ("baseball", "--group", "player")])
+def test_the_embedded_example(command, words):
+    if len(words) > 1:
+        words = (*words, "--successes", "hits", "--trials", "at_bats")
+    found = command("estimate", *words, "--json")
+    answer = json.loads(found.out)
+    assert (found.code, answer["num_groups"]) == (0, 18)
+    table = baseball()
+    wanted = estimate_rates(Counts(n=table.at_bats, successes=table.hits))
+    error = ((wanted.personal - table.remaining_average) ** 2).sum()
+    assert error <= 0.0213 * 1.05  # Efron and Morris's own, with 5% to spare
+    assert (
+        f"the total squared error is {error:.4f}, that of the raw averages 0.0753"
+        in (answer["notes"][-1])
+    )
+
+
+def test_a_file_of_the_name_baseball_comes_first(command, tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "baseball").write_text("g,x\n")
+    refused("estimate", "baseball", "--group", "g", "--value", "x", wanted="must end in one of")
+
+
+def test_the_embedded_example_loads_little():
+    """No DuckDB, pandas, scikit-learn, matplotlib or JAX: the command starts at once."""
+    code = """
+import json, sys
+from fedprior.cli.main import main
+sys.argv = ["fedprior", "estimate", "--json"]
+main()
+heavy = ("duckdb", "jax", "sklearn", "matplotlib", "pandas", "scipy.stats")
+print(json.dumps([name for name in heavy if name in sys.modules]))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout.splitlines()[-1]) == []
+
+
+def test_files_of_the_embedded_example(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    out, plot = tmp_path / "o.csv", tmp_path / "pictures" / "p.png"
+    found = command("estimate", "--out", out, "--plot", plot)
+    assert found.code == 0
+    assert found.err == f"Written to {out}\nWritten to {plot}\n"
+    table = read(out)
+    assert table["group"][0] == "Roberto Clemente"
+    assert list(table) == ROW
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["o.csv", "p.png", "pictures"]
+
+
+PRIVATE = ("--epsilon", "2", "--seed", "1")
+
+
+def test_private_rates_show_the_population_alone(command, rows, tmp_path):
+    out = tmp_path / "o.csv"
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", *PRIVATE)
+    found = command(*words, "--out", out)
+    assert found.code == 0
+    assert "epsilon = 2 for one group's outcomes" in " ".join(found.out.split())
+    assert "not valid for release" in " ".join(found.out.split())
+    assert "s00" not in found.out
+    assert "rows" not in found.out.split("epsilon")[0]
+    table = read(out)
+    assert table["num_groups"] == [150]
+    assert table["epsilon"] == [2]
+    assert "group" not in table
+    answer = json.loads(command(*words, "--json").out)
+    assert KEYS.issubset(answer)
+    assert {"rows", "dropped"}.isdisjoint(answer)
+    assert answer["privacy"]["epsilon"] == 2
+    assert answer["population"]["mean"] == table["mean"][0]
+    as_json = tmp_path / "o.json"
+    assert command(*words, "--out", as_json).code == 0
+    assert json.loads(as_json.read_text()) == answer
+
+
+def test_private_reports_do_not_tell_what_was_dropped(command, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("g,y\n" + "".join(f"{k},{(k + r) % 2}\n" for k in range(9) for r in range(3)))
+    words = ("estimate", path, "--group", "g", "--outcome", "y", *PRIVATE, "--json")
+    before = command(*words)
+    path.write_text(path.read_text() + "3,\n")
+    after = command(*words)
+    assert after.out == before.out
+    assert "Dropped 1 row" in after.err
+
+
+def test_groups_are_released_on_request(command, rows, tmp_path):
+    out = tmp_path / "o.csv"
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", *PRIVATE)
+    found = command(*words, "--release-groups", "--out", out)
+    assert found.code == 0
+    assert "not private" in found.err
+    assert "Most changed groups" in found.out
+    assert list(read(out)) == ROW
+
+
+def test_private_values(command, rows):
+    words = ("estimate", rows, "--group", "shop", "--value", "value", *PRIVATE, "--json")
+    answer = json.loads(command(*words, "--low", "0", "--high", "4", "--delta", "1e-5").out)
+    assert answer["privacy"]["delta"] == 1e-5
+    assert 0 <= answer["population"]["mean"] <= 4
+    answer = json.loads(command(*words, "--low", "0", "--high", "4").out)
+    assert answer["privacy"]["delta"] == 0
+
+
+def test_rates_need_no_delta(command, rows):
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", *PRIVATE)
+    found = command(*words, "--delta", "1e-5", "--json")
+    assert "Rates need no --delta" in found.err
+    assert json.loads(found.out)["privacy"]["delta"] == 0
+
+
+def test_help_has_an_example(command):
+    found = command("estimate", "--help")
+    assert found.code == 0
+    assert "Example: fedprior estimate counts.csv --group county" in found.out
