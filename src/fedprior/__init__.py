@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fedprior.channels.central_gaussian import CentralGaussian as CentralGaussian
+    from fedprior.channels.chain import Chain as Chain
     from fedprior.channels.identity import Identity as Identity
     from fedprior.channels.local_gaussian import LocalGaussian as LocalGaussian
     from fedprior.channels.quantize import Quantize as Quantize
@@ -91,6 +92,7 @@ _PUBLIC = {
     "Algorithm": "core.algorithm",
     "Batches": "learning.batches",
     "CentralGaussian": "channels.central_gaussian",
+    "Chain": "channels.chain",
     "Channel": "core.protocols",
     "ClientData": "data.federation",
     "ClientError": "engines.debug",

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedprior.channels.ranges import box, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
@@ -61,10 +63,21 @@ class Quantize:
 
     def variance(self) -> Any:
         """The largest variance of the rounding in each coordinate, sigma_q^2."""
-        import numpy as np
-
         half = (np.asarray(self.high) - np.asarray(self.low)) / 2
         return (half / (2**self.bits_per_coordinate - 1)) ** 2
+
+    def sensitivity(self, clip: float, dimension: int) -> float:
+        """The l2 norm that a message of norm at most `clip` may have once rounded.
+
+        Each coordinate moves by less than a level's width, and a box that holds 0 moves nothing
+        outward.
+        """
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        inside = bool(((low <= 0) & (high >= 0)).all())
+        rule = "a range that holds 0, where a clipped message is rounded"
+        check.require(inside, "Quantize", "low and high", rule, (self.low, self.high))
+        width = np.broadcast_to((high - low) / (2**self.bits_per_coordinate - 1), (dimension,))
+        return clip + float(np.sqrt((width**2).sum()))
 
     def bits(self, dimension: int) -> float:
         """Bits of a message of `dimension` coordinates, the weight's 32 included."""
