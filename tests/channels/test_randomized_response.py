@@ -11,12 +11,15 @@ from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 
 DRAWS = 20_000
-GRID = 2.0**53
+GRID = 2.0**23
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0, 60.0])
 def test_one_bit_ratios_are_at_most_e_epsilon(epsilon):
-    """Exactly, in the multiples of 2**-53 that are drawn: P(draw < p) = ceil(2^53 p) / 2^53."""
+    """Exactly, in the multiples of 2**-23 that a device draws: P(draw < p) = ceil(2^23 p) / 2^23.
+
+    A finer grid (the host's) gives the same probabilities, which are multiples of the coarse one.
+    """
     channel = OneBit(epsilon=epsilon)
     shares = channel.probability(np.linspace(0, 1, 101))
     ones = [int(each) for each in np.ceil(shares * GRID)]
@@ -24,20 +27,20 @@ def test_one_bit_ratios_are_at_most_e_epsilon(epsilon):
         for a, b in ((first, second), (int(GRID) - first, int(GRID) - second)):
             assert a / b <= np.exp(epsilon)
     if epsilon <= 4:  # and no budget is wasted
-        assert ones[-1] / ones[0] == pytest.approx(np.exp(epsilon), rel=1e-12)
+        assert ones[-1] / ones[0] == pytest.approx(np.exp(epsilon), rel=1e-4)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize("num_symbols", [2, 3, 15])
 def test_k_ary_ratios_are_at_most_e_epsilon(epsilon, num_symbols):
-    """Exactly: a symbol is kept, or drawn with 53 bits, which do not split evenly."""
+    """Exactly: a symbol is kept, or drawn with 23 bits, which do not split evenly."""
     channel = KaryResponse(epsilon=epsilon, num_symbols=num_symbols)
     cells = np.ceil(np.arange(num_symbols + 1) / num_symbols * GRID).astype(np.int64)
     other = np.diff(cells) / GRID
     matrix = channel.keep * np.eye(num_symbols) + (1 - channel.keep) * other
     assert (matrix.max(axis=0) / matrix.min(axis=0)).max() <= np.exp(epsilon)
-    assert (matrix.max(axis=0) / matrix.min(axis=0)).max() > np.exp(epsilon) * (1 - 1e-9)
-    np.testing.assert_allclose(matrix, channel.matrix(), rtol=1e-12)
+    assert (matrix.max(axis=0) / matrix.min(axis=0)).max() > np.exp(epsilon) * (1 - 1e-4)
+    np.testing.assert_allclose(matrix, channel.matrix(), rtol=1e-4)
 
 
 def test_one_bit_vector_is_unbiased_with_the_stated_variance():
@@ -60,7 +63,7 @@ def test_one_bit_is_the_papers_q_priv_on_one_coordinate():
     growth = np.exp(0.7)
     sent = OneBit(epsilon=0.7).encode(np.full((50, 1), 0.4), random.stream(0, "encode"))
     expected = [-1 / (growth - 1), growth / (growth - 1)]
-    np.testing.assert_allclose(np.unique(sent), expected)
+    np.testing.assert_allclose(np.unique(sent), expected, rtol=1e-5)
 
 
 def test_one_bit_clips():

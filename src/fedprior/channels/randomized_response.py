@@ -13,9 +13,20 @@ from fedprior.privacy import events
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Guarantee, Noise
 
-# Draws are multiples of 2**-53. Probabilities are put on that grid, on the safe side, so that the
-# ratio of two of them is at most e^epsilon in the numbers that are drawn, not only on paper.
-_GRID = 2.0**53
+# Draws are multiples of 2**-53 on the host and of 2**-23 on a device. Probabilities are put on the
+# coarser grid, on the safe side, so that the ratio of two of them is at most e^epsilon in the
+# numbers that are drawn, not only on paper. Beyond epsilon 15 the answers are more private than
+# claimed.
+_GRID = 2.0**23
+_LEAST_EPSILON = 1e-5  # below, the grid leaves nothing of the message
+
+
+def _check_epsilon(owner: str, epsilon: float) -> None:
+    check.positive(owner, epsilon=epsilon)
+    rule = f"at least {_LEAST_EPSILON:g}"
+    check.require(epsilon >= _LEAST_EPSILON, owner, "epsilon", rule, epsilon)
+
+
 _LEAST_EPSILON = 1e-9  # below it the grid does not tell the answers' probabilities apart
 
 
@@ -135,7 +146,7 @@ class KaryResponse:
 
     @property
     def keep(self) -> float:
-        """c, rounded down to what 53-bit draws of the other symbol allow."""
+        """c, rounded down to what draws on the grid of the other symbol allow."""
         rare = math.floor(_GRID / self.num_symbols) / _GRID
         often = math.ceil(_GRID / self.num_symbols) / _GRID
         odds = math.exp(min(self.epsilon, 700.0)) * rare - often

@@ -1,0 +1,118 @@
+"""From the scores of an attack to a lower confidence bound on epsilon."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+
+_CANDIDATES = 400  # events tried on the first half, an even number
+
+
+class Bound(NamedTuple):
+    """With probability `confidence` the mechanism's epsilon at delta is at least `epsilon`."""
+
+    epsilon: float
+    confidence: float
+    event: str
+
+
+def lower_bound(
+    present: np.ndarray, absent: np.ndarray, *, delta: float, confidence: float
+) -> Bound:
+    """Epsilon >= log((P(E | present) - delta) / P(E | absent)), or with the two exchanged.
+
+    One score a run of each world, higher where the attacker believes the canary present. The event
+    E, {score >= t} or {score <= t}, and the direction are chosen on the first half of the runs;
+    only that one is tested on the second half, by two Clopper-Pearson limits with half of
+    1 - confidence each. Runs of one world must be independent of each other; the worlds may share
+    their draws.
+    """
+    check_confidence("lower_bound", confidence)
+    check.share("lower_bound", delta=delta)
+    worlds = [np.asarray(scores, np.float64) for scores in (present, absent)]
+    for name, scores in zip(("present", "absent"), worlds, strict=True):
+        rule = "at least 2 scores, none of them NaN"
+        good = scores.ndim == 1 and len(scores) >= 2 and not np.isnan(scores).any()
+        check.require(good, "lower_bound", name, rule, scores.shape)
+    first, second = zip(*(_halves(scores) for scores in worlds), strict=True)
+    alarm = 1 - confidence
+    thresholds = _thresholds(np.concatenate(first))
+    promise = [
+        _bounds(first, thresholds, above, delta=delta, alarm=alarm) for above in (True, False)
+    ]
+    above = bool(promise[0].max() >= promise[1].max())
+    threshold = thresholds[np.argmax(promise[0 if above else 1])]
+    found = _bounds(second, np.array([threshold]), above, delta=delta, alarm=alarm)[0]
+    sign = ">=" if above else "<="
+    return Bound(max(0.0, float(found)), confidence, f"score {sign} {threshold:.4g}")
+
+
+def check_confidence(owner: str, confidence: float) -> None:
+    """A confidence lies in (0, 1)."""
+    check.positive(owner, confidence=confidence)
+    check.require(confidence < 1, owner, "confidence", "below 1", confidence)
+
+
+def lower_limit(hits: np.ndarray, runs: int, alarm: float) -> np.ndarray:
+    """The Clopper-Pearson limit that lies above the true rate with probability <= `alarm`."""
+    from scipy.special import betaincinv
+
+    hits = np.asarray(hits, np.float64)
+    return np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - hits + 1, alarm), 0.0)
+
+
+def upper_limit(hits: np.ndarray, runs: int, alarm: float) -> np.ndarray:
+    """The Clopper-Pearson limit that lies below the true rate with probability <= `alarm`."""
+    return 1 - lower_limit(runs - np.asarray(hits), runs, alarm)
+
+
+def two_sided(hits: np.ndarray, runs: int, rate: float) -> float:
+    """P(any of the counts is as far out), each being Binomial(runs, rate): at most this."""
+    from scipy.stats import binom
+
+    hits = np.atleast_1d(hits)
+    tail = np.minimum(binom.cdf(hits, runs, rate), binom.sf(hits - 1, runs, rate))
+    return float(min(1.0, 2 * hits.size * tail.min()))
+
+
+def _halves(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    middle = len(scores) // 2
+    return np.sort(scores[:middle]), np.sort(scores[middle:])
+
+
+def _thresholds(scores: np.ndarray) -> np.ndarray:
+    """Observed scores, dense towards both ends: rare events tell most."""
+    ordered = np.sort(scores)
+    most = (len(ordered) + 1) // 2
+    places = np.geomspace(1, most, _CANDIDATES // 2).astype(np.int64) - 1
+    return np.unique(np.concatenate([ordered[places], ordered[-1 - places]]))
+
+
+def _bounds(
+    worlds: Sequence[np.ndarray],
+    thresholds: np.ndarray,
+    above: bool,
+    *,
+    delta: float,
+    alarm: float,
+) -> np.ndarray:
+    """For sorted scores of both worlds, the bound of each event: above the threshold, or below."""
+    present, absent = worlds
+    if above:
+        likely, rare = (
+            len(scores) - np.searchsorted(scores, thresholds, side="left")
+            for scores in (present, absent)
+        )
+        sizes = len(present), len(absent)
+    else:
+        rare, likely = (
+            np.searchsorted(scores, thresholds, side="right") for scores in (present, absent)
+        )
+        sizes = len(absent), len(present)
+    gain = lower_limit(likely, sizes[0], alarm / 2) - delta
+    cost = upper_limit(rare, sizes[1], alarm / 2)
+    positive = np.maximum(gain, math.ulp(0.0))
+    return np.where(gain > 0, np.log(positive) - np.log(cost), -np.inf)

@@ -1,0 +1,124 @@
+"""Attacks on single channels: worst-case neighbors, told apart by the exact likelihood ratio.
+
+The channel is a black box: messages go in, what it releases comes out. Each `attack_*` takes the
+channel to audit, so that a broken one can be passed.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedprior.audit.bound import lower_bound
+from fedprior.audit.finding import Finding
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.core import random
+from fedprior.privacy.accounting import epsilon
+
+# How far outside its range a canary's message lies: whatever is not clipped is seen at once.
+FAR = 1000.0
+# Coordinates of a message; the canary moves all of them alike.
+DIMENSION = 4
+
+Scores = tuple[np.ndarray, np.ndarray]
+
+
+def attack_central(
+    channel: CentralGaussian, *, draws: int, seed: int, confidence: float, delta: float
+) -> Finding:
+    """A canary of norm clip is added to an empty sum, or not."""
+    direction = _direction(DIMENSION)
+    canary = channel.encode(FAR * channel.clip * direction, random.stream(seed, "encode"))
+
+    def score(world: int, total: np.ndarray) -> np.ndarray:
+        totals = np.broadcast_to(total, (draws, DIMENSION))
+        released = channel.decode(totals.copy(), random.stream(seed, "decode", world))
+        along = released @ direction / channel.clip
+        return (along - 0.5) / channel.noise_multiplier**2
+
+    scores = score(0, canary), score(1, np.zeros(DIMENSION))
+    claimed = epsilon([(channel.event(DIMENSION), 1)], delta=delta)
+    name = f"CentralGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}"
+    found = _finding(name, scores, claimed, delta=delta, confidence=confidence)
+    return replace(found, relation="add-remove")
+
+
+def attack_local(
+    channel: LocalGaussian, *, draws: int, seed: int, confidence: float, delta: float
+) -> Finding:
+    """Messages at opposite ends of the ball around the center."""
+    center = np.asarray(channel.center, np.float64)
+    direction = _direction(center.size if center.ndim else DIMENSION)
+    center = np.broadcast_to(center, direction.shape)
+
+    def score(world: int, sign: float) -> np.ndarray:
+        message = center + sign * FAR * channel.clip * direction
+        messages = np.broadcast_to(message, (draws, len(direction)))
+        released = channel.encode(messages.copy(), random.stream(seed, "encode", world))
+        along = (released - center) @ direction
+        return 2 * channel.clip * along / channel.scale**2
+
+    scores = score(0, 1.0), score(1, -1.0)
+    claimed = channel.guarantee(delta=delta).epsilon
+    name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
+    return _finding(name, scores, claimed, delta=delta, confidence=confidence)
+
+
+def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) -> Finding:
+    """Messages beyond the two ends of every coordinate's range."""
+    low, high = _box(channel)
+    width = high - low
+
+    def score(world: int, message: np.ndarray) -> np.ndarray:
+        messages = np.broadcast_to(message, (draws, len(low)))
+        received = channel.encode(messages.copy(), random.stream(seed, "encode", world))
+        # One coordinate is told, the others are at their middle.
+        return channel.epsilon * np.sign(((received - (low + high) / 2) / width).sum(axis=-1))
+
+    scores = score(0, high + FAR * width), score(1, low - FAR * width)
+    claimed = channel.guarantee(noise="simulated").epsilon
+    name = f"OneBit, epsilon {channel.epsilon:g}, {len(low)} coordinates"
+    return _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+
+
+def attack_response(channel: KaryResponse, *, draws: int, seed: int, confidence: float) -> Finding:
+    """One symbol against another; by symmetry any two are as far apart."""
+
+    def score(world: int, symbol: int) -> np.ndarray:
+        messages = np.tile(np.eye(channel.num_symbols)[symbol], (draws, 1))
+        received = channel.encode(messages, random.stream(seed, "encode", world))
+        answer = received.argmax(axis=-1)
+        return channel.epsilon * ((answer == 0) - 1.0 * (answer == 1))
+
+    scores = score(0, 0), score(1, 1)
+    claimed = channel.guarantee(noise="simulated").epsilon
+    name = f"KaryResponse, epsilon {channel.epsilon:g}, {channel.num_symbols} symbols"
+    return _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+
+
+def _direction(dimension: int) -> np.ndarray:
+    return np.full(dimension, 1 / math.sqrt(dimension))
+
+
+def _box(channel: OneBit) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.asarray(channel.low, np.float64), np.asarray(channel.high, np.float64)
+    dimension = max(low.size, high.size) if low.ndim or high.ndim else DIMENSION
+    return np.broadcast_to(low, dimension), np.broadcast_to(high, dimension)
+
+
+def _finding(
+    name: str, scores: Scores, claimed: float, *, delta: float, confidence: float
+) -> Finding:
+    found = lower_bound(*scores, delta=delta, confidence=confidence)
+    return Finding(
+        mechanism=name,
+        kind="attack",
+        claimed=claimed,
+        lower_bound=found.epsilon,
+        delta=delta,
+        relation="replace-one",
+        confidence=confidence,
+        detail=f"worst-case neighbors told apart, {len(scores[0]):,} releases of each",
+    )

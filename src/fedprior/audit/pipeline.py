@@ -1,0 +1,212 @@
+"""Conformance of a whole private run: what leaves a client, what it is divided by, what is noised.
+
+Each check takes the run as it is and compares it with what the accountant was told.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.audit.bound import two_sided
+from fedprior.audit.draws import LEAST_NOISE, clip_finding, longest, noise_finding
+from fedprior.audit.finding import Finding
+from fedprior.audit.noise import upper_scale
+from fedprior.audit.runs import play, run_seeds
+from fedprior.audit.subject import Subject
+from fedprior.core import random, tree
+from fedprior.core.algorithm import Array, Key, Message, State
+from fedprior.core.protocols import Channel
+from fedprior.engines.round import pool
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Event
+
+# Rounding of a float32 state near 4 (psi), in clips of a message: 2.4e-7 * 3 / (2 * 0.2) = 2e-6;
+# and of the mean, whose entries stay below 1. The faults that are looked for are of order 1.
+_ROUNDING = 1e-4
+_SIZES = (0.0, 1e-38, 0.5, 1.0, 1 + 1e-6, 10.0, 1e10, 1e19, 1e30)
+_WEIGHTS = (1.0, 1e6)
+
+
+def check_uploads(subject: Subject, *, delta: float) -> Finding:
+    """What leaves a client through the engine has norm at most clip, and no weight with it."""
+    run = subject.run
+    like = _message(subject)
+    size = tree.size(like.value)
+    vectors = subject.clip * _vectors(size)
+    number = len(vectors)
+    messages = Message(
+        jax.vmap(lambda row: tree.unflatten(row, like.value))(jnp.asarray(vectors, jnp.float32)),
+        jnp.asarray(np.resize(_WEIGHTS, number), jnp.float32),
+    )
+    channel = _Undecoded(run.channel)
+
+    def total(accepted: Array) -> tuple[Array, Array]:
+        clients = jnp.arange(number)
+        found = pool(
+            run.algorithm, channel, run.expected_size, messages, accepted, clients, 0, run.root()
+        )
+        return tree.flatten(found.value), found.weight
+
+    masks = np.concatenate([np.eye(number, dtype=bool), np.zeros((1, number), bool)])
+    masks = np.concatenate([masks, np.ones((1, number), bool)])
+    sent, weight = jax.jit(jax.vmap(total))(jnp.asarray(masks))
+    faults = []
+    if channel.lengths != {size}:
+        faults.append("a weight leaves the client beside its message")
+    if not np.allclose(weight, run.expected_size, rtol=1e-6):
+        faults.append("a divisor that is not the public expected size")
+    ratio = longest(sent[:number]) / subject.clip
+    found = _clip_finding(subject, "what leaves a client", ratio, delta)
+    return replace(found, faults=(*found.faults, *faults))
+
+
+def check_influence(subject: Subject, *, pairs: int, seed: int, delta: float) -> Finding:
+    """One client moves what is released by at most clip / expected size, whoever else is there.
+
+    Two runs with the same draws and the same cohorts, but for one client in the last round; inputs
+    from zero to the largest floats. A divisor that depends on who is there would move the noise.
+    """
+    edges = subject.at_the_edges()
+    run = edges.run
+    stream = random.stream(seed, "cohort")
+    there = stream.random((pairs, run.rounds, run.num_clients)) < stream.random((pairs, 1, 1))
+    there[: run.num_clients, -1] = False  # and beside nobody
+    chosen = np.arange(pairs) % run.num_clients
+    there[np.arange(pairs), -1, chosen] = True
+    gone = there.copy()
+    gone[np.arange(pairs), -1, chosen] = False
+    seeds = np.repeat(run_seeds(seed, pairs), 2)
+    gamma = play(run, seeds, np.stack([there, gone], axis=1).reshape(-1, *there.shape[1:]))
+    last = gamma[:, -1] * edges.units()
+    ratio = longest(last[::2] - last[1::2]) * (1 - _ROUNDING)
+    return _clip_finding(subject, "one client's effect on gamma", ratio, delta)
+
+
+def check_noise(
+    subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
+) -> Finding:
+    """Rounds without anybody release the stated noise over the expected size, in all of gamma."""
+    run = subject.run
+    nobody = np.zeros((runs, run.rounds, run.num_clients), bool)
+    gamma = play(run, run_seeds(seed, runs), nobody)
+    noise = (np.diff(gamma, axis=1) * subject.units()).reshape(runs, -1)
+    return noise_finding(
+        f"{subject.name}, rounds without anybody",
+        noise,
+        run.event.noise,
+        _claimed(subject, delta),
+        lambda scale: _cost(subject, scale, delta),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def check_psi(
+    subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
+) -> Finding:
+    """Psi is noised with psi_scale times the noise of the rest, and clamped to its floor after.
+
+    Psi begins at its floor, so that it stays there in half of the rounds and is above it by half of
+    a normal in the others.
+    """
+    run = subject.run
+    floor = float(np.float32(subject.psi_floor))
+
+    def start(states: State) -> State:
+        gamma = {**states["gamma"]}
+        gamma["psi"] = jnp.full_like(gamma["psi"], floor)
+        return {**states, "gamma": gamma}
+
+    one = replace(run, rounds=1)
+    nobody = np.zeros((runs, 1, run.num_clients), bool)
+    gamma = play(one, run_seeds(seed, runs), nobody, start=start)
+    psi, unit = gamma[:, 1, -1], subject.units()[-1]
+    above = (psi[psi > floor] - floor) * unit
+    faults = []
+    if (psi < floor).any():
+        faults.append("psi below its floor: clamped before the noise, or not at all")
+    if two_sided(np.array([len(above)]), runs, 0.5) < (1 - confidence) / 3:
+        faults.append("psi stays at its floor too often or too rarely")
+    if len(above) == 0 or _half_normal(above / run.event.noise) < (1 - confidence) / 3:
+        faults.append("noise on psi that is not the stated one")
+    limit = upper_scale(above[:, None], alarm=1 - confidence) if len(above) else 0.0
+    return Finding(
+        mechanism=f"{subject.name}, psi",
+        kind="conformance",
+        claimed=_claimed(subject, delta),
+        lower_bound=_cost(subject, limit, delta) if limit > 0 else np.inf,
+        delta=delta,
+        relation="add-remove",
+        confidence=confidence,
+        detail=f"psi noised as stated and clamped afterwards: {runs:,} rounds from its floor",
+        faults=tuple(faults),
+    )
+
+
+class _Undecoded:
+    """A channel without what is done to the sum: what left the clients, as it left.
+
+    Keeps the lengths of the vectors that it was given.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel, self.private = channel, channel.private
+        self.lengths: set[int] = set()
+
+    def encode(self, message: Array, key: Key) -> Array:
+        self.lengths.add(message.shape[-1])
+        return self.channel.encode(message, key)
+
+    def decode(self, total: Array, key: Key) -> Array:
+        return total
+
+
+def _message(subject: Subject) -> Message:
+    """Shapes of one client's message."""
+    run = subject.run
+    state, memory = run.shapes()
+    data = jax.eval_shape(lambda: run.federation.train.client(0))
+    key = jax.eval_shape(lambda: random.root(0))
+    message, _ = jax.eval_shape(run.algorithm.local, state, memory, data, key)
+    return message
+
+
+def _vectors(size: int) -> np.ndarray:
+    """Messages in clips: along each coordinate, along all of them, of every magnitude."""
+    directions = np.concatenate([np.eye(size), np.full((1, size), size**-0.5)])
+    signs = np.resize([1.0, -1.0], len(directions))[:, None]
+    return np.concatenate([magnitude * signs * directions for magnitude in _SIZES])
+
+
+def _half_normal(values: np.ndarray) -> float:
+    from scipy.stats import kstest
+
+    return float(kstest(values, "halfnorm").pvalue)
+
+
+def _clip_finding(subject: Subject, what: str, ratio: float, delta: float) -> Finding:
+    event = subject.run.event
+
+    def cost(excess: float) -> float:
+        return _cost(subject, event.noise / excess, delta)
+
+    claimed = _claimed(subject, delta)
+    return clip_finding(subject.name, ratio, claimed, cost, delta=delta, what=what)
+
+
+def _claimed(subject: Subject, delta: float) -> float:
+    return _epsilon(subject.run.event, subject.run.rounds, delta)
+
+
+def _cost(subject: Subject, noise: float, delta: float) -> float:
+    """Epsilon of the whole run, had its rounds this noise multiplier."""
+    event = replace(subject.run.event, noise=max(noise, LEAST_NOISE))
+    return _epsilon(event, subject.run.rounds, delta)
+
+
+@lru_cache
+def _epsilon(event: Event, rounds: int, delta: float) -> float:
+    return epsilon([(event, rounds)], delta=delta)

@@ -1,0 +1,112 @@
+"""DP-AdaPeD on a federation made for attacking it: quiet clients, and a canary that shouts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.core import tree
+from fedprior.core.protocols import Channel, Cohort
+from fedprior.data.federation import Federation, Split
+from fedprior.engines.run import Run
+from fedprior.learning.adaped import adaped
+from fedprior.learning.batches import Batches
+from fedprior.models.network import logistic
+from fedprior.privacy.cohort import Poisson
+
+NAME = "DP-AdaPeD"
+# Rows of each client, half of each label, so that their gradients cancel; the last is the canary.
+_SIZES = (2, 4, 2, 4, 2, 2)
+# One input of the canary, all of one label: its upload always points the same way, mostly along a
+# weight that nobody else moves, and is several times the clip.
+_SHOUT = 10.0
+# Inputs of clients that try to pass the clip; the last two overflow float32 on the way.
+_EXTREMES = (0.0, 1e-30, 1.0, 1e4, 1e18, 3e38)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A private run to be audited: the client that is there or not, and how gamma is scaled.
+
+    `scales` gives the unit of each block of gamma in the message (1 where it is not named), which
+    the released gamma is brought back to; `psi_floor` is what psi is clamped to after the noise.
+    """
+
+    run: Run
+    canary: int
+    scales: Mapping[str, float] = field(default_factory=dict)
+    psi_floor: float
+    name: str = NAME
+
+    @property
+    def clip(self) -> float:
+        channel: Any = self.run.channel
+        return float(channel.clip)
+
+    def units(self) -> np.ndarray:
+        """What one unit of each coordinate of gamma is in a sum of messages, in clips."""
+        gamma = self.run.shapes()[0]["gamma"]
+        size = self.run.expected_size / self.clip
+        found = [
+            np.full(tree.size(gamma[block]), size / self.scales.get(block, 1.0))
+            for block in sorted(gamma)  # the order in which a tree is flattened
+        ]
+        return np.concatenate(found)
+
+    def at_the_edges(self) -> "Subject":
+        """The same run on inputs from zero to the largest floats, in arrays of the same shapes."""
+        federation = self.run.federation
+        train = federation.train
+        own = np.repeat(np.arange(federation.num_clients), train.size)
+        values = np.resize(np.array(_EXTREMES, np.float32), federation.num_clients)
+        x = np.broadcast_to(values[own][:, None], train.x.shape).astype(np.float32)
+        edges = replace(federation, train=replace(train, x=x), name="edges")
+        return replace(self, run=replace(self.run, federation=edges))
+
+
+def dp_adaped(
+    *,
+    channel: Channel | None = None,
+    cohort: Cohort | None = None,
+    rounds: int = 3,
+    psi_scale: float = 2.0,
+    psi_floor: float = 0.5,
+    **options: Any,
+) -> Subject:
+    """DP-AdaPeD as shipped (ERRATA D7(1)), on six clients; `options` go to `adaped`."""
+    algorithm = adaped(
+        logistic(2),
+        local_steps=2,
+        batches=Batches(size=4),
+        theta_rate=1.0,
+        gamma_rate=1.0,
+        psi_scale=psi_scale,
+        psi_floor=psi_floor,
+        **options,
+    )
+    run = Run(
+        algorithm=algorithm,
+        federation=quiet_federation(),
+        rounds=rounds,
+        channel=CentralGaussian(clip=0.2, noise_multiplier=1.0) if channel is None else channel,
+        cohort=Poisson(rate=0.5, cap=len(_SIZES)) if cohort is None else cohort,
+    )
+    return Subject(run=run, canary=len(_SIZES) - 1, scales={"psi": psi_scale}, psi_floor=psi_floor)
+
+
+def quiet_federation() -> Federation:
+    """Clients whose inputs are zero, and a last one whose input is far out."""
+    own = np.repeat(np.arange(len(_SIZES)), _SIZES)
+    canary = own == len(_SIZES) - 1
+    x = np.zeros((len(own), 2), np.float32)
+    x[canary, 0] = _SHOUT
+    y = np.where(canary, 1, np.arange(len(own)) % 2).astype(np.int32)
+    train = Split.gather(x, y, [np.flatnonzero(own == client) for client in range(len(_SIZES))])
+    nobody = np.zeros(len(_SIZES), np.int32)
+    none = Split(x[:0], y[:0], nobody, nobody)
+    names = np.array([f"client-{number}" for number in range(len(_SIZES))])
+    return Federation(
+        train=train, valid=none, test=none, clients=names, classes=("a", "b"), name="quiet"
+    )

@@ -1,0 +1,129 @@
+"""All checks of what fedprior ships."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from fedprior.audit.bound import check_confidence
+from fedprior.audit.channels import (
+    attack_central,
+    attack_local,
+    attack_one_bit,
+    attack_response,
+)
+from fedprior.audit.cohorts import check_cohort
+from fedprior.audit.draws import (
+    check_central_clip,
+    check_central_noise,
+    check_local_clip,
+    check_local_noise,
+)
+from fedprior.audit.finding import Finding
+from fedprior.audit.pipeline import check_influence, check_noise, check_psi, check_uploads
+from fedprior.audit.responses import check_one_bit, check_response
+from fedprior.audit.runs import attack
+from fedprior.audit.subject import dp_adaped
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.core import check
+from fedprior.engines import cache as programs
+from fedprior.privacy.cohort import FixedSize, Poisson
+
+# A false alarm less than once in 10,000, a check.
+CONFIDENCE = 0.9999
+# Attacks are at a delta at which there are events to count: 1e-2 of the runs. The claim at a
+# smaller delta rests on the same noise, which the conformance checks measure.
+DELTA = 1e-2
+RUNS = 20_000
+QUICK_RUNS = 4_000
+DRAWS = 1_000_000
+QUICK_DRAWS = 100_000
+# OpenDP draws some 50,000 numbers a second.
+SECURE_DRAWS = 20_000
+
+CENTRAL = (
+    CentralGaussian(clip=0.5, noise_multiplier=1.0),
+    CentralGaussian(clip=2.0, noise_multiplier=4.0),
+)
+LOCAL = (
+    LocalGaussian(clip=1.0, scale=1.0, center=(3.0, -2.0, 0.5)),
+    LocalGaussian(clip=1.0, scale=5.0),
+)
+ONE_BIT = (OneBit(epsilon=0.5), OneBit(epsilon=4.0, low=(-1.0, 0.0, 5.0), high=(1.0, 10.0, 6.0)))
+RESPONSES = (KaryResponse(epsilon=1.0, num_symbols=2), KaryResponse(epsilon=3.0, num_symbols=7))
+COHORTS = ((Poisson(rate=0.5), 6), (Poisson(rate=0.05), 40), (FixedSize(size=3), 6))
+
+
+class Task(NamedTuple):
+    """One check, not yet made."""
+
+    name: str
+    check: Callable[[], Finding]
+
+
+def tasks(
+    *,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+    quick: bool = False,
+    runs: int | None = None,
+) -> list[Task]:
+    """Every shipped channel and cohort, and DP-AdaPeD end to end; `runs` are the attack's runs."""
+    check.seed("audit", seed)
+    check_confidence("audit", confidence)
+    if runs is not None:
+        check.count("audit", least=100, runs=runs)
+    draws = QUICK_DRAWS if quick else DRAWS
+    number = runs if runs is not None else (QUICK_RUNS if quick else RUNS)
+    options: dict[str, Any] = {"seed": seed, "confidence": confidence}
+    found = [*_channels(draws, options), *_cohorts(2000 if quick else 10_000, options)]
+    return found + list(_adaped(number, options))
+
+
+def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
+    many = {**options, "draws": draws}
+    some = {**options, "draws": draws // 5}
+    seed = options["seed"]
+    for central in CENTRAL:
+        yield _task("central Gaussian", attack_central, central, delta=DELTA, **many)
+        yield _task("central Gaussian", check_central_noise, central, delta=DELTA, **some)
+        yield _task("central Gaussian", check_central_clip, central, delta=DELTA, seed=seed)
+    if find_spec("opendp") is not None:
+        secure = CentralGaussian(clip=0.5, noise_multiplier=1.0, noise="secure")
+        few = {**options, "draws": SECURE_DRAWS}
+        yield _task("secure noise", attack_central, secure, delta=DELTA, **few)
+        yield _task("secure noise", check_central_noise, secure, delta=DELTA, **few)
+    for local in LOCAL:
+        yield _task("local Gaussian", attack_local, local, delta=DELTA, **many)
+        yield _task("local Gaussian", check_local_noise, local, delta=DELTA, **some)
+        yield _task("local Gaussian", check_local_clip, local, delta=DELTA, seed=seed)
+    for bit in ONE_BIT:
+        yield _task("one bit", attack_one_bit, bit, **many)
+        yield _task("one bit", check_one_bit, bit, **some)
+    for response in RESPONSES:
+        yield _task("k-ary response", attack_response, response, **many)
+        yield _task("k-ary response", check_response, response, **some)
+
+
+def _cohorts(rounds: int, options: dict[str, Any]) -> Iterator[Task]:
+    for cohort, clients in COHORTS:
+        size = {"num_clients": clients, "rounds": rounds}
+        yield _task("cohorts", check_cohort, cohort, delta=DELTA, **size, **options)
+
+
+def _adaped(runs: int, options: dict[str, Any]) -> Iterator[Task]:
+    """The first of them compiles one program that serves all."""
+    programs.enable()
+    subject = dp_adaped()
+    seed, some = options["seed"], {**options, "runs": min(runs, 5000)}
+    yield _task("DP-AdaPeD", check_uploads, subject, delta=DELTA)
+    yield _task("DP-AdaPeD", check_influence, subject, delta=DELTA, pairs=500, seed=seed)
+    yield _task("DP-AdaPeD", check_noise, subject, delta=DELTA, **some)
+    yield _task("DP-AdaPeD", check_psi, subject, delta=DELTA, **some)
+    yield _task("DP-AdaPeD", attack, subject, delta=DELTA, runs=runs, **options)
+
+
+def _task(name: str, made: Callable[..., Finding], subject: Any, **options: Any) -> Task:
+    return Task(name, partial(made, subject, **options))
