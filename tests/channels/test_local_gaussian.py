@@ -45,6 +45,10 @@ def test_calibrated_and_its_guarantee():
     assert found.epsilon <= 1.0
     assert (found.neighbors, found.noise) == ("replace one", "simulated")
     assert "not valid for release" in str(found)
+    assert found.bits is None  # a scalar center: the message's length is not known
+    assert channel.guarantee(delta=1e-5, rounds=4, bits=320.0).bits == 320
+    vector = LocalGaussian(clip=1.0, scale=1.0, center=(0.0, 1.0))
+    assert vector.guarantee(delta=1e-5, rounds=4).bits == 4 * 2 * 32
     assert channel.private
     assert channel.bits(5) == 160
     assert hash(channel) == hash(

@@ -18,14 +18,13 @@ def csv(tmp_path):
 
 @pytest.fixture
 def untouched(refused, tmp_path, monkeypatch):
-    """`estimate` with these words is refused, with and without --out, and no file appears."""
+    """`estimate` with these words is refused, and no file appears."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words, wanted):
         before = sorted(tmp_path.rglob("*"))
-        refused("estimate", *words, wanted=wanted)
-        if "--out" not in words:
-            refused("estimate", *words, "--out", tmp_path / "o.csv", wanted=wanted)
+        out = () if "--out" in words else ("--out", tmp_path / "o.csv")
+        refused("estimate", *words, *out, wanted=wanted)
         assert sorted(tmp_path.rglob("*")) == before
 
     return run
@@ -62,11 +61,48 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ((*VALUE, "--out", "o.json"), "--out must be a .csv or .parquet file"),
         ((*VALUE, "--plot", "o.gif"), "--plot must be a .png, .svg or .pdf file, got o.gif"),
         ((*VALUE, "--out", "shops.csv"), "--out must be another file than the one that is read"),
-        ((*VALUE, "--seed", "-1"), "seed must be a whole number of at least 0, got -1"),
+        ((*VALUE, "--out", "a/b/o.csv"), "--out must be in a folder that exists, got a/b/o.csv"),
+        ((*VALUE, "--plot", "a/o.png"), "--plot must be in a folder that exists, got a/o.png"),
+        ((*VALUE, "--seed", "-1"), "--seed must be a whole number of at least 0, got -1"),
+        ((*VALUE, "--seed", str(2**31)), "--seed must be below 2**31, got 2147483648"),
+        ((*VALUE, "--noise-sd", "1e200"), "--noise-sd must be a number whose square"),
+        ((*COUNTS, "--above", "1.5"), "estimate: --above must be a rate in [0, 1], got 1.5"),
     ],
 )
 def test_options_that_do_not_fit(untouched, csv, words, wanted):
     untouched(csv, *words, wanted=wanted)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((*COUNTS, "--by-size", "--population", "auto"), "got --by-size and --population auto"),
+        ((*COUNTS, "--by-size", "--method", "paper"), "got --by-size and --method paper"),
+        ((*VALUE, "--by-size", "--population", "auto"), "got --by-size and --population auto"),
+        ((*VALUE, "--by-size", "--fit", "moments"), "got --by-size and --fit moments"),
+        ((*VALUE, "--method", "paper", "--population", "point"), "paper and --population point"),
+        ((*VALUE, "--method", "paper", "--fit", "moments"), "--method paper and --fit moments"),
+        (
+            (*COUNTS, "--fit", "moments", "--population", "nonparametric"),
+            "options must be given one at a time, got --population nonparametric and --fit moments",
+        ),
+        (
+            (*COUNTS, "--by-size", "--intervals", "robust"),
+            "--intervals must be default for rates with --by-size, got robust",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+def test_options_that_go_together(command, csv):
+    """Means by size may have any shape, and any shape robust intervals."""
+    for words in (("--by-size",), ("--intervals", "robust"), ("--level", "0.5")):
+        both = (*VALUE, "--population", "nonparametric", *words, "--json")
+        assert command("estimate", csv, *both).code == 0, words
+    both = (*VALUE, "--population", "auto", "--fit", "moments", "--json")
+    assert command("estimate", csv, *both).code == 0
 
 
 @pytest.mark.parametrize(
@@ -104,6 +140,7 @@ def test_the_embedded_table_has_its_own_columns(untouched):
     [
         (("--group", "shp", "--value", "price"), "got 'shp'. Did you mean shop?"),
         (("--group", "shop", "--value", "prise"), "got 'prise'. Did you mean price?"),
+        (("--group", "SHOP", "--value", "price"), "got 'SHOP'. Did you mean shop?"),
         (("--group", "price", "--value", "price"), "--group must be another column"),
         (("--group", "price", "--value", "shop"), "column 'shop' must be numbers, got a in row 1"),
         (("--group", "shop", "--outcome", "price"), "column 'price' must be 0 or 1, got 2"),
@@ -126,6 +163,15 @@ def test_columns_that_do_not_fit(untouched, csv, words, wanted):
         (ROWS + "a,1,1,5,2,0\n", COUNTS, "at most the trials in column 'races', got 5 of 2 in r"),
         ("shop,price\na,1\na,2\n", VALUE, "number of groups must be at least 2, got 1. A popul"),
         ("shop,price\na,1\nb,2\nc,4\n", VALUE, "identif"),
+        ("shop,open\na,1\nb,0\nc,1\n", OUTCOME, "one common rate (--population point)"),
+        ("shop,open\na,1\nb,0\n", (*OUTCOME, "--epsilon", "1"), "more rows of some groups."),
+        ("shop,won,races\na,1,2\nb,0,0\n", COUNTS, "at least 2, with trials, got 1. A popula"),
+        (
+            "shop,price\na,1\na,2\nb,1\nb,4\n",
+            (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9"),
+            "number of groups must be at least 3, got 2",
+        ),
+        ("shop,shop,price\na,b,1\na,b,2\n", VALUE, "column 'shop' must be named once in the he"),
     ],
 )
 def test_tables_that_do_not_fit(untouched, csv, rows, words, wanted):
@@ -143,6 +189,20 @@ def test_a_picture_needs_matplotlib(untouched, csv, monkeypatch):
     untouched(csv, *VALUE, "--plot", "p.png", wanted="pip install 'fedprior[plot]'")
 
 
-def test_a_picture_that_fails_leaves_no_table(untouched, csv, tmp_path):
-    (tmp_path / "file").write_text("")
-    untouched(csv, *VALUE, "--plot", tmp_path / "file" / "p.png", wanted="file")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (VALUE, "o.csv"),
+        (VALUE, "p.png"),
+        ((*COUNTS, "--epsilon", "1"), "o.csv"),
+        ((*COUNTS, "--epsilon", "1"), "o.json"),
+    ],
+)
+def test_files_that_cannot_be_written(untouched, csv, tmp_path, words, name):
+    """A folder stands where the file is written before it gets its name."""
+    option = "--plot" if name.endswith("png") else "--out"
+    if option == "--plot":
+        pytest.importorskip("matplotlib")
+    (tmp_path / f"{name}.tmp" / "inside").mkdir(parents=True)
+    rule = f"estimate: {option} must be a file that can be written, got {name} ("
+    untouched(csv, *words, option, name, wanted=rule)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-NAMES = ["bernoulli", "elections", "gaussian-dp", "batting"]
+NAMES = ["bernoulli", "elections", "gaussian-dp", "batting", "dp-figures"]
 
 
 @pytest.fixture

@@ -275,6 +275,7 @@ def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
     ("options", "message"),
     [
         ({"label": "bougth"}, r"got 'bougth'. Did you mean bought\?"),
+        ({"label": "BOUGHT"}, r"got 'BOUGHT'. Did you mean bought\?"),
         ({"features": ["siz"]}, r"got 'siz'. Did you mean size\?"),
         ({"label": "shop"}, "label must be another column than the client, got 'shop'"),
         ({"features": ["bought"]}, "each feature must be neither the client nor the label"),

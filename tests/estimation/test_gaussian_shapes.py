@@ -102,6 +102,16 @@ def test_auto_picks_by_held_out_likelihood_and_says_so(case, picked):
     assert any(f"population='auto' picked {picked} by held-out" in note for note in found.notes)
 
 
+def test_few_groups_are_told_that_the_nonparametric_gain_is_too_high():
+    statistics, _ = sample("normal", 1, 20)
+    few = estimate_means(statistics, population="nonparametric")
+    assert any("expected gain is too high" in note for note in few.notes)
+    statistics, _ = sample("normal", 1, 200)
+    many = estimate_means(statistics, population="nonparametric")
+    assert not any("too high" in note for note in many.notes)
+    assert any("Chances to lie above a threshold" in note for note in many.notes)
+
+
 def test_auto_with_few_groups_and_several_coordinates():
     few = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 5.0]), within=np.ones(3))
     assert "too few groups" in estimate_means(few, population="auto").notes[0]
@@ -128,6 +138,7 @@ def test_size_that_carries_information_is_found_and_used():
     found = estimate_means(statistics, by_size=True)
     assert warned(plain)
     assert not warned(found)
+    assert not warned(estimate_means(statistics, theta_variance=0.0))  # refuses by_size
     assert found.population.by_size
     assert gain(found, theta) > 52
     assert gain(plain, theta) < 15

@@ -154,7 +154,8 @@ def test_every_kind_of_report(known, delta, dimension):
     assert found.personal.shape == theta.shape
     assert gain(theta, found, some) > -2
     assert (found.guarantee.epsilon, found.guarantee.delta) == (6.0, delta)
-    bits = None if delta else 1.0 + np.ceil(np.log2(dimension))
+    numbers = dimension + 2 - len(known)  # the mean, and what is not known
+    bits = 32 * numbers if delta else 1.0 + np.ceil(np.log2(dimension))
     assert found.guarantee.bits == bits
     np.testing.assert_array_equal(found.weight[~some], 0)
     assert np.isnan(found.raw[~some]).all()
@@ -167,6 +168,52 @@ def test_falls_back_to_raw_means_at_a_hopeless_budget():
     )
     np.testing.assert_array_equal(found.personal, found.raw)
     assert any("fallback to local" in note for note in found.notes)
+    assert found.fell_back
+    assert "enough data of their own" not in found.sentence
+    assert found.gain_over_raw == found.gain_over_pooled == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_the_default_bound_holds_sample_variances_of_few_values(n, delta):
+    """Values 0 or 1, at equal chances: variance 1/4, sample variances of up to n / (4 (n - 1))."""
+    values = np.random.default_rng(0).integers(0, 2, (40_000, n)).astype(float)
+    within = n * values.var(axis=1)
+    means = Means(n=np.full(len(values), n), mean=values.mean(axis=1), within=within)
+    found = estimate_means_privately(means, epsilon=8.0, delta=delta, low=0, high=1, seed=0)
+    assert found.population.parameters["noise_variance"] == pytest.approx(0.25, abs=0.02)
+
+
+# (mean and scale of the groups' thetas, range): all outside, half, all but the middle, in 3-d.
+MISSES = [(2.0, 0.3, (3, 6), 1), (3.0, 1.0, (3, 6), 1), (0.0, 1.0, (-0.5, 0.5), 1)]
+MISSES += [(0.0, 1.0, (-1, 1), 1), (2.0, 0.3, (3, 6), 3)]
+
+
+@pytest.mark.parametrize(("mean", "theta", "limits", "dimension"), MISSES)
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_a_range_that_misses_the_groups_does_no_harm(mean, theta, limits, dimension, delta):
+    own, means = draw(0, 3000, 5, theta=theta, noise=1.0, mean=mean, dimension=dimension)
+    options = {"epsilon": 8.0, "delta": delta, "low": limits[0], "high": limits[1], "seed": 0}
+    known = {"noise_variance": 1.0, "theta_variance": theta**2}
+    for more in ({"variance_bound": 4.0}, {"noise_variance": 1.0}, known):
+        found = estimate_means_privately(means, **options, **more)
+        if gain(own, found) != 0:  # a range that is too tight is no matter to known variances
+            assert more is known
+            assert gain(own, found) > 0
+            continue
+        assert found.fell_back
+        assert found.gain_over_raw == 0
+        assert "seems to miss the groups" in found.notes[0]
+        np.testing.assert_array_equal(found.personal, found.raw)
+        assert np.mean((found.lower <= own) & (own <= found.upper)) > 0.93
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0])
+def test_a_range_that_holds_the_groups_is_trusted(mean):
+    own, means = draw(0, 3000, 5, theta=0.3, noise=1.0, mean=mean)
+    found = estimate_means_privately(means, epsilon=4.0, low=-2, high=2, variance_bound=4.0, seed=0)
+    assert gain(own, found) > 45
+    assert not found.fell_back
 
 
 def test_known_standard_errors_are_public():
@@ -175,6 +222,8 @@ def test_known_standard_errors_are_public():
     found = estimate_means_privately(known, epsilon=3.0, low=-2, high=2, seed=0)
     assert gain(theta, found) > 100 * 0.025 / 0.185 - 3
     assert "noise_variance" not in found.population.parameters
+    assert found.guarantee.unit == "one group's rows (its size and standard error are public)"
+    assert found.guarantee.neighbors == "replace one"
     both = estimate_means_privately(known, epsilon=3.0, low=-2, high=2, theta_variance=0.16, seed=0)
     assert gain(theta, both) == pytest.approx(100 * 0.025 / 0.185, abs=2)
 

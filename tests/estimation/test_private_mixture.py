@@ -79,7 +79,8 @@ def test_private_messages_are_accounted_over_all_rounds():
     assert "4 messages" in found.guarantee.mechanism
     assert found.guarantee.unit == "one group's rows (its size is public)"
     assert found.fitted.estimates.guarantee is found.guarantee
-    assert found.bits == 32 * (3 * 6 + 1)
+    assert found.bits == found.guarantee.bits == 32 * (3 * 6 + 1)
+    assert found.guarantee.neighbors == "replace one"
     assert gain(theta, found.fitted.estimates) > 30  # of 42 with everything known
     assert np.sort(found.fitted.centers) == pytest.approx(CENTERS, abs=0.35)
 
@@ -92,9 +93,76 @@ def test_the_guard_keeps_raw_means():
         assert any("fallback to local" in note for note in found.notes)
         np.testing.assert_array_equal(found.personal, found.raw)
         np.testing.assert_array_equal(found.weight, 1)
-        assert found.gain_over_raw == 0
+        assert (found.gain_over_raw, found.gain_over_pooled, found.fell_back) == (0, 0, True)
         inside = np.mean((found.lower <= theta) & (theta <= found.upper))
         assert 0.93 < inside < 0.97
+
+
+def coverage(runs, num_groups, *, n, centers=CENTERS, shares=SHARES, **options):
+    """Average over the runs that did not fall back, and how many those were."""
+    found = []
+    for seed in range(runs):
+        draws = np.random.default_rng(seed)
+        theta = np.array(centers)[draws.choice(len(centers), num_groups, p=shares)]
+        mean = theta + draws.standard_normal(num_groups) / np.sqrt(n)
+        means = Means(n=np.full(num_groups, n), mean=mean)
+        rows = private(means, num_components=len(centers), seed=seed, **options).fitted.estimates
+        if not rows.fell_back:
+            found.append(np.mean((rows.lower <= theta) & (theta <= rows.upper)))
+    return np.mean(found), len(found)
+
+
+PAIR = {"centers": (-1.0, 1.0), "shares": (0.5, 0.5), "n": 10}
+
+
+def test_intervals_hold_the_error_of_the_learned_centers():
+    """With the centers taken as known they covered 1% of the groups."""
+    covered, number = coverage(4, 3000, epsilon=8.0, delta=1e-5, **PAIR)
+    assert number > 1
+    assert covered > 0.93
+    assert coverage(4, 500, bits=2, **PAIR)[0] > 0.93
+
+
+@pytest.mark.evidence
+def test_coverage_of_the_intervals():
+    """95% intervals, 40 runs each: at least 93% on average."""
+    assert coverage(40, 3000, epsilon=8.0, delta=1e-5, **PAIR)[0] > 0.93
+    assert coverage(40, 500, bits=2, **PAIR)[0] > 0.93
+    for bits, rounds in ((1, 10), (4, 10), (4, 3)):
+        assert coverage(40, 10_000, n=5, bits=bits, rounds=rounds)[0] > 0.93
+
+
+def test_center_errors_are_those_of_repeated_runs():
+    """Ten runs: the root mean squared error of each center within a factor of 2 of what is said."""
+    away, said = [], []
+    for seed in range(10):
+        draws = np.random.default_rng(seed)
+        theta = np.where(draws.random(5000) < 0.5, -1.0, 1.0)
+        means = Means(n=np.full(5000, 10), mean=theta + draws.standard_normal(5000) / np.sqrt(10))
+        fitted = private(means, num_components=2, epsilon=8.0, delta=1e-5, seed=seed).fitted
+        away.append(fitted.centers - np.array([-1.0, 1.0]))
+        errors = fitted.estimates.population.standard_errors
+        said.append([errors["center_1"], errors["center_2"]])
+    actual = np.sqrt(np.mean(np.square(away)))
+    assert actual / 2 < np.sqrt(np.mean(np.square(said))) < 2 * actual
+
+
+def test_known_standard_errors_are_public():
+    _, means = draw(0, 3000)
+    known = Means(n=means.n, mean=means.mean, variance=np.full(3000, NOISE / 5))
+    found = private(known, noise_variance=None, epsilon=8.0, delta=1e-5)
+    assert found.guarantee.unit == "one group's rows (its size and standard error are public)"
+
+
+def test_what_is_published_depends_on_the_reports_alone():
+    """With a budget of nothing two tables give one population, one gain and the same notes."""
+    tables = [draw(seed, 400)[1] for seed in (0, 1)]
+    first, second = (private(each, epsilon=1e-3, delta=1e-6).fitted for each in tables)
+    for name in ("gain_over_raw", "gain_over_pooled", "notes"):
+        assert getattr(first.estimates, name) == getattr(second.estimates, name)
+    np.testing.assert_allclose(first.centers, second.centers, rtol=1e-6)
+    errors = [list(each.estimates.population.standard_errors.values()) for each in (first, second)]
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-4)
 
 
 def test_vectors_empty_groups_and_given_centers():
@@ -128,6 +196,8 @@ def test_refusals():
         private(means, epsilon=1.0, delta=1e-5, bits=3)
     with pytest.raises(ValueError, match="delta must be above 0"):
         private(means, epsilon=1.0)
+    with pytest.raises(ValueError, match="delta must be 0 with bits, got 1e-05"):
+        private(means, bits=2, delta=1e-5)
     with pytest.raises(ValueError, match="noise_variance must be given"):
         private(means, bits=2, noise_variance=None)
     with pytest.raises(ValueError, match="centers must be of shape"):

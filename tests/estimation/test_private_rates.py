@@ -170,7 +170,11 @@ def test_falls_back_to_raw_values_at_a_hopeless_budget():
     found = estimate_rates_privately(counts, epsilon=0.05, seed=0)
     np.testing.assert_array_equal(found.personal, found.raw)
     assert any("fallback to local" in note for note in found.notes)
-    assert found.gain_over_raw == pytest.approx(0)
+    assert (found.gain_over_raw, found.gain_over_pooled, found.fell_back) == (0, 0, True)
+    assert "enough data of their own" not in found.sentence
+    assert any("flat prior" in note for note in found.notes)
+    _, counts = draw("uniform", 2000, 0)
+    assert not estimate_rates_privately(counts, epsilon=4.0, seed=0).fell_back
 
 
 def test_rates_that_are_all_equal_gain_the_most():
@@ -241,7 +245,7 @@ def test_guarantee_says_unit_neighbors_trust_and_bits():
     found = estimate_rates_privately(counts, epsilon=0.7, scheme="split", seed=3).guarantee
     assert (found.epsilon, found.delta, found.bits) == (0.7, 0.0, 1.0)
     assert found.unit == "one group's outcomes (its size is public)"
-    assert found.neighbors == "replace one group's outcomes"
+    assert found.neighbors == "replace one"
     assert found.trust == "nobody (local model)"
     many = estimate_rates_privately(counts, epsilon=4.0, scheme="k-ary", seed=3)
     assert many.guarantee.bits == 4
@@ -277,6 +281,7 @@ def test_the_papers_variance_says_nothing():
         assert found.weight[0] == pytest.approx(0.985, abs=0.001)
         assert found.population.fitted_by == "paper (uninformative)"
         assert "ERRATA 17" in found.notes[0]
+        assert "errors and intervals are bounds, the gain is not" in found.notes[0]
     assert gains("3-spike", 10_000, 2.0, 2, scheme="paper").mean() == pytest.approx(7.4, abs=0.6)
 
 
@@ -292,6 +297,9 @@ def test_refusals():
         estimate_rates_privately(two, epsilon=0.0)
     with pytest.raises(ValueError, match="Did you mean two-round"):
         estimate_rates_privately(two, epsilon=1.0, scheme="two-rounds")
+    large = Counts(n=np.array([60_000, 60_000]), successes=np.array([1, 0]))
+    with pytest.raises(ValueError, match="60,001 symbols, 5,000 at most: use auto"):
+        estimate_rates_privately(large, epsilon=1.0, scheme="k-ary", seed=0)
     with pytest.raises(ValueError, match="at least 3 groups"):
         estimate_rates_privately(two, epsilon=1.0, scheme="paper")
     assert np.isfinite(estimate_rates_privately(two, epsilon=1.0, seed=0).personal).all()

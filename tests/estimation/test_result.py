@@ -34,6 +34,25 @@ def test_the_sentence_names_the_regime(raw, pooled, words):
     assert words in found
 
 
+def test_a_loss_is_called_one():
+    found = sentence(gain_over_raw=-12.3, gain_over_pooled=50.0, weight=np.array([0.4]))
+    assert "does not help" in found
+    assert "12.3% above the raw values" in found
+    assert "-" not in found
+    common = sentence(gain_over_raw=30.0, gain_over_pooled=-4.0, weight=np.array([0.4]))
+    assert "30.0% below the raw values, 4.0% above the common value" in common
+    none = sentence(gain_over_raw=-1e-9, gain_over_pooled=-1e-9, weight=np.array([1.0]))
+    assert "0.0% below the raw values" in none
+
+
+def test_a_fallback_has_its_own_sentence():
+    found = estimates(fell_back=True, gain_over_raw=0.0)
+    assert found.sentence == (
+        "The private reports told too little to share: every group keeps its own raw value."
+    )
+    assert found.summary()["sentence"] == found.sentence
+
+
 def test_the_summary_is_json():
     guarantee = Guarantee(
         epsilon=1.0,

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from fedprior.channels.quantize import Quantize
 from scipy.stats import norm
 
+from fedprior.channels.quantize import Quantize
 from fedprior.core import random
 from fedprior.estimation.risk import gaussian_risk, mixture_risk, risk
 from fedprior.estimation.risk_of_rates import bernoulli_risk
@@ -101,6 +101,11 @@ def test_bernoulli_risk_of_moments(method, prior):
     found = bernoulli_risk(n=14, num_groups=200, prior=prior, method=method)
     errors = rate_errors(method, prior, 200, 14, 1000)
     assert holds(errors, found.personal, slack=0.01)
+
+
+def test_a_known_population_takes_no_reports():
+    with pytest.raises(ValueError, match="epsilon must be left out with method='known'"):
+        bernoulli_risk(n=5, num_groups=10, prior=(2, 3), method="known", epsilon=1.0)
 
 
 def test_bernoulli_risk_with_a_known_beta_is_exact():

@@ -75,6 +75,16 @@ def test_formats(tmp_path, suffix, start):
     assert aside.read_bytes().startswith(start)
 
 
+def test_a_failed_picture_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    wanted = r"--plot must be a file that can be written, got .*p\.png \("
+    with pytest.raises(ValueError, match=wanted):
+        shrinkage.draw(example(5), names, tmp_path / "file" / "p.png")
+    (tmp_path / "p.png.tmp").mkdir()
+    with pytest.raises(ValueError, match=wanted):
+        shrinkage.draw(example(5), names, tmp_path / "p.png")
+
+
 def test_rows_name_the_groups_that_have_data(tmp_path):
     estimates = example(30)
     text = shrinkage.draw(estimates, names, tmp_path / "p.svg").read_text()

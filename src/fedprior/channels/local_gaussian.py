@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from fedprior.channels.ranges import bound, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
@@ -63,9 +65,19 @@ class LocalGaussian:
         return 32.0 * dimension
 
     def guarantee(
-        self, *, delta: float, rounds: int = 1, unit: str = "one client's whole message"
+        self,
+        *,
+        delta: float,
+        rounds: int = 1,
+        unit: str = "one client's whole message",
+        bits: float | None = None,
     ) -> Guarantee:
-        """What `rounds` messages of one client cost together at `delta`."""
+        """What `rounds` messages of one client cost together at `delta`.
+
+        `bits` is their size; unless given it is known where `center` is a vector.
+        """
+        if bits is None and np.ndim(self.center) == 1:
+            bits = rounds * self.bits(len(self.center))
         epsilon = calibrate.gaussian_epsilon(
             self.scale, delta, sensitivity=2 * self.clip, rounds=rounds
         )
@@ -78,4 +90,5 @@ class LocalGaussian:
             mechanism=f"analytic Gaussian mechanism on a ball of radius {self.clip:g}, "
             f"noise scale {self.scale:g}, {rounds} message{'s' if rounds > 1 else ''}",
             noise="simulated",
+            bits=bits,
         )

@@ -27,15 +27,6 @@ def _check_epsilon(owner: str, epsilon: float) -> None:
     check.require(epsilon >= _LEAST_EPSILON, owner, "epsilon", rule, epsilon)
 
 
-_LEAST_EPSILON = 1e-9  # below it the grid does not tell the answers' probabilities apart
-
-
-def _check_epsilon(owner: str, epsilon: float) -> None:
-    check.positive(owner, epsilon=epsilon)
-    rule = f"at least {_LEAST_EPSILON:g}"
-    check.require(epsilon >= _LEAST_EPSILON, owner, "epsilon", rule, epsilon)
-
-
 @dataclass(frozen=True, kw_only=True)
 class OneBit:
     """One coordinate s_j of the message, at random, as a bit B ~ Bern(1/2 + k (t - 1/2)).

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
+from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting.question import Question
@@ -47,7 +48,8 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
 
 
 def _remarks(question: Question, groups: Groups) -> list[str]:
-    found = list(groups.notes)
+    # How many rows were dropped is no function of the private reports.
+    found = [] if question.private else list(groups.notes)
     if question.private and question.release_groups:
         found.append(NOT_PRIVATE)
     if question.private and question.stderr is not None:
@@ -70,7 +72,8 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
         elif question.out is not None:
             reporting.write_population(estimates, question.out)
         if aside is not None and question.plot is not None:
-            aside.rename(question.plot)
+            with writing(question.plot, "--plot"):
+                aside.rename(question.plot)
     finally:
         if aside is not None:
             aside.unlink(missing_ok=True)

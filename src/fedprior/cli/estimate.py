@@ -33,9 +33,7 @@ def estimate(
     ] = None,
     by_size: Annotated[bool, _option("Let the population depend on log n.", "--by-size")] = False,
     fit: Annotated[str, _option("likelihood or moments.")] = "likelihood",
-    method: Annotated[
-        str, _option("default, or the formulas as the paper prints them.")
-    ] = "default",
+    method: Annotated[str, _option("default, or paper: the formulas as printed.")] = "default",
     intervals: Annotated[str, _option("default or robust (any shape of population).")] = "default",
     level: Annotated[float, _option("Coverage of the intervals.")] = 0.95,
     above: Annotated[
@@ -45,12 +43,17 @@ def estimate(
     epsilon: Annotated[
         float | None, _option("One private report a group; only the population is shown.")
     ] = None,
-    delta: Annotated[float | None, _option("Of (epsilon, delta); for --value.")] = None,
+    delta: Annotated[
+        float | None,
+        _option("For --value: Gaussian reports. Simulated, so never valid for release."),
+    ] = None,
     scheme: Annotated[
         str | None, _option("Private report: auto, split, two-round, k-ary or paper.")
     ] = None,
-    low: Annotated[float | None, _option("Public lower bound of private values.")] = None,
-    high: Annotated[float | None, _option("Public upper bound of private values.")] = None,
+    low: Annotated[float | None, _option("Public lower bound, with --epsilon and --value.")] = None,
+    high: Annotated[
+        float | None, _option("Public upper bound, with --epsilon and --value.")
+    ] = None,
     release_groups: Annotated[
         bool, _option("With --epsilon: show groups, too. Not private.", "--release-groups")
     ] = False,
@@ -61,13 +64,17 @@ def estimate(
     seed: Annotated[
         int | None, _option("Reproducible private reports, not valid for release.")
     ] = None,
-    quiet: Annotated[bool, _option("Nothing on standard error.")] = False,
+    quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
 ) -> None:
     """Estimate every group's mean or rate with the help of all the others.
 
-    Rows without a group or a number (empty, NA, NaN) are dropped and counted. With --stderr,
-    several rows of a group are combined by inverse variance. With --epsilon, --out holds one row,
-    the population's (or all that is printed, in a .json file).
+    Rows without a group (an empty cell) or without a number (empty, NA, NaN) are dropped and,
+    without --epsilon, counted. With --stderr, several rows of a group are combined by inverse
+    variance.
+
+    With --epsilon, every group makes one private report; its size is public. --out then holds one
+    row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
+    they are for the owner of the data.
 
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli.dp_figures import dp_figures
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -53,11 +54,19 @@ EXPERIMENTS = (
         "paper": "none: ours",
         "needs": "the Lahman seasons under empirical_bayes/",
     },
+    {
+        "name": "dp-figures",
+        "measures": "accuracy of private methods and of local against epsilon; psi's path",
+        "paper": "section 5, DP-AdaPeD (figures)",
+        "needs": "MNIST and its writers; nothing with --quick or --setting synthetic",
+    },
 )
 
-_WORDS = ("name", "measures", "paper", "needs", "population", "players", "outcome", "method")
+_WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
+_WORDS |= {"setting", "verdict"}
 
 app = typer.Typer(rich_markup_mode="markdown")
+app.command("dp-figures")(dp_figures)
 
 
 @app.callback(invoke_without_command=True)

@@ -87,10 +87,11 @@ def choice(owner: str, name: str, value: Any, known: Iterable[str]) -> None:
 
 
 def nearest(value: Any, known: Iterable[str]) -> str:
-    """`Did you mean X?`, or nothing where no known word is near.
+    """`Did you mean X?`, or nothing where no known word is near; case makes no difference.
 
-    >>> nearest("rouns", ["rounds", "seed"])
+    >>> nearest("ROUNS", ["rounds", "seed"])
     'Did you mean rounds?'
     """
-    found = difflib.get_close_matches(str(value), list(known), n=1, cutoff=0.5)
-    return f"Did you mean {found[0]}?" if found else ""
+    words = {word.casefold(): word for word in known}
+    found = difflib.get_close_matches(str(value).casefold(), words, n=1, cutoff=0.5)
+    return f"Did you mean {words[found[0]]}?" if found else ""

@@ -15,7 +15,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data import measures
 from fedprior.data.measures import Measure
-from fedprior.data.scan import Scan, literal, quoted, scan, unreadable
+from fedprior.data.scan import Scan, literal, quoted, scan, unreadable, writing
 
 SUFFIXES = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
@@ -62,16 +62,15 @@ class Groups:
         connection.register("result", columns)
         cells = ", ".join(_cell(name, values) for name, values in columns.items())
         table = f'SELECT name AS "group", {cells} FROM groups POSITIONAL JOIN result'
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(path.name + ".tmp")
         kind = SUFFIXES[path.suffix]
-        try:
-            connection.execute(f"COPY ({table}) TO {literal(str(aside))} ({kind})")
-            aside.rename(path)
-        except duckdb.Error as error:
-            raise unreadable(str(path), error) from None
-        finally:
-            aside.unlink(missing_ok=True)
+        with writing(path, "--out"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                connection.execute(f"COPY ({table}) TO {literal(str(aside))} ({kind})")
+                aside.rename(path)
+            finally:
+                aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -94,7 +93,8 @@ def aggregate(
     `successes` and `trials` (summed over a group's rows), or `outcome` (0 and 1, true and false).
 
     Rows without a group or without a number are dropped and counted, or refused if `strict`; a
-    group of which no row is left is dropped with them. Missing is NULL, NaN, an empty cell, NA.
+    group of which no row is left is dropped with them. A missing number is NULL, NaN, an empty
+    cell or a word for it (NA); a missing group is NULL, NaN or an empty cell: NA may be a name.
     """
     import duckdb
 
@@ -148,7 +148,7 @@ class _Reading(NamedTuple):
 
         Rows are counted only where the file does not tell their number: a count costs 5 to 10%.
         """
-        known, rows = self.source.num_rows, self.rows(nan_is_missing)
+        known, rows = self.source.num_rows(), self.rows(nan_is_missing)
         counted = "" if known is not None else "count(*) AS n_all, "
         self.run(
             f"CREATE OR REPLACE TEMP TABLE sums AS SELECT name, {counted}{self.measure.sums} "

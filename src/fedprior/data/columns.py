@@ -106,9 +106,12 @@ def column(name: str, values: Any, *, nan_missing: bool = False) -> np.ma.Masked
 
 
 def need(present: Iterable[str], wanted: Iterable[str], *, owner: str) -> None:
-    """Every wanted column is present; the error names the nearest."""
+    """Every wanted column is present, once; the error names the nearest."""
     present = list(present)
     for name in wanted:
+        times = present.count(name)
+        rule, remedy = "named once in the header", "Which of them is meant cannot be told."
+        check.require(times <= 1, owner, f"column {name!r}", rule, times, remedy)
         if name not in present:
             hint = check.nearest(name, present)
             shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")

@@ -9,8 +9,10 @@ import glob
 import gzip
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from fedprior.data.columns import PARQUET_SUFFIXES, TEXT_SUFFIXES, need
 
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMERIC = re.compile("BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
+_WHOLE = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER")
 _WORDS = re.compile("VARCHAR|ENUM.*")
 
 
@@ -29,7 +32,30 @@ class Scan(NamedTuple):
     types: dict[str, str]
     path: str  # as the user wrote it
     spill: str  # the folder for what does not fit into memory
-    num_rows: int | None = None  # what Parquet's footers say
+    parquet: str | None = None  # the files as an SQL list, where they are Parquet
+
+    def footer(self, query: str) -> Any:
+        """One row about the Parquet files, from their footers alone; None for CSV."""
+        if self.parquet is None:
+            return None
+        return self.connection.execute(query.format(files=self.parquet)).fetchone()
+
+    def num_rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        found = self.footer("SELECT sum(num_rows) FROM parquet_file_metadata({files})")
+        return None if found is None else int(found[0])
+
+    def is_binary(self, column: str) -> bool:
+        """Whether every cell is known to be 0 or 1 before any is read: by type, or by footer."""
+        kind = self.types[column]
+        if kind == "BOOLEAN" or not _WHOLE.fullmatch(kind):
+            return kind == "BOOLEAN"
+        low, high = (f"TRY_CAST(stats_{end}_value AS DOUBLE)" for end in ("min", "max"))
+        found = self.footer(
+            f"SELECT min({low}) >= 0 AND max({high}) <= 1 AND count(*) = count({low} + {high}) "
+            f"FROM parquet_metadata({{files}}) WHERE path_in_schema = {literal(column)}"
+        )
+        return found is not None and bool(found[0])
 
     def close(self) -> None:
         self.connection.close()
@@ -64,15 +90,13 @@ def scan(path: str, *, columns: Iterable[str], memory_limit: str | None = None) 
     config: dict[str, Any] = {"temp_directory": spill}
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
-    found = Scan(duckdb.connect(config=config), {}, path, spill)
+    listed = _listed(files) if is_parquet else None
+    found = Scan(duckdb.connect(config=config), {}, path, spill, listed)
     try:
         found.connection.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {reader}")
         described = found.connection.execute("DESCRIBE source").fetchall()
         found.types.update({row[0]: row[1] for row in described})
         need(found.types, wanted, owner=path)
-        if is_parquet:
-            query = f"SELECT sum(num_rows) FROM parquet_file_metadata({_listed(files)})"
-            return found._replace(num_rows=int(found.connection.execute(query).fetchone()[0]))
     except BaseException as error:
         found.close()
         if isinstance(error, duckdb.Error):
@@ -83,12 +107,30 @@ def scan(path: str, *, columns: Iterable[str], memory_limit: str | None = None) 
 
 def unreadable(path: str, error: Exception) -> ValueError:
     """DuckDB's error in one line: its first paragraph, without the hints for its own users."""
-    text = str(error).split("\n\n")[0].split("Possible ")[0].split("Potential ")[0]
-    reason = " ".join(text.split())
+    reason = _reason(error)
     rule = "a readable table"
     if "OutOfMemory" in type(error).__name__:
         rule = "a table whose groups fit into memory and temporary disk space"
     return ValueError(f"{path}: file must be {rule}, got: {reason}")
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[None]:
+    """A failure to write, of the system or of DuckDB, names the option that named the file."""
+    try:
+        yield
+    except Exception as error:
+        duckdb = sys.modules.get("duckdb")  # what is not loaded has not failed
+        if not isinstance(error, OSError) and not (duckdb and isinstance(error, duckdb.Error)):
+            raise
+        reason = (isinstance(error, OSError) and error.strerror) or _reason(error)
+        rule = "a file that can be written"
+        raise ValueError(f"estimate: {option} must be {rule}, got {path} ({reason}).") from None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).split("\n\n")[0].split("Possible ")[0].split("Potential ")[0]
+    return " ".join(text.split())
 
 
 def quoted(name: str) -> str:

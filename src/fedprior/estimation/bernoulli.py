@@ -17,7 +17,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Pairs, collapse
 
 _OWNER = "estimate_rates"
-_CHUNK = 1 << 18  # groups at a time
+_CHUNK = 1 << 20  # groups at a time
 
 
 def estimate_rates(
@@ -34,12 +34,13 @@ def estimate_rates(
     above: float | None = None,
     ranks: bool = False,
 ) -> Estimates:
-    """p_i = w_i x_i + (1 - w_i) mu, w_i = n_i / (n_i + M), rates x_i from Beta(mu M, (1 - mu) M).
+    """E[p_i | data] = w_i x_i + (1 - w_i) mu, w_i = n_i / (n_i + M), p_i ~ Beta(mu M, (1 - mu) M).
 
-    (mu, M) maximize the beta-binomial likelihood, or match its moments (`fit="moments"`, ERRATA
-    D2), or are known (`prior=(alpha, beta)`). With fewer than 100 groups of two trials or more the
-    estimate averages over the populations that fit the data. Intervals always do: equal-tailed
-    quantiles of the posterior mixture of Betas, whose coverage on average over groups is `level`.
+    x_i is the raw rate. (mu, M) maximize the beta-binomial likelihood, or match its moments
+    (`fit="moments"`, ERRATA D2), or are known (`prior=(alpha, beta)`). With fewer than 100 groups
+    of two trials or more the estimate averages over the populations that fit the data. Intervals
+    always do: equal-tailed quantiles of the posterior mixture of Betas, whose coverage on average
+    over groups is `level`.
 
     `population` is `beta`, `nonparametric` (any shape; intervals stay those of the Beta fit),
     `point` (one common rate) or `auto` (whichever predicts held-out groups best; a note says
@@ -63,7 +64,7 @@ def estimate_rates(
     if method == "paper":
         answer = answers.paper_answer(answer, model, pairs, minus_one=minus_one)
     elif population != "beta":
-        answer = _reshaped(answer, pairs, data, population)
+        answer = _reshaped(answer, model, pairs, data, population)
     if intervals == "robust":
         answer = answers.robust_answer(answer, model, pairs, level=level)
     if prior is None:
@@ -99,6 +100,11 @@ def _check_options(
     }
     chosen = [name for name, given in special.items() if given]
     check.require(len(chosen) <= 1, _OWNER, "what is asked", "one of these at a time", chosen)
+    set_fit = prior is None and not by_size and method == "default"
+    set_fit = set_fit and population in ("beta", "auto")
+    rule = "likelihood unless the Beta population is what is fitted"
+    remedy = "It has no effect with prior, by_size, method='paper' and other populations."
+    check.require(set_fit or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
     alone = intervals == "robust" and (by_size or population == "point")
     rule = "default with by_size and with one common rate"
     check.require(not alone, _OWNER, "intervals", rule, intervals)
@@ -122,17 +128,16 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
     return tally(pairs)
 
 
-def _reshaped(answer: Answer, pairs: Pairs, data: Tally, population: str) -> Answer:
+def _reshaped(
+    answer: Answer, model: BetaModel, pairs: Pairs, data: Tally, population: str
+) -> Answer:
     """The estimates of the nonparametric population, or of the one that `auto` picks."""
     picked = population
     if population == "auto":
-        picked, scores = choose(pairs)
-        said = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
-        answer = answer.with_notes(
-            f"Picked the {picked} population by held-out log likelihood a group ({said})."
-        )
+        picked, note = choose(pairs)
+        answer = answer.with_notes(note)
     if picked == "point":
-        return answers.common_answer(answer, pairs, data)
+        return answers.common_answer(answer, model, pairs, data)
     if picked == "nonparametric":
         return answers.nonparametric_answer(answer, pairs, data)
     return answer

@@ -10,20 +10,23 @@ from fedprior.estimation import bernoulli_shapes as shapes
 from fedprior.estimation.bernoulli_fit import by_likelihood
 from fedprior.estimation.bernoulli_likelihood import Tally
 from fedprior.estimation.bernoulli_model import (
-    MANY,
     BetaModel,
     Errors,
     Table,
     average,
+    common_rate,
     errors_of,
+    fit_model,
     law_of,
     population_of,
     table_of,
 )
 from fedprior.estimation.bernoulli_paper import paper_population, paper_weights
+from fedprior.estimation.bernoulli_posterior import moments
 from fedprior.estimation.intervals import robust_critical_value
 from fedprior.estimation.nonparametric import fit_rates
 from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.selection import few_groups
 from fedprior.estimation.statistics import Pairs
 
 _BORROWED = "The intervals are those of the Beta population, widened to hold the {} estimates{}."
@@ -47,17 +50,15 @@ def beta_answer(
 ) -> Answer:
     """Posterior means under the Beta population, fitted or known."""
     table = table_of(model, pairs, level=level, above=above)
-    errors = errors_of(model, pairs, table.variance)
+    errors = errors_of(model, pairs, data, table.variance)
     return Answer(table=table, population=population_of(model, data), errors=errors)
 
 
 def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
-    """One common rate, taken for true: its interval is that of the rate itself."""
-    return Answer(
-        table=shapes.point_table(pairs, data, level=level, above=above),
-        population=shapes.point_population(data),
-        errors=shapes.point_errors(pairs, data),
-    )
+    """One common rate for all; errors and intervals are those of rates that may differ."""
+    model = fit_model(data, fit="likelihood")
+    answer = beta_answer(model, pairs, data, level=level, above=above)
+    return common_answer(answer, model, pairs, data)
 
 
 def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
@@ -75,33 +76,41 @@ def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None)
 
 
 def paper_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, minus_one: bool) -> Answer:
-    """The paper's weights; their expected error is that under the Beta fit."""
+    """The paper's weights; their expected error is that under the Beta fit.
+
+    Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
+    """
     weight, mean = paper_weights(pairs, minus_one=minus_one)
     personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)
     law = law_of(model.grid)
     noise = law.binomial / np.maximum(pairs.n, 1)
     variance = weight**2 * noise + (1 - weight) ** 2 * (law.variance + law.mean_variance)
+    error = average(pairs, variance)
+    errors = replace(answer.errors, personal=error)
+    if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
+        errors = Errors(personal=error, raw=error, pooled=error)
     found = replace(
         answer,
         table=answer.table.around(personal, variance=variance, weight=weight),
         population=paper_population(pairs),
-        errors=replace(answer.errors, personal=average(pairs, variance)),
+        errors=errors,
     )
     return found.with_notes(_BORROWED.format("paper's", ", which come with none"))
 
 
-def common_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
+def common_answer(answer: Answer, model: BetaModel, pairs: Pairs, data: Tally) -> Answer:
     """One rate for all where held-out groups speak for it; the interval allows for differences."""
-    rate, _ = shapes.common_rate(data)
+    rate, _ = common_rate(data)
     row = np.full(len(pairs.n), rate)
-    variance = answer.table.variance + (answer.table.personal - row) ** 2
-    found = replace(
+    found = moments(model.grid, pairs.n, pairs.successes)
+    variance = found.variance + (found.mean - row) ** 2
+    common = replace(
         answer,
         table=answer.table.around(row, variance=variance, weight=0 * row),
         population=shapes.point_population(data),
         errors=replace(answer.errors, personal=average(pairs, variance)),
     )
-    return found.with_notes(_BORROWED.format("common", ", since differences cannot be ruled out"))
+    return common.with_notes(_BORROWED.format("common", ", since differences cannot be ruled out"))
 
 
 def nonparametric_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
@@ -114,13 +123,7 @@ def nonparametric_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
         population=shapes.any_population(atoms, data),
         errors=shapes.any_errors(pairs, atoms, data, table),
     )
-    few = None
-    if data.num_groups < MANY:
-        few = (
-            f"A nonparametric population of {data.num_groups:.0f} groups fits their noise too, and "
-            'its expected gain is too high: population="beta" is the safer choice below '
-            f"{MANY} groups."
-        )
+    few = few_groups(round(data.num_groups), safer="beta")
     borrowed = _BORROWED.format("nonparametric", ", whose own quantiles cover too little")
     return found.with_notes(borrowed, few)
 

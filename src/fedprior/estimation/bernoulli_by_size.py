@@ -14,8 +14,8 @@ from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
 _MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
-# Standard deviation of the prior on the differences between knots, in logits and in log M: ten
-# times what rates that matter differ by, so that it is felt only where the data say nothing.
+# Standard deviation of the prior on the differences between knots, in logits and in log M: rates of
+# 1% beside 60% are one of it apart, so that it is felt only where the data say nothing.
 _LOOSE = 5.0
 _NODES = 5  # of log M, about its estimate
 _MOST_STEPS = 50
@@ -123,11 +123,18 @@ def _ascend(
 
 
 def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> float:
-    """The log p(successes | n) up to a constant, each pair with a Beta of its own."""
+    """The log p(successes | n) of all groups up to a constant, each pair with a Beta of its own."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
+    return float(pairs.count @ pair_log_likelihoods(n, z, mean, size))
+
+
+def pair_log_likelihoods(
+    n: np.ndarray, successes: np.ndarray, mean: np.ndarray, size: np.ndarray
+) -> np.ndarray:
+    """The log p(successes | n) less the binomial coefficient's, a pair."""
+    z = successes
     each = rising_each(mean * size, z) + rising_each((1 - mean) * size, n - z)
-    each += z * np.log(mean) + (n - z) * np.log1p(-mean) - rising_each(size, n)
-    return float(pairs.count @ each)
+    return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising_each(size, n)
 
 
 def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> Slope:

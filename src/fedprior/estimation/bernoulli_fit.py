@@ -55,10 +55,12 @@ def narrowest(data: Tally) -> float:
 
 
 def by_moments(data: Tally) -> BetaFit:
-    """sigma^2 = M2 - mu^2, M2 = sum z(z-1) / sum n(n-1), mu = sum z / sum n (ERRATA D2).
+    """sigma^2 = sum [z(z-1) - 2 mu z(n-1) + mu^2 n(n-1)] / sum n(n-1), mu = sum z / sum n.
 
-    With equal sizes the exactly unbiased form: mu = mean of the rates, V their sample variance,
-    sigma^2 = (n V - mu (1 - mu) - V / m) / (n - 1). Clamped to [0, mu (1 - mu)].
+    Each bracket is unbiased for n(n-1) (p - mu)^2: ERRATA D2 with its cross term weighted like the
+    square, so that successes and failures may be exchanged. With equal sizes the exactly unbiased
+    form: V the sample variance of the m rates, sigma^2 = (n V - mu (1 - mu) - V / m) / (n - 1).
+    Clamped to [0, mu (1 - mu)].
     """
     z, n = data.successes, data.n
     mean = data.total_successes / (data.total_successes + data.total_failures)
@@ -68,8 +70,8 @@ def by_moments(data: Tally) -> BetaFit:
         spread = (square - groups * mean**2) / (groups - 1)
         variance = (size * spread - mean * (1 - mean) - spread / groups) / (size - 1)
     else:
-        won = float((z * (z - 1)) @ data.successes_count)
-        variance = won / float((n * (n - 1)) @ data.n_count) - mean**2
+        square = float((z * (z - 1)) @ data.successes_count) - 2 * mean * float((n - 1) @ data.won)
+        variance = square / float((n * (n - 1)) @ data.n_count) + mean**2
     return _from_variance(data, mean, variance)
 
 

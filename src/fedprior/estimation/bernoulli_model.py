@@ -156,20 +156,31 @@ def average(pairs: Pairs, values: np.ndarray) -> float:
     return float(count @ values / count.sum())
 
 
+def common_rate(data: Tally) -> tuple[float, float]:
+    """The pooled rate and its variance, Beta(1/2 + successes, 1/2 + failures)."""
+    won, lost = data.total_successes + 0.5, data.total_failures + 0.5
+    rate = won / (won + lost)
+    return rate, rate * (1 - rate) / (won + lost + 1)
+
+
 def raw_error(pairs: Pairs, mean: np.ndarray, variance: np.ndarray) -> float:
     """The average of E[p (1 - p) | data] / n, from the posterior mean and variance of each pair."""
     binomial = np.maximum(mean * (1 - mean) - variance, 0.0)
     return average(pairs, binomial / np.maximum(pairs.n, 1))
 
 
-def errors_of(model: BetaModel, pairs: Pairs, variance: np.ndarray) -> Errors:
-    """The table's expected error, that of the raw rates and that of one common rate."""
-    law = law_of(model.grid)
+def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> Errors:
+    """The table's expected error, that of the raw rates and that of one common rate.
+
+    The common rate's is expected given the data, as the table's is: where the estimates are that
+    rate there is no gain over it. A known population has its own mean for it.
+    """
     found = posterior.moments(model.grid, pairs.n, pairs.successes)
+    rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
     return Errors(
         personal=average(pairs, variance),
         raw=raw_error(pairs, found.mean, found.variance),
-        pooled=law.variance + law.mean_variance,
+        pooled=average(pairs, found.variance + (found.mean - rate) ** 2),
     )
 
 

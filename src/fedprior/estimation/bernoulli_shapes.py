@@ -4,21 +4,14 @@ import numpy as np
 
 from fedprior.core import random
 from fedprior.estimation import bernoulli_fit as fits
-from fedprior.estimation import nonparametric
-from fedprior.estimation.bernoulli_likelihood import Tally, log_likelihood, tally
-from fedprior.estimation.bernoulli_model import Errors, Table, average, raw_error
+from fedprior.estimation import nonparametric, selection
+from fedprior.estimation.bernoulli_by_size import pair_log_likelihoods
+from fedprior.estimation.bernoulli_likelihood import Tally, tally
+from fedprior.estimation.bernoulli_model import Errors, Table, average, common_rate, raw_error
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
-_FOLDS = 5
 _SEED = 0  # of the folds: the same data give the same choice
-
-
-def common_rate(data: Tally) -> tuple[float, float]:
-    """The pooled rate and its variance, Beta(1/2 + successes, 1/2 + failures)."""
-    won, lost = data.total_successes + 0.5, data.total_failures + 0.5
-    rate = won / (won + lost)
-    return rate, rate * (1 - rate) / (won + lost + 1)
 
 
 def point_population(data: Tally) -> FittedPopulation:
@@ -32,30 +25,6 @@ def point_population(data: Tally) -> FittedPopulation:
         parameters={"mean": rate},
         standard_errors={"mean": float(np.sqrt(variance))},
     )
-
-
-def point_table(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Table:
-    """The common rate for every group, with the interval of that one rate."""
-    from scipy.special import betainc, betaincinv
-
-    rate, variance = common_rate(data)
-    shape = data.total_successes + 0.5, data.total_failures + 0.5
-    row = np.ones(len(pairs.n))
-    return Table(
-        personal=rate * row,
-        variance=variance * row,
-        weight=0 * row,
-        lower=betaincinv(*shape, (1 - level) / 2) * row,
-        upper=betaincinv(*shape, (1 + level) / 2) * row,
-        above=None if above is None else (1 - betainc(*shape, above)) * row,
-    )
-
-
-def point_errors(pairs: Pairs, data: Tally) -> Errors:
-    """Of the common rate, were it true."""
-    rate, variance = common_rate(data)
-    raw = rate * (1 - rate) * average(pairs, 1 / np.maximum(pairs.n, 1))
-    return Errors(personal=variance, raw=raw, pooled=variance)
 
 
 def any_population(atoms: nonparametric.Atoms, data: Tally) -> FittedPopulation:
@@ -88,53 +57,67 @@ def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: Table) -> Table:
 
 
 def any_errors(pairs: Pairs, atoms: nonparametric.Atoms, data: Tally, table: Table) -> Errors:
-    """Expected errors were the atoms the population."""
-    raw = raw_error(pairs, table.personal, table.variance)
-    pooled = atoms.variance + common_rate(data)[1]
-    return Errors(personal=average(pairs, table.variance), raw=raw, pooled=pooled)
+    """Expected errors were the atoms the population, but for the error of their mean.
 
-
-def choose(pairs: Pairs) -> tuple[str, dict[str, float]]:
-    """Which of point, beta, nonparametric predicts held-out groups best; their mean log scores.
-
-    Five folds of groups; the groups of a pair are alike, so only how many of them fall in each fold
-    is drawn. The simplest wins where scores are equal.
+    That of the common rate counts in both, so that no gain is found where all atoms are one.
     """
-    draws = random.stream(_SEED, "split")
+    raw = raw_error(pairs, table.personal, table.variance)
+    spread = table.variance + (table.personal - atoms.mean) ** 2
+    moved = common_rate(data)[1]
+    return Errors(
+        personal=average(pairs, table.variance) + moved,
+        raw=raw,
+        pooled=average(pairs, spread) + moved,
+    )
+
+
+def choose(pairs: Pairs) -> tuple[str, str]:
+    """The population that predicts held-out groups best (`selection.pick`), and a note on it.
+
+    Among point, beta and, for 20 groups or more, nonparametric. The groups of a pair are alike, so
+    only how many of them fall in each of the five folds is drawn.
+    """
     held = pairs.n > 0
     some = Pairs(pairs.n[held], pairs.successes[held], pairs.count[held], pairs.place[:0])
-    folds = draws.multinomial(some.count, np.full(_FOLDS, 1 / _FOLDS))
-    scores = {"point": 0.0, "beta": 0.0, "nonparametric": 0.0}
-    for number in range(_FOLDS):
-        test = folds[:, number]
-        if not 0 < test.sum() < some.count.sum():
-            continue
-        for name, score in _held_out(some, some.count - test, test).items():
-            scores[name] += score / float(some.count.sum())
-    best = max(scores, key=lambda name: scores[name])
-    for name in scores:  # in order of complexity; rounding is no reason for a richer population
-        if scores[name] >= scores[best] - 1e-9:
-            return name, scores
-    return best, scores
+    groups = int(some.count.sum())
+    even = np.full(selection.FOLDS, 1 / selection.FOLDS)
+    drawn = random.stream(_SEED, "split").multinomial(some.count, even)
+    parts = [test for test in drawn.T if 0 < test.sum() < groups]
+    if selection.num_folds(groups) < 2 or not parts:
+        return "beta", selection.unpicked("beta", "too few groups to hold any out")
+    if not 0 < some.count @ some.successes < some.count @ some.n:
+        return "beta", selection.unpicked("beta", "all outcomes are equal")
+    names = ["point", "beta", *(["nonparametric"] if groups >= selection.FEWEST else [])]
+    scores = {
+        name: np.concatenate([_held_out(name, some, some.count - test, test > 0) for test in parts])
+        for name in names
+    }
+    return selection.pick(scores, np.concatenate(parts))
 
 
-def _held_out(pairs: Pairs, train: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """The log p(test | n) of each population fitted to `train`, binomial coefficients left out."""
-    data, unseen = tally(pairs, train), tally(pairs, test)
+def _held_out(name: str, pairs: Pairs, train: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """The log p(successes | n) of each pair `seen`, less its binomial coefficient; else 0.
+
+    Under the population `name` fitted to `train`.
+    """
+    logs = np.zeros(len(seen))
+    n, successes = pairs.n[seen].astype(np.float64), pairs.successes[seen].astype(np.float64)
+    if name == "nonparametric":
+        atoms = nonparametric.fit_rates(pairs._replace(count=train), gap=1e-5)
+        found = nonparametric.log_likelihood_rates(pairs.n[seen], pairs.successes[seen], atoms)
+        logs[seen] = found - _log_ways(n, successes)
+        return logs
+    data = tally(pairs, train)
     rate, _ = common_rate(data)
-    point = unseen.total_successes * np.log(rate) + unseen.total_failures * np.log1p(-rate)
-    scores = {"point": float(point), "beta": float(point), "nonparametric": float(point)}
-    if min(data.total_successes, data.total_failures) > 0 and data.n.max() > 1:
+    logs[seen] = successes * np.log(rate) + (n - successes) * np.log1p(-rate)
+    if name == "beta" and min(data.total_successes, data.total_failures) > 0 and data.n.max() > 1:
         beta = fits.by_likelihood(data)
         if not beta.is_point:
-            found = log_likelihood(unseen, np.array([beta.mean]), np.array([beta.concentration]))
-            scores["beta"] = float(found[0])
-    atoms = nonparametric.fit_rates(pairs._replace(count=train), gap=1e-5)
-    seen = test > 0
-    n, successes = pairs.n[seen], pairs.successes[seen]
-    logs = nonparametric.log_likelihood_rates(n, successes, atoms)
-    scores["nonparametric"] = float(test[seen] @ (logs - _log_ways(n, successes)))
-    return scores
+            row = np.full(len(n), beta.mean)
+            logs[seen] = pair_log_likelihoods(
+                n, successes, row, np.full(len(n), beta.concentration)
+            )
+    return logs
 
 
 def _log_ways(n: np.ndarray, successes: np.ndarray) -> np.ndarray:

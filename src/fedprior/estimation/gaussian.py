@@ -94,7 +94,8 @@ def estimate_means(
     if population == "auto":
         population, note = gaussian_shapes.choose(statistics, bins, common)
         notes.append(note)
-    if not by_size and (warning := gaussian_by_size.warning(bins, raw, common)):
+    fixed = by_size or theta_variance is not None  # what the warning recommends is refused then
+    if not fixed and (warning := gaussian_by_size.warning(bins, raw, common)):
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
     found = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
@@ -255,12 +256,19 @@ def _check_combination(
     check.require(one or population != "nonparametric", _OWNER, "population", rule, population)
     check.require(one or not ranks, _OWNER, "ranks", "left out for several coordinates", ranks)
     free = method == "default" and fit == "likelihood" and theta_variance is None
-    free = free and population != "point"
-    rule = "left out with method='paper', fit='moments', population='point' or theta_variance"
+    free = free and population not in ("point", "auto")
+    rule = (
+        "left out with method='paper', fit='moments', population='point' or 'auto', or "
+        "theta_variance"
+    )
     check.require(free or not by_size, _OWNER, "by_size", rule, by_size)
-    rule = "gaussian with method='paper'"
-    fits = method == "default" or population == "gaussian"
+    rule = "gaussian with method='paper' and with theta_variance"
+    fits = (method == "default" and theta_variance is None) or population == "gaussian"
     check.require(fits, _OWNER, "population", rule, population)
+    used = method == "default" and population in ("gaussian", "auto")
+    rule = "likelihood unless the Gaussian population is what is fitted"
+    remedy = "It has no effect with method='paper' and other populations."
+    check.require(used or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
 
 
 def _check_numbers(

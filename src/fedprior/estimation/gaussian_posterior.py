@@ -32,7 +32,7 @@ def mean_rule(nodes: Nodes) -> Rule:
     """The posterior mean of theta: x - E[B] x + E[B l] over the nodes."""
     kept = nodes.probability @ nodes.shrinkage
     moved = np.einsum("g,gu,gud->ud", nodes.probability, nodes.shrinkage, nodes.location)
-    return Rule(slope=1 - kept, offset=moved)
+    return Rule(slope=np.maximum(1 - kept, 0.0), offset=moved)  # probabilities sum to 1 + 1e-16
 
 
 def spread_about(nodes: Nodes, rule: Rule) -> Spread:

@@ -5,18 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from fedprior.core import random
-from fedprior.estimation import nonparametric
+from fedprior.estimation import nonparametric, selection
 from fedprior.estimation.gaussian_bins import Bins, bins_of
 from fedprior.estimation.gaussian_fit import Law, Profile, common_law, profile, restricted_maximum
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
-_FOLDS = 5
-_FEWEST = 20  # groups for which a nonparametric population is considered
-
 WIDENED = (
     "Intervals are those of the Gaussian fit, widened to hold the personal estimate: quantiles of "
-    "a nonparametric fit do not cover."
+    "a nonparametric fit do not cover. Chances to lie above a threshold are the Gaussian fit's too."
 )
 
 
@@ -44,6 +41,7 @@ def with_atoms(found: Estimates, bins: Bins, law: Law, fitted: Profile) -> Estim
     error = float(uncertainty[some].mean())
     middle = found.population.mean if found.population.by_size else atoms.mean
     pooled = error + float(((personal[some] - personal[some].mean()) ** 2).mean())
+    few = selection.few_groups(bins.num_groups, safer="gaussian")
     return replace(
         found,
         personal=personal,
@@ -53,7 +51,7 @@ def with_atoms(found: Estimates, bins: Bins, law: Law, fitted: Profile) -> Estim
         population=_population(found.population, atoms, float(middle)),
         gain_over_raw=100 * (1 - error / float(variance[some].mean())),
         gain_over_pooled=100 * (1 - error / pooled) if pooled > 0 else 0.0,
-        notes=(*found.notes, WIDENED),
+        notes=(*found.notes, WIDENED, *([few] if few else [])),
     )
 
 
@@ -74,36 +72,26 @@ def _population(
 
 
 def choose(statistics: Means, bins: Bins, fitted: Profile) -> tuple[str, str]:
-    """The population of highest likelihood on groups held out, in 5 folds, and a note on it.
+    """The population that predicts held-out groups best (`selection.pick`), and a note on it.
 
     Among point, gaussian and, for one coordinate and 20 groups or more, nonparametric. The noise
-    variance is that of the whole fit. A population with more freedom has to win by more than a
-    standard error of the difference.
+    variance is that of the whole fit.
     """
     some = bins.place < bins.num_bins
     mean = np.asarray(statistics.mean, np.float64).reshape(len(some), -1)[some]
     variance = fitted.noise[0] * bins.unit[bins.place[some]]
     names = ["point", "gaussian"]
-    if bins.dimension == 1 and len(mean) >= _FEWEST:
+    if bins.dimension == 1 and len(mean) >= selection.FEWEST:
         names.append("nonparametric")
-    folds = min(_FOLDS, len(mean) // 2)
+    folds = selection.num_folds(len(mean))
     if folds < 2:
-        return "gaussian", "population='auto' picked gaussian: too few groups to hold any out."
+        return "gaussian", selection.unpicked("gaussian", "too few groups to hold any out")
     fold = random.stream(0, "split").permutation(len(mean)) % folds
-    scores = np.empty((len(names), len(mean)))
+    scores = {name: np.empty(len(mean)) for name in names}
     for held in (fold == number for number in range(folds)):
-        for row, name in zip(scores, names, strict=True):
+        for name, row in scores.items():
             row[held] = _score(name, mean[~held], variance[~held], mean[held], variance[held])
-    best = 0
-    for other in range(1, len(names)):
-        won = scores[other] - scores[best]
-        if won.sum() > won.std() * np.sqrt(len(won)):
-            best = other
-    listed = ", ".join(
-        f"{name} {each:.4f}" for name, each in zip(names, scores.mean(axis=1), strict=True)
-    )
-    picked = names[best]
-    return picked, f"population='auto' picked {picked} by held-out likelihood: {listed} a group."
+    return selection.pick(scores)
 
 
 def _score(

@@ -118,12 +118,15 @@ def gains(bins: Bins, nodes: Nodes, rule: Rule) -> tuple[float, float]:
     """Expected reductions of the mean squared error against raw means and one common mean, in %.
 
     All three errors are expected given the data, over what the population's fit leaves open: the
-    rule's, the raw means' (mean sampling variance) and the common mean's (theta's variance and the
-    mean's own error).
+    rule's, the raw means' and the common mean's. So a posterior mean never loses to the others.
+    Where both variances are known the raw means' error is known too: their sampling variance.
     """
     error = average_error(bins, spread_about(nodes, rule))
-    raw = float(nodes.probability @ nodes.noise) * float(bins.count @ bins.unit) / bins.num_groups
     share = bins.count / bins.num_groups
+    own = Rule(slope=np.ones_like(rule.slope), offset=np.zeros_like(rule.offset))
+    raw = average_error(bins, spread_about(nodes, own))
+    if len(nodes.probability) == 1 and np.isinf(nodes.freedom):
+        raw = float(nodes.noise[0] * share @ bins.unit)  # both variances known: exact (Thm 1)
     common = np.einsum("g,u,gud->d", nodes.probability, share, nodes.location[:, :-1])
     one = Rule(slope=np.zeros_like(rule.slope), offset=np.broadcast_to(common, rule.offset.shape))
     pooled = average_error(bins, spread_about(nodes, one))

@@ -13,6 +13,7 @@ from fedprior.estimation.mixture_em import messages as messages
 from fedprior.estimation.mixture_summary import center_errors, separation, summarize
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
+from fedprior.estimation.stein import with_checked_gains
 
 _OWNER = "estimate_mixture"
 _MOST_COMPONENTS = 8
@@ -98,6 +99,8 @@ def estimate_mixture(
         fitted_by=how,
         notes=(*notes, *found, _apart(mixture, own)),
     )
+    rows = (seen, own, table[some], mixture.centers)
+    estimates = with_checked_gains(estimates, *rows, learned=known is None)
     shown = mixture.centers if np.ndim(statistics.mean) == 2 else mixture.centers[:, 0]
     return MixtureEstimates(
         estimates=estimates,

@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.estimation.private_moments import Ball, Known, fit_moments
-from fedprior.estimation.private_result import Fitted, assemble
+from fedprior.estimation.private_result import NEIGHBORS, Fitted, assemble, unit_of
 from fedprior.estimation.private_round import Variances, one_round
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
@@ -46,8 +46,8 @@ def estimate_means_privately(
     is the variance of the groups' thetas, `noise_variance` that of one value, both known (Thm 2,
     with unequal sizes); what is not known is reported too, as the squared distance from the ball's
     center and as the group's sample variance, which `variance_bound` bounds (default: its largest
-    value for data in [low, high]). `statistics.variance` counts as public and takes the place of
-    `noise_variance`.
+    value for n values in [low, high], (high - low)^2 / 4 * n / (n - 1)). `statistics.variance`
+    counts as public and takes the place of `noise_variance`.
 
     `paper`: Thm 2.2's noise and ball as printed, per coordinate; the guarantee that comes back
     carries the true epsilon, the paper's number is in the notes (ERRATA 5, 7, 8).
@@ -78,7 +78,7 @@ def estimate_means_privately(
         center=fitted.population.mean,
         weighing=fitted.weighing,
         population=fitted.population,
-        guarantee=_guarantee(fitted, delta, key),
+        guarantee=_guarantee(fitted, delta, key, public=statistics.variance is not None),
         level=level,
         notes=fitted.notes,
     )
@@ -114,15 +114,17 @@ def _known(
         able = statistics.within is not None and bool((n > 1).any())
         check.require(able, _OWNER, "noise_variance", "given or identifiable", None, remedy)
     largest = ((limits[1] - limits[0]) / 2) ** 2 if bound is None else bound
-    return Known(theta, noise, largest, size, int(n[there].min()))
+    # n values in [low, high] have a sample variance of up to n / (n - 1) times that of the law.
+    widest = largest * n / np.maximum(n - 1, 1) if bound is None else np.full(len(n), largest)
+    return Known(theta, noise, largest, widest, size, int(n[there].min()))
 
 
-def _guarantee(fitted: Fitted, delta: float, key: Key) -> Guarantee:
+def _guarantee(fitted: Fitted, delta: float, key: Key, *, public: bool) -> Guarantee:
     return Guarantee(
         epsilon=fitted.epsilon,
         delta=delta,
-        unit="one group's rows (its size is public)",
-        neighbors="replace one group's rows",
+        unit=unit_of(errors_are_public=public),
+        neighbors=NEIGHBORS,
         trust="nobody (local model)",
         mechanism=fitted.what,
         noise=random.noise_of(key),

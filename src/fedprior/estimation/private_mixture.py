@@ -1,17 +1,18 @@
 """Discrete mixtures by EM whose messages are private or quantized (ERRATA 24, D4)."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import check, random
-from fedprior.estimation.mixture import MixtureEstimates, estimate_mixture
+from fedprior.estimation.mixture import MixtureEstimates
 from fedprior.estimation.mixture_em import Mixture, responsibilities
-from fedprior.estimation.private_em import learn, lemma_radius, message_channel
-from fedprior.estimation.private_result import NOT_PRIVATE
+from fedprior.estimation.mixture_summary import separation, summarize
+from fedprior.estimation.private_em import center_errors, learn, lemma_radius, message_channel
+from fedprior.estimation.private_result import NOT_PRIVATE, unit_of
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
 from fedprior.privacy.guarantee import Guarantee
@@ -66,6 +67,9 @@ def estimate_mixture_privately(
     makes to its squared error. Unless an upper bound (99%) on their mean is below 0, every group
     keeps its raw mean. Their mean is the `gain_over_raw` that comes back.
 
+    The standard errors of the centers are those of the same procedure run on simulated groups
+    (`private_em.center_errors`); the intervals are widened by them, for theta at a center.
+
     `noise_variance` is that of one value, known, unless the statistics have variances of their own.
     """
     check.count(_OWNER, num_components=num_components, rounds=rounds)
@@ -73,6 +77,8 @@ def estimate_mixture_privately(
     check.share(_OWNER, delta=delta)
     chosen = (epsilon is None) != (bits is None)
     check.require(chosen, _OWNER, "epsilon or bits", "one of the two", (epsilon, bits))
+    remedy = "The quantizer has no privacy guarantee."
+    check.require(bits is None or delta == 0, _OWNER, "delta", "0 with bits", delta, remedy)
     seed = check.seed(_OWNER, seed)
     size, noise = _sizes(statistics, noise_variance)
     there = size > 0
@@ -86,19 +92,22 @@ def estimate_mixture_privately(
     inside = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), ball)
     arguments = (noise / ball**2, radius / ball, channel, rounds, seed)
     unit = learn(inside, size[there], start, *arguments)
+    errors = ball * center_errors(size[there], start, unit, *arguments)
     found = Mixture(unit.centers * ball + center, unit.probabilities)
     guard = _guard(means + center, noise / size[there], found, channel, rounds, seed)
+    sent = rounds * channel.bits(num_components * (dimension + 1)) + guard.bits
     guarantee = None
     if isinstance(channel, LocalGaussian):
-        owner = "one group's rows (its size is public)"
-        guarantee = channel.guarantee(delta=delta, rounds=rounds + 1, unit=owner)
-    width = num_components * (dimension + 1)
+        owner = unit_of(errors_are_public=statistics.variance is not None)
+        guarantee = channel.guarantee(delta=delta, rounds=rounds + 1, unit=owner, bits=sent)
+    with np.errstate(divide="ignore"):
+        sampling = noise / size
     return PrivateMixture(
         fitted=_fitted(
-            statistics, found, noise_variance, level, noise / size[there], guard, guarantee
+            statistics, found, errors, noise_variance, sampling, guard, guarantee, level
         ),
         rounds=rounds,
-        bits=rounds * channel.bits(width) + guard.bits,
+        bits=sent,
         guarantee=guarantee,
     )
 
@@ -179,37 +188,58 @@ def _guard(
 def _fitted(
     statistics: Means,
     mixture: Mixture,
+    errors: np.ndarray,
     noise_variance: float | None,
-    level: float,
-    variance: np.ndarray,
+    sampling: np.ndarray,
     guard: _Guard,
     guarantee: Guarantee | None,
+    level: float,
 ) -> MixtureEstimates:
-    """Each group's own estimate under the learned mixture, or its raw mean if the guard says so."""
-    found = estimate_mixture(
-        statistics,
-        centers=mixture.centers,
-        probabilities=mixture.probabilities,
-        noise_variance=noise_variance,
-        level=level,
-    )
-    estimates, change = found.estimates, max(guard.change, -1.0)
+    """Each group's own estimate under the learned mixture, or its raw mean if the guard says so.
+
+    Population, gains and notes are functions of what was sent and of what is public.
+    """
+    raw = np.asarray(statistics.mean, np.float64).reshape(len(sampling), -1)
+    table, _ = responsibilities(raw, sampling, mixture)
+    variance = sampling[np.isfinite(sampling)]
+    noise = np.nan if noise_variance is None else noise_variance
+    how = "quantized EM" if guarantee is None else "private EM"
+    common: dict[str, Any] = {
+        "noise": noise,
+        "level": level,
+        "fitted_by": how,
+        "notes": _apart(mixture, variance),
+    }
+    estimates = summarize(statistics, sampling, mixture, table, errors, **common)
+    change = max(guard.change, -1.0)
     if guard.most >= 0:
         estimates, change = _local(estimates, variance), 0.0
     mean = mixture.probabilities @ mixture.centers
     between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
     between += 1 / float((1 / variance).sum())  # error of the common mean
     error = (1 + change) * float(variance.mean())
-    how = "quantized EM" if guarantee is None else "private EM"
     estimates = replace(
         estimates,
-        population=replace(estimates.population, fitted_by=how),
         gain_over_raw=-100 * change,
-        gain_over_pooled=100 * (1 - error / between),
+        gain_over_pooled=0.0 if estimates.fell_back else 100 * (1 - error / between),
         notes=(*estimates.notes, NOT_PRIVATE) if guarantee else estimates.notes,
         guarantee=guarantee,
     )
-    return replace(found, estimates=estimates, log_likelihood=float("nan"))
+    return MixtureEstimates(
+        estimates=estimates,
+        responsibilities=table,
+        centers=mixture.centers if np.ndim(statistics.mean) == 2 else mixture.centers[:, 0],
+        probabilities=mixture.probabilities,
+        noise_variance=noise,
+        log_likelihood=float("nan"),
+    )
+
+
+def _apart(mixture: Mixture, variance: np.ndarray) -> tuple[str, ...]:
+    if len(mixture.centers) == 1:
+        return ()
+    found = separation(mixture, variance)
+    return (f"Nearest two centers: {found:.2f} standard deviations of a typical mean apart.",)
 
 
 def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
@@ -225,7 +255,7 @@ def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
     reach = float(ndtri((1 + estimates.level) / 2)) * scale
     note = (
         "The reports do not show that the mixture lowers the error: every group keeps its raw "
-        "value (fallback to local)."
+        "value (fallback to local). The population shown is then not a finding."
     )
     return replace(
         estimates,
@@ -235,4 +265,5 @@ def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
         lower=personal - reach,
         upper=personal + reach,
         notes=(*estimates.notes, note),
+        fell_back=True,
     )

@@ -17,6 +17,14 @@ from fedprior.estimation.private_posterior import (
 from fedprior.estimation.private_result import Fitted, gaussian_population
 from fedprior.estimation.statistics import Means
 
+# Of the means as reported, beyond the edge: below it, shrinking was not seen to lose.
+_OUTSIDE = 0.15
+_FULL = 0.95  # of the largest mean squared distance: all groups are at the edge
+MISSED = (
+    "The range [{:g}, {:g}] seems to miss the groups, or to be too tight for these reports: their "
+    "mean cannot be told from its edge, or many lie beyond. Shrinking could do harm, so every "
+    "group keeps its raw value (fallback to local). The population shown is not a finding."
+)
 _ERRORS = 7  # nodes of the squared error of the center
 
 
@@ -26,6 +34,10 @@ class Ball(NamedTuple):
     center: float
     radius: float
     dimension: int
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return self.center - self.radius, self.center + self.radius
 
     def inside(self, means: np.ndarray) -> np.ndarray:
         """Means outside moved to the edge."""
@@ -39,17 +51,19 @@ class Known(NamedTuple):
 
     theta: float | None
     noise: float | None
-    bound: float  # public upper bound on a group's sample variance, where noise is not known
+    bound: float  # public upper bound on `noise`, where it is not known
+    widest: np.ndarray  # public upper bounds on the groups' sample variances, there
     size: np.ndarray  # n, or 1 / variance where standard errors are known; 0 without data
     least: int  # the smallest n
 
 
 class Reported(NamedTuple):
-    """A moment as reported: its estimate, the variance of that, and the mean of 1 / size in it."""
+    """A moment as reported: its estimate, the variance of that, means over who reported it."""
 
     value: np.ndarray
     variance: float  # a coordinate
     inverse_size: float
+    inverse_widest: float
 
 
 def fit_moments(
@@ -67,15 +81,20 @@ def fit_moments(
     parts = _parts(statistics, known, ball)
     if delta > 0:
         sent = _by_vector(parts, epsilon, delta, key)
-        what, bits = f"Gaussian noise on the vector ({', '.join(parts)})", None
+        what = f"Gaussian noise on the vector ({', '.join(parts)})"
+        bits = 32.0 * sum(values.shape[1] for values in parts.values())
     else:
         sent = _by_bits(parts, epsilon, key)
         what = f"one randomized bit, of one of {', '.join(parts)}"
         bits = OneBit(epsilon=epsilon).bits(ball.dimension)
-    got = {name: _reported(values, known.size) for name, values in sent.items()}
+    got = {name: _reported(values, known) for name, values in sent.items()}
     center = ball.inside(ball.center + ball.radius * got["mean"].value[None, :])[0]
     error = got["mean"].variance * ball.radius**2
     posterior, theta = _posterior(got, known, ball)
+    distrust = _distrust(got, posterior, theta, ball)
+    if distrust is not None:  # means at the edge say nothing of theta, nor of the noise in them
+        got.pop("squared distance", None)
+        posterior, theta = _posterior(got, known, ball)
     errors = {"mean": float(np.sqrt(error)), "variance": posterior.scale(theta)}
     errors["noise_variance"] = posterior.scale(posterior.noise)
     named = statistics.variance is None
@@ -86,7 +105,45 @@ def fit_moments(
         errors if named else {name: errors[name] for name in ("mean", "variance")},
         fitted_by="private moments",
     )
-    return Fitted(weigh(posterior, known.size), population, epsilon, bits, what)
+    return Fitted(weigh(posterior, known.size, distrust=distrust), population, epsilon, bits, what)
+
+
+def _distrust(
+    got: dict[str, Reported], posterior: Posterior, theta: np.ndarray, ball: Ball
+) -> str | None:
+    """What to say where the ball seems to miss the groups."""
+    mean, square, upper = got["mean"], got.get("squared distance"), None
+    if square is not None:  # in radii, plus 3 standard errors
+        upper = (float(square.value[0]) + 1) / 2 + 3 * float(np.sqrt(square.variance)) / 2
+    missed = seems_to_miss(
+        ball,
+        away=ball.radius * mean.value,
+        error=ball.radius * float(np.sqrt(mean.variance)),
+        variance=posterior.mean(theta) + posterior.mean(posterior.noise) * mean.inverse_size,
+        square=upper,
+    )
+    return MISSED.format(*ball.limits) if missed else None
+
+
+def seems_to_miss(
+    ball: Ball, *, away: np.ndarray, error: float, variance: float, square: float | None = None
+) -> bool:
+    """Whether the reports leave it open that many groups lie outside the ball.
+
+    Means outside are reported at the edge, so that shrinking to `away`, their average relative to
+    the center (`error` a coordinate), could do harm without end. True where (1) the edge is within
+    3 errors; (2) N(away, variance), the means as reported, has 15% of its mass beyond the edge on
+    the line through the center: about a third of the true ones then are, from which on shrinking
+    may lose; (3) `square`, an upper bound on the mean squared distance in radii, is near 1.
+    """
+    from scipy.special import ndtr
+
+    chance = ball.dimension * error**2  # of |away|^2, from its error alone
+    distance = float(np.sqrt(max(float(away @ away) - chance, 0.0)))
+    near, far = ball.radius - distance, ball.radius + distance
+    scale = max(float(np.sqrt(variance)), 1e-300)
+    outside = float(ndtr(-near / scale) + ndtr(-far / scale))
+    return near < 3 * error or outside > _OUTSIDE or (square is not None and square > _FULL)
 
 
 def _parts(statistics: Means, known: Known, ball: Ball) -> dict[str, np.ndarray]:
@@ -104,7 +161,7 @@ def _parts(statistics: Means, known: Known, ball: Ball) -> dict[str, np.ndarray]
     if known.noise is None:
         assert statistics.within is not None
         free = np.where(n > 1, (n - 1) * ball.dimension, np.nan)
-        share = np.clip(np.asarray(statistics.within) / free / known.bound, 0, 1)
+        share = np.clip(np.asarray(statistics.within) / free / known.widest, 0, 1)
         parts["sample variance"] = 2 * share[:, None] - 1
     return parts
 
@@ -146,7 +203,7 @@ def _by_bits(parts: dict[str, np.ndarray], epsilon: float, key: Key) -> dict[str
     return sent
 
 
-def _reported(sent: np.ndarray, size: np.ndarray) -> Reported:
+def _reported(sent: np.ndarray, known: Known) -> Reported:
     """Mean of what arrived (NaN did not), with its variance from the reports' own spread.
 
     The variance is floored at the one of a share of bits in which one bit differs.
@@ -157,7 +214,8 @@ def _reported(sent: np.ndarray, size: np.ndarray) -> Reported:
     return Reported(
         sent[there].mean(axis=0),
         max(variance, 4 / number**2),
-        float((1 / size[there]).mean()),
+        float((1 / known.size[there]).mean()),
+        float((1 / known.widest[there]).mean()),
     )
 
 
@@ -181,8 +239,9 @@ def _posterior(got: dict[str, Reported], known: Known, ball: Ball) -> tuple[Post
         assert known.noise is not None
         low = high = known.noise
     else:
-        guess = (float(within.value[0]) + 1) / 2 * known.bound
-        scale = float(np.sqrt(within.variance)) / 2 * known.bound
+        # A group's share is noise / widest in expectation, so their mean is linear in the noise.
+        guess = (float(within.value[0]) + 1) / 2 / within.inverse_widest
+        scale = float(np.sqrt(within.variance)) / 2 / within.inverse_widest
         low = max(min(guess, known.bound) - 7 * scale, 0.0)
         high = min(max(guess, 0.0) + 7 * scale, known.bound)
 

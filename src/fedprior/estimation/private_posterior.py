@@ -12,6 +12,11 @@ _REACH = 20.0  # log-likelihoods further below the largest do not count: e^-20 =
 # it stays above 0; at m = 10,000 the level changes nothing.
 _LEVEL = 0.998
 _MIDDLES = (np.arange(_NODES) + 0.5) / _NODES
+_TOO_LITTLE = (
+    "At this budget and number of groups the reports say too little about the population: "
+    "shrinking could do harm, so every group keeps its raw value (fallback to local). The "
+    "population shown is then mostly the flat prior, not a finding."
+)
 
 
 class Posterior(NamedTuple):
@@ -41,6 +46,7 @@ class Weighing(NamedTuple):
     local: np.ndarray  # of the group's own mean
     spread: float  # of the center taken for every group
     note: str | None
+    fell_back: bool = False  # every group keeps its raw value
 
 
 def on_square(
@@ -79,7 +85,7 @@ def normalized(log_density: np.ndarray) -> np.ndarray:
     return density / density.sum()
 
 
-def weigh(posterior: Posterior, n: np.ndarray) -> Weighing:
+def weigh(posterior: Posterior, n: np.ndarray, *, distrust: str | None = None) -> Weighing:
     """Own weight E spread / (E spread + E noise / n), or more where that could do harm (ERRATA D3).
 
     The risk a^2 noise / n + (1 - a)^2 spread is below the group's own noise / n where
@@ -87,7 +93,8 @@ def weigh(posterior: Posterior, n: np.ndarray) -> Weighing:
     with probability 0.2% at most, under the posterior. A population that the reports hardly tell
     has x up to infinity, hence a = 1: the group keeps its own mean. Where the guard leaves less
     than 1% of expected gain in all, every group does. It does not ask whether the heterogeneity is
-    above zero: groups that are all alike gain the most.
+    above zero: groups that are all alike gain the most. `distrust`, a reason why the population is
+    not to be used at all, has every group keep its own mean too, and is the note.
     """
     sizes, place = np.unique(n, return_inverse=True)
     spread, noise = posterior.mean(posterior.spread), posterior.mean(posterior.noise)
@@ -100,13 +107,10 @@ def weigh(posterior: Posterior, n: np.ndarray) -> Weighing:
     there = n > 0
     gain = 1 - risk[place[there]].sum() / local[place[there]].sum()
     raised = bool((own > best * (1 + 1e-9)).any())
-    note = None
-    if raised and gain < 0.01:
+    note, fell_back = distrust, distrust is not None or (raised and gain < 0.01)
+    if fell_back:
         own, risk = np.where(sizes > 0, 1.0, 0.0), np.where(sizes > 0, local, spread)
-        note = (
-            "At this budget and number of groups the reports say too little about the population: "
-            "shrinking could do harm, so every group keeps its raw value (fallback to local)."
-        )
+        note = distrust or _TOO_LITTLE
     elif raised:
         note = (
             "The reports leave the population uncertain: groups keep more weight on their own data "
@@ -114,7 +118,8 @@ def weigh(posterior: Posterior, n: np.ndarray) -> Weighing:
             "an upper bound on the error stays below that of the raw values."
         )
     doubt = _doubt(posterior, own, sizes)
-    return Weighing(own[place], risk[place], doubt[place], local[place], spread, note)
+    parts = (own[place], risk[place], doubt[place], local[place])
+    return Weighing(*parts, spread, note, fell_back)
 
 
 def _doubt(posterior: Posterior, own: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from fedprior.estimation.private_posterior import (
     on_square,
     weigh,
 )
-from fedprior.estimation.private_result import assemble
+from fedprior.estimation.private_result import NEIGHBORS, assemble
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Counts
 from fedprior.privacy.guarantee import Guarantee
@@ -98,7 +98,7 @@ def choose(n: np.ndarray, epsilon: float) -> Scheme:
     epsilon and many trials, k-ary answers elsewhere (from epsilon = 2.4 on at n = 14).
     """
     sizes, counts = np.unique(n, return_counts=True)
-    if (sizes + 1).sum() > _MOST_SYMBOLS:
+    if _num_symbols(sizes) > _MOST_SYMBOLS:
         return "two-round"
     channel = OneBit(epsilon=epsilon)
     answering = min(int(counts[sizes > 1].sum()), len(n) // 2)
@@ -109,6 +109,11 @@ def choose(n: np.ndarray, epsilon: float) -> Scheme:
     first = 0.25 / channel.contrast**2 / (len(n) - answering)
     two_round = float(squares.mean()) / answering + 2 * first**2
     return "k-ary" if _symbol_variance(sizes, counts, epsilon) < two_round else "two-round"
+
+
+def _num_symbols(n: np.ndarray) -> int:
+    """The sum of n + 1 over the sizes that occur."""
+    return int((np.unique(n) + 1).sum())
 
 
 def _symbol_variance(sizes: np.ndarray, counts: np.ndarray, epsilon: float) -> float:
@@ -137,6 +142,9 @@ def _gather(
     """What the groups (all of n >= 1) answer, and the bits of one answer."""
     split, key = keys
     if scheme == "k-ary":
+        few, rule = _num_symbols(n) <= _MOST_SYMBOLS, "another where sizes are many or large"
+        remedy = f"It tabulates {_num_symbols(n):,} symbols, {_MOST_SYMBOLS:,} at most: use auto."
+        check.require(few, _OWNER, "scheme", rule, scheme, remedy)
         most = float(np.ceil(np.log2(n.max() + 1)))
         return reports.symbol_evidence(epsilon, n, successes, key), most
     channel = OneBit(epsilon=epsilon)
@@ -205,7 +213,7 @@ def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarant
         epsilon=epsilon,
         delta=0.0,
         unit=_UNIT,
-        neighbors="replace one group's outcomes",
+        neighbors=NEIGHBORS,
         trust="nobody (local model)",
         mechanism=mechanism,
         noise=random.noise_of(key),
@@ -258,7 +266,8 @@ def _paper(
     risk = own**2 * local + (1 - own) ** 2 * most
     note = (
         "Scheme paper: the variance of two-valued reports is the same for every population, so the "
-        "heterogeneity is not an estimate of anything (ERRATA 17); gains and intervals are bounds."
+        "heterogeneity is not an estimate of anything (ERRATA 17); errors and "
+        "intervals are bounds, the gain is not."
     )
     weighing = Weighing(own, risk, np.zeros(len(n)), local, most, note)
     population = FittedPopulation(

@@ -8,10 +8,19 @@ from fedprior.estimation.private_posterior import Weighing
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.privacy.guarantee import Guarantee
 
+# The relation of every private estimate and of the channels; the unit is what is replaced.
+NEIGHBORS = "replace one"
+
 NOT_PRIVATE = (
     "The guarantee covers what the groups send and the population fitted from it; raw and personal "
     "values are each group's own and are not private."
 )
+
+
+def unit_of(*, errors_are_public: bool) -> str:
+    """What is protected, and what of a group counts as public."""
+    public = "size and standard error are" if errors_are_public else "size is"
+    return f"one group's rows (its {public} public)"
 
 
 class Fitted(NamedTuple):
@@ -66,7 +75,7 @@ def assemble(
 
     The risk holds the noise of the group's own data, the heterogeneity and the error of the center;
     the doubt is one standard deviation of it under what the reports leave unknown. Together:
-    sampling, privacy and prior error.
+    sampling, privacy and prior error. A fallback promises no gain over anything.
     """
     from scipy.special import ndtri
 
@@ -81,7 +90,8 @@ def assemble(
     lower, upper = personal - reach, personal + reach
     if limits is not None:
         lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)
-    expected = weighing.risk[there].sum()
+    expected, pooled = weighing.risk[there].sum(), there.sum() * weighing.spread
+    kept = weighing.fell_back
     said = () if weighing.note is None else (weighing.note,)
     return Estimates(
         n=n,
@@ -93,8 +103,9 @@ def assemble(
         upper=upper,
         level=level,
         population=population,
-        gain_over_raw=float(100 * (1 - expected / weighing.local[there].sum())),
-        gain_over_pooled=float(100 * (1 - expected / (there.sum() * weighing.spread))),
+        gain_over_raw=0.0 if kept else float(100 * (1 - expected / weighing.local[there].sum())),
+        gain_over_pooled=0.0 if kept else float(100 * (1 - expected / pooled)),
         notes=(*said, *notes, NOT_PRIVATE),
         guarantee=guarantee,
+        fell_back=kept,
     )

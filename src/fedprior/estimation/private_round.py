@@ -8,7 +8,7 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
-from fedprior.estimation.private_moments import Ball
+from fedprior.estimation.private_moments import MISSED, Ball, seems_to_miss
 from fedprior.estimation.private_posterior import Weighing
 from fedprior.estimation.private_result import Fitted, gaussian_population
 from fedprior.estimation.statistics import Means
@@ -56,7 +56,7 @@ def one_round(
 
     `widen`: the ball holds the population's mean and is made to hold all groups' means.
     """
-    there = known.size > 0
+    there, limits = known.size > 0, ball.limits
     means = np.asarray(statistics.mean, np.float64).reshape(len(there), -1)[there]
     if method == "paper":
         sent = as_printed(means, known, ball, epsilon, delta, key, widen=widen)
@@ -64,7 +64,26 @@ def one_round(
         if widen:
             ball = ball._replace(radius=widened(ball.radius, known, dimension=ball.dimension))
         sent = through_channel(means, known, ball, epsilon, delta, key)
-    return combine(statistics, known, sent)
+    fitted = combine(statistics, known, sent)
+    if method == "paper":
+        return fitted
+    center = np.atleast_1d(fitted.population.mean)
+    error = fitted.population.standard_errors["mean" if len(center) == 1 else "mean_1"]
+    typical = known.theta + float(known.sampling.mean())
+    away = center - ball.center
+    if seems_to_miss(ball, away=away, error=error, variance=typical):
+        return fitted._replace(weighing=_kept(fitted.weighing, there, MISSED.format(*limits)))
+    return fitted
+
+
+def _kept(weighing: Weighing, there: np.ndarray, note: str) -> Weighing:
+    """Every group with data keeps its raw value."""
+    return weighing._replace(
+        own=np.where(there, 1.0, 0.0),
+        risk=np.where(there, weighing.local, weighing.risk),
+        note=note,
+        fell_back=True,
+    )
 
 
 def widened(radius: float, known: Variances, *, dimension: int = 1) -> float:
@@ -90,7 +109,8 @@ def through_channel(
             clip=ball.radius, epsilon=epsilon, delta=delta, center=ball.center
         )
         what = f"analytic Gaussian mechanism on a ball of radius {ball.radius:g}"
-        return Sent(channel.encode(means, key), channel.scale**2, None, what, epsilon)
+        bits = channel.bits(ball.dimension)
+        return Sent(channel.encode(means, key), channel.scale**2, bits, what, epsilon)
     low, high = ball.center - ball.radius, ball.center + ball.radius
     coin = OneBit(epsilon=epsilon, low=low, high=high)
     reports = coin.encode(ball.inside(means), key)
@@ -133,7 +153,7 @@ def as_printed(
     return Sent(
         inside + scale * random.normal(key, inside.shape),
         scale**2,
-        None,
+        32.0 * ball.dimension,
         f"Gaussian noise of scale {scale:g} per coordinate, as printed (paper Thm 2.2)",
         epsilon=max(true, 1e-12),  # 0 where there is so much noise that delta alone would do
         fitted_by="paper",
@@ -146,7 +166,8 @@ def combine(statistics: Means, known: Variances, sent: Sent) -> Fitted:
 
     With D = center - theta_i and E = X_i - theta_i: E D^2 = sum w^2 (theta variance + s + channel)
     + theta variance (1 - 2 w_i), E[D E] = w_i s_i, a = (E D^2 - E[D E]) / (E D^2 + s - 2 E[D E]).
-    Variances are known, so the risk is, and it is never above the local one: no guard is needed.
+    Variances are known, so the risk is, and it is never above the local one where the ball holds
+    the means; whether it does is all that the guard has to ask (`seems_to_miss`).
     """
     there = known.size > 0
     local = known.noise / np.where(there, known.size, 1.0)

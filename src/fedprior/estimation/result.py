@@ -7,6 +7,8 @@ import numpy as np
 
 from fedprior.privacy.guarantee import Guarantee
 
+FELL_BACK = "The private reports told too little to share: every group keeps its own raw value."
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedPopulation:
@@ -60,6 +62,7 @@ class Estimates:
     `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared error, in
     percent, against each group's raw mean and against one common mean for all.
     A group without rows has raw NaN, weight 0 and the population's own mean and interval.
+    `fell_back` says that private reports told too little, so that every group keeps its raw value.
     """
 
     n: np.ndarray
@@ -77,10 +80,13 @@ class Estimates:
     ranks: Ranks | None = None
     notes: tuple[str, ...] = ()
     guarantee: Guarantee | None = None
+    fell_back: bool = False
 
     @property
     def sentence(self) -> str:
         """Whether collaboration helps, in one plain sentence (paper section 2, remarks)."""
+        if self.fell_back:
+            return FELL_BACK
         return sentence(
             gain_over_raw=self.gain_over_raw,
             gain_over_pooled=self.gain_over_pooled,
@@ -118,19 +124,33 @@ class Estimates:
 def sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
     """The regimes of the paper's remarks: pool, keep to yourself, or borrow."""
     typical = float(np.median(weight)) if len(weight) else 0.0
+    raw, pooled = _against(gain_over_raw), _against(gain_over_pooled)
+    if gain_over_raw <= -_PRINTED:
+        return (
+            f"Collaboration does not help here: the expected error is {raw} the raw values, which "
+            "serve the groups better."
+        )
     if gain_over_raw < 1:
         return (
             "Collaboration hardly helps: the groups have enough data of their own for how much "
-            f"they differ (expected error {gain_over_raw:.1f}% below the raw values)."
+            f"they differ (expected error {raw} the raw values)."
         )
     if gain_over_pooled < 1:
         return (
-            "The groups hardly differ: one common value serves them all (expected error "
-            f"{gain_over_raw:.1f}% below the raw values, {max(gain_over_pooled, 0):.1f}% below the "
-            "common value)."
+            f"The groups hardly differ: one common value serves them all (expected error {raw} the "
+            f"raw values, {pooled} the common value)."
         )
     return (
-        f"Collaboration helps: the expected error is {gain_over_raw:.1f}% below the raw values and "
-        f"{gain_over_pooled:.1f}% below one common value; a typical group keeps "
-        f"{100 * typical:.0f}% weight on its own data."
+        f"Collaboration helps: the expected error is {raw} the raw values and {pooled} one common "
+        f"value; a typical group keeps {100 * typical:.0f}% weight on its own data."
     )
+
+
+_PRINTED = 0.05  # percent; what rounds to 0.0 is neither above nor below
+
+
+def _against(gain: float) -> str:
+    """`12.3% below` for a gain of 12.3 percent, `4.0% above` for one of -4."""
+    if gain <= -_PRINTED:
+        return f"{-gain:.1f}% above"
+    return f"{max(gain, 0.0):.1f}% below"

@@ -38,6 +38,9 @@ def bernoulli_risk(
     law = _beta_law(n, *prior) if prior is not None else _atom_law(n, atoms, weights)
     if epsilon is not None:
         check.positive("bernoulli_risk", epsilon=epsilon)
+        rule = "left out with method='known'"
+        remedy = "A known population takes no reports."
+        check.require(method != "known", "bernoulli_risk", "epsilon", rule, epsilon, remedy)
     m = num_groups
     if method == "known":
         shape = _Weight(law.best_weight, 0.0, 0.0)

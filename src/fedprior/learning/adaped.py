@@ -57,6 +57,19 @@ def adaped(
     )
 
 
+def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> dict[str, float]:
+    """Options for a mean model that carries noise: psi_floor at least the noise-to-signal ratio.
+
+    Where the mean is noise, clients agree on its soft predictions all the same, psi falls, and
+    every client is pulled toward noise. With a floor at the public ratio of noise to one clipped
+    update (`privacy.planning.noise_to_signal`) they stop collaborating instead. psi begins at twice
+    the floor or above.
+    """
+    check.nonnegative("trust", noise_to_signal=noise_to_signal)
+    floor = max(psi_floor, noise_to_signal)
+    return {"psi_floor": floor, "initial_psi": max(initial_psi, 2 * floor)}
+
+
 def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> Algorithm:
     """AdaPeD whose unsampled clients go on alone, at most `catch_up` steps at a time.
 

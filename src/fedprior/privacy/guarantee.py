@@ -13,7 +13,8 @@ class Guarantee:
     """(epsilon, delta)-DP of what leaves a client, for whom, against whom, under which relation.
 
     `noise` is `simulated` (keyed, reproducible, not valid for release) or `secure` (seeded by the
-    operating system). `bits` is what one client sends, over all rounds; None where it is floats.
+    operating system). `bits` is what one client sends, over all rounds, 32 for a float; None where
+    that is not known. `neighbors` is the relation alone ("replace one"), of what `unit` names.
     """
 
     epsilon: float
@@ -46,7 +47,8 @@ class Guarantee:
 
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""
-        sent = f" {self.bits:g} bits a client." if self.bits is not None else ""
+        word = "bit" if self.bits == 1 else "bits"
+        sent = f" {self.bits:g} {word} a client." if self.bits is not None else ""
         release = (
             "Noise seeded by the operating system."
             if self.noise == "secure"

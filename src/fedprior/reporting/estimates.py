@@ -12,6 +12,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.aggregate import Groups, aggregate
+from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
 from fedprior.reporting.question import Question
@@ -33,15 +34,29 @@ def open_groups(question: Question) -> Iterator[Groups]:
         outcome=question.outcome,
         strict=question.strict,
     ) as groups:
-        remedy = f"A population is learned from many groups; column {question.group!r} names one."
-        enough = len(groups.n) > 1
-        check.require(enough, question.file, "number of groups", "at least 2", 1, remedy)
+        _check_number(groups, question)
         _check_identified(groups, question)
         yield groups
 
 
+def _check_number(groups: Groups, question: Question) -> None:
+    """Two groups with data make a population; private reports of means take three."""
+    number = int((groups.n > 0).sum())
+    least = 3 if question.private and question.kind == "means" else 2
+    rule = f"at least {least}" + ", with trials" * (question.trials is not None)
+    remedy = f"A population is learned from many groups; column {question.group!r} names {number}."
+    check.require(number >= least, str(question.file), "number of groups", rule, number, remedy)
+
+
 def _check_identified(groups: Groups, question: Question) -> None:
-    """Values of groups of one row need a known variance to tell their spread from noise."""
+    """How much groups of one row differ cannot be told from chance, but for a known variance."""
+    if question.kind == "rates" and question.population != "point" and int(groups.n.max()) < 2:
+        common = "" if question.private else ", or take one common rate (--population point)"
+        raise ValueError(
+            f"{question.file}: groups must be of 2 trials or more, at least some, got all of one "
+            "trial. How much rates differ cannot be told from chance with one trial a group: give "
+            f"more rows of some groups{common}."
+        )
     known = question.stderr is not None or question.noise_scale is not None
     if question.kind == "means" and not known and int(groups.n.max()) < 2:
         raise ValueError(
@@ -153,14 +168,19 @@ def columns(estimates: Estimates) -> dict[str, np.ndarray]:
 
 def write_population(estimates: Estimates, path: Path) -> None:
     """The population alone: a table of one row, or all of the summary as JSON."""
-    if path.suffix == ".json":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(path.name + ".tmp")
-        aside.write_text(json.dumps(summary(estimates), indent=2) + "\n")
-        aside.rename(path)
-        return
-    from fedprior.reporting.summary import write_table
+    with writing(path, "--out"):
+        if path.suffix == ".json":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(path.name + ".tmp")
+            aside.write_text(json.dumps(summary(estimates), indent=2) + "\n")
+            aside.rename(path)
+        else:
+            from fedprior.reporting.summary import write_table
 
+            write_table(_population_row(estimates), path)
+
+
+def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:
     population, guarantee = estimates.population, estimates.guarantee
     row: dict[str, Any] = {
         "num_groups": len(estimates.n),
@@ -174,7 +194,7 @@ def write_population(estimates: Estimates, path: Path) -> None:
     row |= {f"{name}_se": error for name, error in population.standard_errors.items()}
     if guarantee is not None:
         row |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "noise": guarantee.noise}
-    write_table({name: _single(value) for name, value in row.items()}, path)
+    return {name: _single(value) for name, value in row.items()}
 
 
 def summary(estimates: Estimates) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Question:
     def __post_init__(self) -> None:
         self._check_columns()
         self._check_choices()
+        self._check_together()
         self._check_numbers()
         self._check_privacy()
         self._check_files()
@@ -109,19 +110,42 @@ class Question:
         if self.scheme is not None:
             check.choice(_OWNER, "--scheme", self.scheme, SCHEMES)
 
+    def _check_together(self) -> None:
+        """What the estimators refuse or would ignore, in the words of the command line."""
+        shape = self.population if self.population in ("nonparametric", "point", "auto") else None
+        special = {
+            "--by-size": self.by_size,
+            "--method paper": self.method == "paper",
+            f"--population {shape}": shape is not None,
+            "--fit moments": self.fit == "moments",
+        }
+        # Means by size may have any shape; moments may be among what `auto` picks from.
+        fits = shape == "auto" and self.fit == "moments"
+        fits = fits or (shape == "nonparametric" and self.by_size and self.kind == "means")
+        chosen = [option for option, given in special.items() if given]
+        alone = len(chosen) <= 1 or (fits and len(chosen) == 2)
+        _require(alone, "options", "given one at a time", " and ".join(chosen))
+        smooth = self.intervals == "robust" and self.kind == "rates"
+        for option in {"--by-size", "--population point"} & {*chosen}:
+            _require(not smooth, "--intervals", f"default for rates with {option}", "robust")
+
     def _check_numbers(self) -> None:
         _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
         finite = {"--above": self.above, "--low": self.low, "--high": self.high}
         for option, number in finite.items():
             fits = number is None or abs(number) < float("inf")
             _require(fits, option, "a finite number", number)
+        fits = self.above is None or self.kind == "means" or 0 <= self.above <= 1
+        _require(fits, "--above", "a rate in [0, 1]", self.above)
         for option, number in {"--noise-sd": self.noise_scale, "--epsilon": self.epsilon}.items():
             fits = number is None or 0 < number < float("inf")
             _require(fits, option, "a positive number", number)
+        fits = self.noise_scale is None or 0 < self.noise_scale * self.noise_scale < float("inf")
+        _require(fits, "--noise-sd", "a number whose square is above 0", self.noise_scale)
         fits = self.delta is None or 0 <= self.delta < 1
         _require(fits, "--delta", "in [0, 1)", self.delta)
-        if self.seed is not None:
-            check.seed(_OWNER, self.seed)
+        rule = "a whole number of at least 0" if (self.seed or 0) < 0 else "below 2**31"
+        _require(self.seed is None or 0 <= self.seed < 2**31, "--seed", rule, self.seed)
 
     def _check_privacy(self) -> None:
         private = {
@@ -171,6 +195,7 @@ class Question:
             if path is None:
                 continue
             _require(not path.is_dir(), option, "a file", f"the folder {path}")
+            _require(path.parent.is_dir(), option, "in a folder that exists", str(path))
             same = self.file is not None and path.exists() and _same(path, self.file)
             _require(not same, option, "another file than the one that is read", str(path))
 

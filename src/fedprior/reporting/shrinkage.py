@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 
 Names = Callable[[Sequence[int]], list[str]]
@@ -35,16 +36,20 @@ def draw(estimates: Estimates, names: Names, path: Path) -> Path:
     from matplotlib.figure import Figure
 
     there = np.flatnonzero(estimates.n > 0)
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".tmp")
     kind = path.suffix[1:]
-    with mpl.rc_context(_STYLE):
+    with writing(path, "--plot"), mpl.rc_context(_STYLE):
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure = Figure(layout="constrained")
         if len(there) <= MOST_ROWS:
             _rows(figure, estimates, there, names)
         else:
             _cloud(figure, estimates, there)
-        figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
+        try:
+            figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
     return aside
 
 

@@ -1,0 +1,113 @@
+"""`fedprior reproduce dp-figures`."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.experiments.dp_report import Row
+
+OUT = Path("dp-figures")
+
+
+def dp_figures(
+    quick: Annotated[bool, typer.Option("--quick", help="A small federation, one seed.")] = False,
+    setting: Annotated[
+        str | None,
+        typer.Option(help="synthetic or writers (both models; else writers-logistic, -mlp)."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds (default: 3, with --quick 1).")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Root folder of MNIST (default: FEDPRIOR_DATA, then ../shared/data)."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures, table and rows.")] = OUT,
+    noise: Annotated[
+        Path | None, typer.Option(help="Noise multipliers, a file of --write-noise.")
+    ] = None,
+    write_noise: Annotated[
+        Path | None, typer.Option(help="Plan the noise, write it to this file, and stop.")
+    ] = None,
+    from_json: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw these rows.json again (one a setting), run nothing."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+) -> None:
+    """Accuracy against epsilon for private methods and for local, and psi's path.
+
+    DP-AdaPeD with and without local fine-tuning, DP-FedAvg with and without fine-tuning, DP-FedEM:
+    10,000 synthetic clients, and the 539 writers of MNIST as clients. In full it is work for a
+    GPU; `--quick` shows it in about two minutes, on synthetic clients unless told otherwise.
+
+    Example: `fedprior reproduce dp-figures --quick --out figures`
+    """
+    from fedprior.experiments import dp_drawing, dp_report, dp_settings
+    from fedprior.experiments.dp_figures import dp_figures as run
+
+    check.seed("dp-figures", seed)
+    count = (1 if quick else 3) if seeds is None else seeds
+    check.count("dp-figures", seeds=count)
+    settings = dp_settings.chosen(setting, quick=quick)
+    if write_noise is not None:
+        dp_settings.write_noise(write_noise, settings)
+        return _say(f"Written to {write_noise}", quiet)
+    dp_drawing.check_drawing()
+    if from_json:
+        rows = dp_report.read(*from_json)
+    else:
+        from fedprior.cli.reproduce import _watching
+
+        rule = "a folder, or a name that is free"
+        check.require(out.is_dir() or not out.exists(), "dp-figures", "--out", rule, str(out))
+        known = None if noise is None else dp_settings.read_noise(noise, settings)
+        with _watching("dp-figures", quiet) as watch:
+            rows = run(
+                settings,
+                seeds=range(seed, seed + count),
+                noise=known,
+                root=_root(data),
+                watch=watch,
+            )
+    dp_report.save(rows, out)
+    dp_drawing.draw(rows, out)
+    _say(f"Written to {out}", quiet)
+    if as_json:
+        return typer.echo(json.dumps(dp_report.to_json(rows)))
+    _print(rows)
+
+
+def _print(rows: "list[Row]") -> None:
+    from fedprior.cli.reproduce import _print as show
+    from fedprior.cli.reproduce import _table
+    from fedprior.experiments.dp_report import COLUMNS, cells, remarks
+
+    table = _table("Test accuracy in percent, mean over clients", *COLUMNS)
+    for row in rows:
+        table.add_row(*cells(row))
+    show(table, *remarks(rows))
+
+
+def _root(data: Path | None) -> Path | None:
+    """--data, else FEDPRIOR_DATA (which the loaders read), else ../shared/data where it exists."""
+    from fedprior.data.datasets import ROOT_VARIABLE
+
+    if data is not None:
+        check.require(data.is_dir(), "dp-figures", "--data", "a folder that exists", str(data))
+        return data
+    near = Path("..", "shared", "data")
+    return near if near.is_dir() and not os.environ.get(ROOT_VARIABLE) else None
+
+
+def _say(line: str, quiet: bool) -> None:
+    if not quiet:
+        typer.echo(line, err=True)

@@ -1,0 +1,123 @@
+"""The private figures as pictures: accuracy against epsilon, and psi by round."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedprior.core import check
+from fedprior.experiments.dp_report import ERRORS, METHODS, Row
+
+# Colors of Okabe and Ito, told apart without red and green.
+_STYLES = {
+    "adaped": ("#0072B2", "o", "DP-AdaPeD"),
+    "adaped-fine-tuning": ("#56B4E9", "s", "DP-AdaPeD, local fine-tuning"),
+    "fedavg": ("#D55E00", "^", "DP-FedAvg"),
+    "fedavg-fine-tuning": ("#E69F00", "v", "DP-FedAvg, fine-tuning"),
+    "fedem": ("#009E73", "D", "DP-FedEM"),
+}
+_SHADES = ("0.6", "#56B4E9", "#0072B2", "#D55E00", "#E69F00", "#009E73")
+_GAP = 0.05  # between methods at one epsilon, so that their bars can be told apart
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
+_WIDTH, _HEIGHT = 4.4, 4.6  # inches a panel
+
+
+def check_drawing() -> None:
+    """Pictures can be drawn: matplotlib is installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        remedy = "Install it with: pip install 'fedprior[plot]'"
+        line = check.message("dp-figures", "figures", "drawn by matplotlib", "none", remedy)
+        raise ValueError(line) from error
+
+
+def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """accuracy.png and, where AdaPeD ran, psi.png: a panel a setting."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    panels = {name: [row for row in rows if row.setting == name] for name in settings}
+    figure, axes = _panels(len(panels))
+    for place, own in zip(axes, panels.values(), strict=True):
+        _accuracy(place, own)
+    axes[0].set_ylabel("test accuracy, mean over clients (%)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    title = f"Bars: {ERRORS} standard errors of the difference to local; band: of local itself"
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        title=title,
+        ncols=2 if len(panels) == 1 else 3,
+        frameon=False,
+        fontsize="small",
+        title_fontsize="small",
+    )
+    paths = [folder / "accuracy.png"]
+    figure.savefig(paths[0], dpi=150)
+    learned = {
+        name: [row for row in own if row.method == "adaped" and row.psi]
+        for name, own in panels.items()
+    }
+    learned = {name: own for name, own in learned.items() if own}
+    if learned:
+        figure, axes = _panels(len(learned))
+        for place, own in zip(axes, learned.values(), strict=True):
+            _psi(place, own)
+        axes[0].set_ylabel("psi of DP-AdaPeD (log scale)")
+        paths.append(folder / "psi.png")
+        figure.savefig(paths[1], dpi=150)
+    return paths
+
+
+def _panels(count: int) -> tuple[Any, Sequence[Any]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(6.4, _WIDTH * count), _HEIGHT), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, count, squeeze=False)[0]
+
+
+def _accuracy(axes: Any, rows: Sequence[Row]) -> None:
+    """Lines over the private points, without privacy at the right; local as a band."""
+    budgets = sorted({row.epsilon for row in rows if row.epsilon is not None})
+    ticks = [*budgets, None]
+    for number, method in enumerate(METHODS):
+        own = {row.epsilon: row for row in rows if row.method == method}
+        shown = [(place, own[budget]) for place, budget in enumerate(ticks) if budget in own]
+        if not shown:
+            continue
+        color, marker, label = _STYLES[method]
+        x = [place + _GAP * (number - (len(METHODS) - 1) / 2) for place, _ in shown]
+        y = [100 * row.score for _, row in shown]
+        bars = [100 * ERRORS * row.difference_se for _, row in shown]
+        axes.errorbar(x, y, yerr=bars, fmt=marker, color=color, label=label, ms=5, capsize=2)
+        private = [place for place, (_, row) in enumerate(shown) if row.epsilon is not None]
+        axes.plot([x[place] for place in private], [y[place] for place in private], color=color)
+        axes.plot(x, y, color=color, linestyle=":", linewidth=1)
+    local = next(row for row in rows if row.method == "local")
+    level, half = 100 * local.score, 100 * ERRORS * local.score_se
+    axes.axhline(level, color="0.35", linestyle="--", linewidth=1, zorder=0)
+    axes.axhspan(level - half, level + half, color="0.8", zorder=0, label="local, nothing sent")
+    axes.set_xticks(range(len(ticks)), [*(f"{budget:g}" for budget in budgets), "none"])
+    delta = next((row.delta for row in rows if row.delta is not None), None)
+    unit = "" if delta is None else f" (delta = {delta:g})"
+    axes.set_xlabel(f"epsilon of one client, central{unit}")
+    axes.set_title(f"{local.setting}: {local.num_clients:,} clients", fontsize="medium")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _psi(axes: Any, rows: Sequence[Row]) -> None:
+    for shade, row in zip(_SHADES, rows, strict=False):
+        label = "without privacy" if row.epsilon is None else f"epsilon {row.epsilon:g}"
+        psi = row.psi or ()
+        axes.plot(range(1, len(psi) + 1), psi, color=shade, label=label)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in _TICKS if low <= tick <= high]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("round")
+    axes.set_title(f"{rows[0].setting}: {rows[0].num_clients:,} clients", fontsize="medium")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)

@@ -1,0 +1,264 @@
+"""Accuracy against epsilon, and psi's path: the paper's DP figures with sound accounting.
+
+Runs without the command line's libraries, too: `python -m fedprior.experiments.dp_figures --help`.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.core import check, tree
+from fedprior.core.algorithm import Algorithm
+from fedprior.data.federation import Federation
+from fedprior.engines.result import Result
+from fedprior.engines.simulate import simulate
+from fedprior.experiments.compare import Watch, unwatched
+from fedprior.experiments.dp_report import ERRORS, METHODS, Row, save
+from fedprior.experiments.dp_settings import (
+    EPSILONS,
+    GROUPS,
+    Noise,
+    Setting,
+    algorithms,
+    chosen,
+    plan_noise,
+    read_noise,
+    write_noise,
+)
+from fedprior.privacy.cohort import Everyone, Poisson
+from fedprior.privacy.planning import noise_to_signal
+
+_FEWEST_SEEDS = 3  # fewer give no standard error over seeds to speak of
+
+Case = tuple[str, float | None]
+
+
+class Outcome(NamedTuple):
+    """What one simulation leaves: test scores by client, psi by round, steps, message's length."""
+
+    scores: np.ndarray
+    psi: np.ndarray | None
+    steps: float
+    num_parameters: int
+
+
+def dp_figures(
+    settings: Sequence[Setting],
+    *,
+    epsilons: Sequence[float] = EPSILONS,
+    seeds: Sequence[int] = (0, 1, 2),
+    methods: Sequence[str] = METHODS,
+    noise: Noise | None = None,
+    root: Path | None = None,
+    watch: Watch = unwatched,
+) -> list[Row]:
+    """Every method at every epsilon and without privacy, against local at equal gradient steps.
+
+    `noise` gives the noise multipliers (else they are planned here, which takes dp-accounting);
+    `root` is the data's folder. A seed draws the federation, the cohorts, the noise and the start.
+    """
+    _check(epsilons, seeds, methods)
+    planned = plan_noise(settings, epsilons) if noise is None else noise
+    cases: list[Case] = [("local", None)]
+    cases += [(method, epsilon) for method in methods for epsilon in (None, *epsilons)]
+    total, done = len(settings) * len(cases) * len(seeds), 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        watch(done, total)
+
+    rows: list[Row] = []
+    for setting in settings:
+        own = planned.get(setting.name, {})
+        for epsilon in epsilons:
+            rule = f"given for {setting.name} at epsilon {epsilon:g}"
+            check.require(epsilon in own, "dp_figures", "noise", rule, dict(own))
+        found = _simulate(setting, cases, seeds, own, root, step)
+        baseline = np.stack([outcome.scores for outcome in found[0]])
+        rows += [
+            _row(setting, case, outcomes, baseline, own.get(case[1] or 0.0))
+            for case, outcomes in zip(cases, found, strict=True)
+        ]
+    return rows
+
+
+def _check(epsilons: Sequence[float], seeds: Sequence[int], methods: Sequence[str]) -> None:
+    check.require(len(seeds) > 0, "dp_figures", "seeds", "at least one", len(seeds))
+    for seed in seeds:
+        check.seed("dp_figures", seed)
+    for epsilon in epsilons:
+        check.positive("dp_figures", epsilon=epsilon)
+    for method in methods:
+        check.choice("dp_figures", "methods", method, METHODS)
+
+
+def _simulate(
+    setting: Setting,
+    cases: Sequence[Case],
+    seeds: Sequence[int],
+    noise: Mapping[float, float],
+    root: Path | None,
+    step: Callable[[], None],
+) -> list[list[Outcome]]:
+    """Outcomes by case, then by seed. Algorithms are built once: seeds share compiled programs."""
+    built = {own: algorithms(setting, own) for own in (None, *noise.values())}
+    found: list[list[Outcome]] = [[] for _ in cases]
+    for seed in seeds:
+        federation = setting.federation(seed, root)
+        for place, (method, epsilon) in enumerate(cases):
+            own = None if epsilon is None else noise[epsilon]
+            found[place].append(_outcome(setting, built[own][method], federation, own, seed))
+            step()
+    return found
+
+
+def _outcome(
+    setting: Setting,
+    algorithm: Algorithm,
+    federation: Federation,
+    noise_multiplier: float | None,
+    seed: int,
+) -> Outcome:
+    if algorithm.name == "local":
+        result = simulate(
+            algorithm, federation, rounds=setting.alone_rounds, cohort=Everyone(), seed=seed
+        )
+    else:
+        channel = None
+        if noise_multiplier is not None:
+            channel = CentralGaussian(clip=setting.clip, noise_multiplier=noise_multiplier)
+        result = simulate(
+            algorithm,
+            federation,
+            rounds=setting.rounds,
+            cohort=Poisson(rate=setting.rate),
+            channel=channel,
+            seed=seed,
+        )
+    path = [entry["psi"] for entry in result.history if "psi" in entry]
+    return Outcome(
+        result.scores,
+        np.array(path) if path else None,
+        _steps(setting, result),
+        tree.size(result.state["gamma"]),
+    )
+
+
+def _steps(setting: Setting, result: Result) -> float:
+    """Mean number of gradient steps of the model that a client uses at the end."""
+    if result.algorithm.name == "fedavg-fine-tuning":
+        return float(setting.steps)
+    memories, enrolled = result.store.read(np.arange(result.federation.num_clients))
+    steps = np.asarray(memories["step"], np.float64)
+    if result.algorithm.name == "adaped-fine-tuning":
+        missed = (setting.rounds - np.asarray(memories["round"])) * setting.tuning_steps
+        steps = steps + np.minimum(missed, setting.catch_up)
+    if result.algorithm.name.startswith("adaped"):
+        steps = np.where(np.asarray(enrolled), steps, setting.steps)
+    return float(steps.mean())
+
+
+def _row(
+    setting: Setting,
+    case: Case,
+    outcomes: Sequence[Outcome],
+    baseline: np.ndarray,
+    noise_multiplier: float | None,
+) -> Row:
+    method, epsilon = case
+    scores = np.stack([outcome.scores for outcome in outcomes])
+    score, score_se, over = _mean(scores)
+    difference, error, _ = _mean(scores - baseline)
+    noised = noise_multiplier if epsilon is not None else None
+    paths = [outcome.psi for outcome in outcomes if outcome.psi is not None]
+    psi = tuple(round(float(value), 6) for value in np.mean(paths, axis=0)) if paths else None
+    return Row(
+        setting=setting.name,
+        num_clients=setting.num_clients,
+        rounds=setting.rounds,
+        rate=setting.rate,
+        clip=setting.clip,
+        method=method,
+        epsilon=epsilon,
+        delta=None if noised is None else setting.delta,
+        noise_multiplier=noised,
+        noise_to_signal=_ratio(setting, noised, outcomes[0].num_parameters),
+        num_seeds=len(outcomes),
+        score=score,
+        score_se=score_se,
+        difference=difference,
+        difference_se=error,
+        difference_by_clients_se=_by_clients(scores - baseline),
+        error_over=over,
+        above=difference > ERRORS * error,
+        below=difference < -ERRORS * error,
+        steps=float(np.mean([outcome.steps for outcome in outcomes])),
+        psi=psi,
+    )
+
+
+def _ratio(setting: Setting, noise: float | None, num_parameters: int) -> float | None:
+    if noise is None:
+        return None
+    return noise_to_signal(
+        noise=noise,
+        num_parameters=num_parameters,
+        rate=setting.rate,
+        num_clients=setting.num_clients,
+    )
+
+
+def _mean(values: np.ndarray) -> tuple[float, float, Literal["seeds", "clients"]]:
+    """Mean over (seeds, clients), its standard error, and what that is over."""
+    by_seed = np.nanmean(values, axis=1)
+    mean = float(by_seed.mean())
+    if len(values) < _FEWEST_SEEDS:
+        return mean, _by_clients(values), "clients"
+    return mean, float(by_seed.std(ddof=1) / np.sqrt(len(values))), "seeds"
+
+
+def _by_clients(values: np.ndarray) -> float:
+    """Standard error of the mean over all clients of all seeds, as if each were drawn alone."""
+    known = values[~np.isnan(values)]
+    return float(known.std(ddof=1) / np.sqrt(len(known))) if len(known) > 1 else 0.0
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs the settings, one after the other, and writes rows.json and table.md after each."""
+    parser = argparse.ArgumentParser(prog="python -m fedprior.experiments.dp_figures")
+    parser.add_argument("--out", type=Path, default=Path("dp-figures"), help="folder to write")
+    parser.add_argument("--setting", choices=GROUPS)
+    parser.add_argument("--noise", type=Path, help="noise multipliers (else dp-accounting plans)")
+    parser.add_argument("--write-noise", type=Path, help="write them to this file, and stop")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="the first of them")
+    parser.add_argument("--data", type=Path, help="root folder of the data")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args(words)
+    settings = chosen(given.setting, quick=given.quick)
+    if given.write_noise is not None:
+        write_noise(given.write_noise, settings)
+        return
+    noise = None if given.noise is None else read_noise(given.noise, settings)
+    seeds = range(given.seed, given.seed + given.seeds)
+    start = time.perf_counter()
+    rows: list[Row] = []
+    for setting in settings:
+
+        def watch(done: int, total: int, name: str = setting.name) -> None:
+            spent = time.perf_counter() - start
+            sys.stderr.write(f"{name}: {done} of {total} runs, {spent:.0f} s\n")
+
+        rows += dp_figures([setting], seeds=seeds, noise=noise, root=given.data, watch=watch)
+        save(rows, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The private figures in rows, in words, as a table and as a file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedprior.core import check
+
+METHODS = ("adaped", "adaped-fine-tuning", "fedavg", "fedavg-fine-tuning", "fedem")
+ERRORS = 2  # standard errors that tell a method from local
+COLUMNS = (
+    *("setting", "method", "epsilon", "noise multiplier", "noise to signal"),
+    *("accuracy", "over local", "steps", "verdict"),
+)
+_FORMAT = 1
+_TURN = 1.05  # psi counts as risen again when it ends this many times its least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method at one epsilon (None: without privacy, neither clip nor noise).
+
+    `score` is the mean test accuracy over clients and seeds, `difference` that over local, client
+    by client; the standard errors are those of means over seeds where there are three or more
+    (`error_over`), over clients and seeds alike elsewhere, where `difference_by_clients_se` always
+    is. `above` and `below`: the difference is more than two standard errors from 0. `steps` counts
+    the gradient steps of the model that a client uses, `psi` is AdaPeD's spread after each round
+    (mean over seeds).
+    """
+
+    setting: str
+    num_clients: int
+    rounds: int
+    rate: float
+    clip: float
+    method: str
+    epsilon: float | None
+    delta: float | None
+    noise_multiplier: float | None
+    noise_to_signal: float | None
+    num_seeds: int
+    score: float
+    score_se: float
+    difference: float
+    difference_se: float
+    difference_by_clients_se: float
+    error_over: Literal["seeds", "clients"]
+    above: bool
+    below: bool
+    steps: float
+    psi: tuple[float, ...] | None
+
+
+def cells(row: Row) -> list[str]:
+    """The row in COLUMNS; accuracies and differences in percent, with one standard error."""
+    numbers = (row.noise_multiplier, row.noise_to_signal)
+    own = row.method == "local"
+    return [
+        row.setting,
+        row.method,
+        "none" if row.epsilon is None else f"{row.epsilon:g}",
+        *("" if number is None else f"{number:.3g}" for number in numbers),
+        f"{100 * row.score:.2f} ± {100 * row.score_se:.2f}",
+        "" if own else f"{100 * row.difference:+.2f} ± {100 * row.difference_se:.2f}",
+        f"{row.steps:.0f}",
+        "above" if row.above else "BELOW" if row.below else "" if own else "as local",
+    ]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """One line a row."""
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """What was measured, which methods beat local and which fall below, and what psi does."""
+    lines = [_terms(rows)]
+    for setting in _settings(rows):
+        own = [row for row in rows if row.setting == setting]
+        lines += [_against_local(setting, own), _path(setting, own)]
+    for method, name in (
+        ("adaped", "DP-AdaPeD"),
+        ("adaped-fine-tuning", "DP-AdaPeD with local fine-tuning"),
+    ):
+        own = [row for row in rows if row.method == method and row.epsilon is not None]
+        below = [f"{row.setting} at epsilon {row.epsilon:g}" for row in own if row.below]
+        where = f"in {'; '.join(below)}" if below else "nowhere"
+        if own:
+            lines.append(f"{name} falls below local (by more than 2 standard errors) {where}.")
+    winners = {(row.setting, row.method) for row in rows if row.above and row.epsilon is not None}
+    if not winners:
+        lines.append("No private method was found that beats local by 2 standard errors.")
+    return [line for line in lines if line]
+
+
+def _settings(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.setting for row in rows))
+
+
+def _terms(rows: Sequence[Row]) -> str:
+    deltas = {row.setting: row.delta for row in rows if row.delta is not None}
+    shown = ", ".join(f"{delta:g} ({setting})" for setting, delta in deltas.items())
+    seeds = "1 seed" if rows[0].num_seeds == 1 else f"{rows[0].num_seeds} seeds"
+    return (
+        "Epsilon: all data of one client, added or removed; central view (whoever sums is "
+        f"trusted), Poisson sampling, privacy loss distributions; delta {shown}. Personal models "
+        "and their scores are outside of it: they stay with the clients. Noise is simulated: not "
+        "valid for release. Rates, clip and temperature are the same at every epsilon; choosing "
+        f"them is not charged. ± is one standard error over {rows[0].error_over} ({seeds}); `over "
+        "local` is paired by client, at equal gradient steps of a client's own model (steps on "
+        "copies of a shared one come on top)."
+    )
+
+
+def _against_local(setting: str, rows: Sequence[Row]) -> str:
+    """Private methods above and below local, with their epsilon."""
+    local = next(row for row in rows if row.method == "local")
+    words = {"above": "above it by 2 standard errors", "below": "below it"}
+    parts = [f"{setting}: local has {100 * local.score:.1f}%"]
+    for side, phrase in words.items():
+        found = []
+        for method in METHODS:
+            hits = [row for row in rows if row.method == method and getattr(row, side)]
+            at = [f"{row.epsilon:g}" for row in hits if row.epsilon is not None]
+            if at:
+                found.append(f"{method} (epsilon {', '.join(at)})")
+        parts.append(f"private methods {phrase}: {', '.join(found) or 'none'}")
+    bare = [row.method for row in rows if row.below and row.epsilon is None]
+    if bare:
+        parts.append(f"below it without privacy, too: {', '.join(bare)}")
+    return "; ".join(parts) + "."
+
+
+def _path(setting: str, rows: Sequence[Row]) -> str:
+    """Psi at its least and at the end, and whether it rises again."""
+    found, risen = [], []
+    for row in rows:
+        if row.method != "adaped" or not row.psi:
+            continue
+        least = min(row.psi)
+        name = "without privacy" if row.epsilon is None else f"at epsilon {row.epsilon:g}"
+        found.append(
+            f"{name}: {least:.2f} after round {row.psi.index(least) + 1}, {row.psi[-1]:.2f}"
+        )
+        if row.psi[-1] > _TURN * least:
+            risen.append(name)
+    if not found:
+        return ""
+    verdict = f"It rises again {', '.join(risen)}" if risen else "It does not rise again"
+    return (
+        f"{setting}: psi of AdaPeD at its least, and at the end: {'; '.join(found)}. "
+        f"{verdict} (the paper: it falls, then rises as noise accumulates)."
+    )
+
+
+def to_json(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows and remarks; scores as fractions."""
+    return {
+        "format": _FORMAT,
+        "experiment": "dp-figures",
+        "rows": [asdict(row) for row in rows],
+        "remarks": remarks(rows),
+    }
+
+
+def save(rows: Sequence[Row], folder: Path) -> None:
+    """rows.json and table.md in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.json").write_text(json.dumps(to_json(rows), indent=1) + "\n")
+    text = "\n\n".join([markdown(rows), *remarks(rows)])
+    (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+
+
+def read(*files: Path) -> list[Row]:
+    """The rows of files that `save` wrote, one after the other; a setting has one file."""
+    rows: list[Row] = []
+    for path in files:
+        try:
+            found = json.loads(path.read_text())["rows"]
+            own = [Row(**{**row, "psi": row["psi"] and tuple(row["psi"])}) for row in found]
+        except (ValueError, KeyError, TypeError) as error:
+            rule = "a rows.json of this experiment"
+            raise ValueError(check.message("dp-figures", "--from-json", rule, str(path))) from error
+        twice = ", ".join({row.setting for row in own} & {row.setting for row in rows})
+        check.require(not twice, "dp-figures", "--from-json", "one file a setting", twice)
+        rows += own
+    check.require(len(rows) > 0, "dp-figures", "--from-json", "a file with rows", 0)
+    return rows
