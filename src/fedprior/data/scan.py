@@ -93,6 +93,7 @@ def scan(path: str, *, columns: Iterable[str], memory_limit: str | None = None) 
     listed = _listed(files) if is_parquet else None
     found = Scan(duckdb.connect(config=config), {}, path, spill, listed)
     try:
+        found.connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         found.connection.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {reader}")
         described = found.connection.execute("DESCRIBE source").fetchall()
         found.types.update({row[0]: row[1] for row in described})
