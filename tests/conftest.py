@@ -4,8 +4,8 @@ import os
 
 os.environ.setdefault("FEDPRIOR_CACHE", "")
 # Two workers on two cores: a thread each for linear algebra, or they wait for one another.
-for _library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests compile much and compute little.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
