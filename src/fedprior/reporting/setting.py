@@ -7,14 +7,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
-from fedprior.core import check
+from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
+from fedprior.learning.adaped import trust
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.models.lenet import lenet5
@@ -23,7 +26,7 @@ from fedprior.privacy import events
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
 from fedprior.privacy.ledger import Terms
 from fedprior.privacy.plan import check_delta_below
-from fedprior.privacy.planning import noise_multiplier
+from fedprior.privacy.planning import noise_multiplier, noise_to_signal
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Training
 
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
@@ -133,7 +136,12 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     if name == "fedavg-fine-tuning":
         given |= {"fine_tuning_steps": steps, "fine_tuning_rate": training.theta_rate}
     network = model(config.model, clients)
-    algorithm = chosen.build(network, config.options.get(name, {}), **given)
+    own = dict(config.options.get(name, {}))
+    private = bool(config.privacy.epsilon) and not chosen.alone
+    noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
+    if private and "psi_floor" in chosen.options():
+        own |= _trust(own, noise, network, share, clients.num_clients)
+    algorithm = chosen.build(network, own, **given)
     every = training.evaluate_every or None
     if name == "local-converged":
         remedy = "It stops when validation scores stop rising."
@@ -151,18 +159,35 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     plain = Setting(
         algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every
     )
-    if not config.privacy.epsilon:
-        return plain
-    return _private(plain, config.privacy, clients.num_clients)
+    return _private(plain, config.privacy, noise) if private else plain
 
 
-def _private(plain: Setting, privacy: Privacy, num_clients: int) -> Setting:
-    """The method on the central Gaussian channel, its noise found for the budget if not given."""
+def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> float:
+    """The noise multiplier that was given, or the least for the budget."""
     check_delta_below(privacy.delta, num_clients, allowed=privacy.allow_delta)
-    noise = privacy.noise_multiplier
-    if not noise:
-        event = plain.cohort.amplify(events.gaussian(1.0), num_clients)
-        noise = _noise(event, privacy.epsilon, privacy.delta, plain.rounds)
+    if privacy.noise_multiplier:
+        return privacy.noise_multiplier
+    event = cohort.amplify(events.gaussian(1.0), num_clients)
+    return _least_noise(event, privacy.epsilon, privacy.delta, rounds)
+
+
+@lru_cache
+def _least_noise(event: events.Event, target: float, delta: float, rounds: int) -> float:
+    return noise_multiplier(event, target=target, delta=delta, rounds=rounds)
+
+
+def _trust(
+    own: dict[str, Any], noise: float, network: Network, share: float, num_clients: int
+) -> dict[str, float]:
+    """The floor and start of psi for a mean model that carries noise (`adaped.trust`)."""
+    size = tree.size(jax.eval_shape(network.init, random.root(0))) + 1  # the model, and psi
+    ratio = noise_to_signal(noise=noise, num_parameters=size, rate=share, num_clients=num_clients)
+    floor, start = own.get("psi_floor", 0.5), own.get("initial_psi", 4.0)
+    return trust(ratio, psi_floor=floor, initial_psi=start)
+
+
+def _private(plain: Setting, privacy: Privacy, noise: float) -> Setting:
+    """The method on the central Gaussian channel, with the terms of its ledger."""
     return replace(
         plain,
         channel=CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise),
@@ -174,11 +199,6 @@ def _private(plain: Setting, privacy: Privacy, num_clients: int) -> Setting:
             budget=privacy.epsilon,
         ),
     )
-
-
-@lru_cache
-def _noise(event: events.Event, target: float, delta: float, rounds: int) -> float:
-    return noise_multiplier(event, target=target, delta=delta, rounds=rounds)
 
 
 def _cohort(training: Training, num_clients: int) -> Cohort:

@@ -1,0 +1,73 @@
+"""A private configuration: noise for the budget, psi that does not trust noise, refusals."""
+
+import pytest
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.core.check import PrivacyError
+from fedprior.learning.adaped import trust
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Event
+from fedprior.reporting.config import read
+from fedprior.reporting.setting import setting
+
+PRIVATE = [
+    "privacy.epsilon=4",
+    "privacy.delta=1e-3",
+    "training.cohort=poisson",
+    "training.cohort_size=2",
+    "training.rounds=20",
+]
+
+
+def test_noise_is_found_for_the_budget(federation):
+    config = read(None, [*PRIVATE, "privacy.clip=0.5"])
+    found = setting(config, "fedavg-fine-tuning", federation)
+    assert isinstance(found.channel, CentralGaussian)
+    assert found.channel.clip == 0.5
+    event = found.cohort.amplify(found.channel.event(1), federation.num_clients)
+    assert isinstance(event, Event)
+    spent = epsilon([(event, 20)], delta=1e-3)
+    assert 3.9 < spent <= 4.0
+    assert found.terms.budget == 4.0
+    assert setting(config, "local", federation).terms is None  # sends nothing
+
+
+def test_adaped_does_not_trust_noise(federation):
+    import jax
+
+    config = read(None, [*PRIVATE, "privacy.noise_multiplier=50"])
+    found = setting(config, "adaped", federation)
+    state = found.algorithm.init(jax.random.key(0))
+    assert float(state["gamma"]["psi"]) > 100  # z sqrt(d) / K, twice, with K = 2
+    plain = setting(read(None, []), "adaped", federation)
+    assert float(plain.algorithm.init(jax.random.key(0))["gamma"]["psi"]) == 4.0
+
+
+def test_trust_leaves_a_good_mean_alone():
+    assert trust(0.02, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 0.1, "initial_psi": 4.0}
+    assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 5.0, "initial_psi": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["privacy.epsilon=1"], "delta must be in .0, 1."),
+        (["privacy.delta=1e-5"], "epsilon must be given"),
+        (["privacy.epsilon=1", "privacy.delta=1e-5", "privacy.clip=0"], "clip must be a positive"),
+        (
+            ["privacy.epsilon=1", "privacy.delta=1e-5", "privacy.noise=secure"],
+            "one method that sends anything",
+        ),
+    ],
+)
+def test_a_mis_set_privacy_is_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        read(None, changes)
+
+
+def test_a_large_delta_is_refused_unless_allowed(federation):
+    changes = ["privacy.epsilon=4", "privacy.delta=0.5", "privacy.noise_multiplier=2"]
+    with pytest.raises(PrivacyError, match="below 1 / clients"):
+        setting(read(None, changes), "adaped", federation)
+    allowed = read(None, [*changes, "privacy.allow_delta=true"])
+    assert setting(allowed, "adaped", federation).terms.delta == 0.5
