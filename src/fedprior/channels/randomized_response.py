@@ -27,6 +27,20 @@ def _check_epsilon(owner: str, epsilon: float) -> None:
     check.require(epsilon >= _LEAST_EPSILON, owner, "epsilon", rule, epsilon)
 
 
+def _pure(epsilon: float, unit: str, mechanism: str, noise: Noise, bits: float) -> Guarantee:
+    """What one randomized answer promises, whoever looks at it."""
+    return Guarantee(
+        epsilon=epsilon,
+        delta=0.0,
+        unit=unit,
+        neighbors="replace one",
+        trust="nobody (local model)",
+        mechanism=mechanism,
+        noise=noise,
+        bits=bits,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class OneBit:
     """One coordinate s_j of the message, at random, as a bit B ~ Bern(1/2 + k (t - 1/2)).
@@ -100,16 +114,7 @@ class OneBit:
         self, *, noise: Noise, dimension: int = 1, unit: str = "one client's whole message"
     ) -> Guarantee:
         """Pure epsilon for one message."""
-        return Guarantee(
-            epsilon=self.epsilon,
-            delta=0.0,
-            unit=unit,
-            neighbors="replace one",
-            trust="nobody (local model)",
-            mechanism="one randomized bit",
-            noise=noise,
-            bits=self.bits(dimension),
-        )
+        return _pure(self.epsilon, unit, "one randomized bit", noise, self.bits(dimension))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,13 +183,5 @@ class KaryResponse:
 
     def guarantee(self, *, noise: Noise, unit: str = "one client's symbol") -> Guarantee:
         """Pure epsilon for one message."""
-        return Guarantee(
-            epsilon=self.epsilon,
-            delta=0.0,
-            unit=unit,
-            neighbors="replace one",
-            trust="nobody (local model)",
-            mechanism=f"randomized response over {self.num_symbols} symbols",
-            noise=noise,
-            bits=self.bits(),
-        )
+        mechanism = f"randomized response over {self.num_symbols} symbols"
+        return _pure(self.epsilon, unit, mechanism, noise, self.bits())

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,9 @@ from safetensors.numpy import load_file, save
 
 from fedprior.core import tree
 from fedprior.core.algorithm import PyTree
+from fedprior.core.files import write_atomically
 
 FORMAT = 1
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """`path` holds the old bytes or the new ones, whatever moment the machine stops at."""
-    aside = path.with_name(path.name + ".tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def fingerprint(identity: Any) -> str:

@@ -1,6 +1,7 @@
 """What the estimators of `table` share: kept rows, labels, a newcomer's interval, frames."""
 
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means, means_of
 
 
-class GroupEstimator(BaseEstimator):
+class GroupEstimator(BaseEstimator, ABC):
     """What the estimators of many small groups have in common; use one of its three kinds.
 
     After a fit, one entry a group in each of `groups_` (its label), `n_`, `raw_`, `personal_`,
@@ -81,9 +82,9 @@ class GroupEstimator(BaseEstimator):
     def _owner(self) -> str:
         return type(self).__name__
 
+    @abstractmethod
     def _estimate(self, statistics: Any, *, again: bool = False) -> Estimates:
         """Estimates from sufficient statistics; `again` leaves out what no newcomer needs."""
-        raise NotImplementedError
 
     def _check(self) -> None:
         for name, known in self._choices.items():

@@ -15,6 +15,7 @@ from fedprior.estimation.private_em import center_errors, learn, lemma_radius, m
 from fedprior.estimation.private_result import NOT_PRIVATE, unit_of
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
+from fedprior.estimation.stein import squared_errors
 from fedprior.privacy.guarantee import Guarantee
 
 _OWNER = "estimate_mixture_privately"
@@ -169,9 +170,7 @@ def _guard(
     noise-to-range ratio of the others.
     """
     table, _ = responsibilities(means, variance, mixture)
-    personal = table @ mixture.centers
-    spread = (table @ mixture.centers**2 - personal**2).mean(axis=1)
-    change = ((personal - means) ** 2).mean(axis=1) / variance + 2 * spread / variance - 2
+    change = squared_errors(means, variance, table, mixture.centers) / variance - 1
     low, high = _CHANGE
     last: LocalGaussian | Quantize
     if isinstance(channel, LocalGaussian):

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedprior.core import check, random, tree
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.data.datasets import load
 from fedprior.data.federation import Federation, Split
-from fedprior.learning.adaped import adaped, adaped_fine_tuning, trust
+from fedprior.learning.adaped import adaped, adaped_fine_tuning, trust_under_noise
 from fedprior.learning.alternating import Start
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
 from fedprior.learning.baselines.fedem import fedem
@@ -22,7 +22,6 @@ from fedprior.learning.batches import Batches
 from fedprior.models.network import logistic, mlp
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, gaussian
-from fedprior.privacy.planning import noise_to_signal
 
 EPSILONS = (1.0, 3.0, 10.0)
 FORMAT = 1
@@ -171,11 +170,13 @@ def algorithms(setting: Setting, noise: float | None = None) -> dict[str, Algori
     model = setting.model()
     floors = {"psi_floor": 0.1, "initial_psi": 4.0}
     if noise is not None:
-        size = tree.size(model.init(random.root(0))) + 1  # the model and psi
-        ratio = noise_to_signal(
-            noise=noise, num_parameters=size, rate=setting.rate, num_clients=setting.num_clients
+        floors = trust_under_noise(
+            model,
+            noise_multiplier=noise,
+            rate=setting.rate,
+            num_clients=setting.num_clients,
+            **floors,
         )
-        floors = trust(ratio, **floors)
     batches = Batches(size=_BATCH)
     common: dict[str, Any] = {"local_steps": setting.local_steps, "batches": batches}
     personal: dict[str, Any] = {

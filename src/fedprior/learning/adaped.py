@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from fedprior.core import check
+import jax
+
+from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.alternating import alternating
 from fedprior.populations.distillation import Direction, Distillation, Normalizer
+from fedprior.privacy.planning import noise_to_signal
 
 
 def adaped(
@@ -68,6 +71,23 @@ def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> di
     check.nonnegative("trust", noise_to_signal=noise_to_signal)
     floor = max(psi_floor, noise_to_signal)
     return {"psi_floor": floor, "initial_psi": max(initial_psi, 2 * floor)}
+
+
+def trust_under_noise(
+    model: Model,
+    *,
+    noise_multiplier: float,
+    rate: float,
+    num_clients: int,
+    psi_floor: float,
+    initial_psi: float,
+) -> dict[str, float]:
+    """`trust` at the noise-to-signal ratio of AdaPeD's upload, the model and psi."""
+    size = tree.size(jax.eval_shape(model.init, random.root(0))) + 1
+    ratio = noise_to_signal(
+        noise=noise_multiplier, num_parameters=size, rate=rate, num_clients=num_clients
+    )
+    return trust(ratio, psi_floor=psi_floor, initial_psi=initial_psi)
 
 
 def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> Algorithm:

@@ -44,7 +44,11 @@ def epsilon(
     if not spent:
         return 0.0
     with _quiet():
-        bounds = [*_closed(spent, left, relation), *_distribution(spent, left, relation, interval)]
+        bounds = list(_closed(spent, left, relation))
+        kinds = {(event.mechanism, event.sampling) for event, _ in spent}
+        if kinds == {("gaussian", "everyone")}:
+            return bounds[0]  # exact: a distribution could only round it up
+        bounds += _distribution(spent, left, relation, interval)
         if not bounds or any(event.sampling == "fixed" for event, _ in spent):
             bounds += _renyi(spent, left, relation)
     if not bounds:

@@ -7,6 +7,7 @@ counts as spent. So no path, a crash included, spends what is not recorded.
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
+from fedprior.core.files import sync_folder
 from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 from fedprior.privacy.guarantee import Noise
@@ -119,15 +121,10 @@ class Ledger:
         if self.terms.noise == "simulated":
             again = min(max(self.rounds - first, 0), rounds)
             new, first = rounds - again, first + again
-        granted = self._affordable(event, new)
+        granted, after = self._affordable(event, new)
         if granted:
-            spent = [*_spent(self._records), (event, granted)]
             self._append(
-                kind="reserve",
-                event=event.to_json(),
-                first=first,
-                rounds=granted,
-                epsilon=self._epsilon(spent),
+                kind="reserve", event=event.to_json(), first=first, rounds=granted, epsilon=after
             )
         return rounds - new + granted
 
@@ -146,22 +143,29 @@ class Ledger:
                 "cannot go on under its guarantee."
             )
 
-    def _affordable(self, event: Event, rounds: int) -> int:
-        budget, before = self.terms.budget, _spent(self._records)
+    def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
+        """How many of the rounds the budget allows, and epsilon after them."""
+        before = _spent(self._records)
 
-        def fits(count: int) -> bool:
-            return budget is None or self._epsilon([*before, (event, count)]) <= budget
+        def after(count: int) -> float:
+            spent = _merged([*before, (event, count)])
+            return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
 
-        if rounds == 0 or fits(rounds):
-            return rounds
-        low, high = 0, rounds
+        budget = math.inf if self.terms.budget is None else self.terms.budget
+        if rounds == 0:
+            return 0, 0.0
+        whole = after(rounds)
+        if whole <= budget:
+            return rounds, whole
+        low, high, spent = 0, rounds, 0.0
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
-
-    def _epsilon(self, spent: list[tuple[Event, int]]) -> float:
-        return epsilon(_merged(spent), delta=self.terms.delta, relation=self.terms.relation)
+            cost = after(middle)
+            if cost <= budget:
+                low, spent = middle, cost
+            else:
+                high = middle
+        return low, spent
 
     def _append(self, **fields: Any) -> None:
         """One line, on disk when this returns."""
@@ -183,7 +187,7 @@ class Ledger:
         terms = {**asdict(self.terms), "format": FORMAT}
         if not records:
             self._append(kind="open", **terms)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
             return self._records
         begun = _terms(records)
         if begun != {**begun, **asdict(self.terms), "budget": begun["budget"]}:
@@ -288,14 +292,3 @@ def _lock(file: IO[bytes], path: Path) -> None:
         raise PrivacyError(
             f"ledger: {path} must be free, got one that another process holds. Wait for it to end."
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """The new file's name is on disk, too."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

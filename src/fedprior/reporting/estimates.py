@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
 from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
@@ -171,9 +172,7 @@ def write_population(estimates: Estimates, path: Path) -> None:
     with writing(path, "--out"):
         if path.suffix == ".json":
             path.parent.mkdir(parents=True, exist_ok=True)
-            aside = path.with_name(path.name + ".tmp")
-            aside.write_text(json.dumps(summary(estimates), indent=2) + "\n")
-            aside.rename(path)
+            write_atomically(path, (json.dumps(summary(estimates), indent=2) + "\n").encode())
         else:
             from fedprior.reporting.summary import write_table
 

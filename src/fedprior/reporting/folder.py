@@ -6,7 +6,7 @@ from pathlib import Path
 import tomli_w
 
 from fedprior.core import check
-from fedprior.engines import checkpoint
+from fedprior.core.files import write_atomically
 from fedprior.reporting import setting
 from fedprior.reporting.config import Config, as_tables, read
 
@@ -63,7 +63,7 @@ class Folder:
             data = replace(config.data, path=path, fingerprint=setting.fingerprint(config.data))
             config = replace(config, data=data)
         self.path.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_atomically(self.config, tomli_w.dumps(as_tables(config)).encode())
+        write_atomically(self.config, tomli_w.dumps(as_tables(config)).encode())
         return config
 
     def open(self) -> Config:

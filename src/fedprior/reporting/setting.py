@@ -7,17 +7,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
-from fedprior.core import check, random, tree
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
-from fedprior.learning.adaped import trust
+from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.models.lenet import lenet5
@@ -26,7 +24,7 @@ from fedprior.privacy import events
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
 from fedprior.privacy.ledger import Terms
 from fedprior.privacy.plan import check_delta_below
-from fedprior.privacy.planning import noise_multiplier, noise_to_signal
+from fedprior.privacy.planning import noise_multiplier
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Training
 
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
@@ -140,7 +138,14 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     private = bool(config.privacy.epsilon) and not chosen.alone
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
     if private and "psi_floor" in chosen.options():
-        own |= _trust(own, noise, network, share, clients.num_clients)
+        own |= trust_under_noise(
+            network,
+            noise_multiplier=noise,
+            rate=share,
+            num_clients=clients.num_clients,
+            psi_floor=own.get("psi_floor", 0.5),
+            initial_psi=own.get("initial_psi", 4.0),
+        )
     algorithm = chosen.build(network, own, **given)
     every = training.evaluate_every or None
     if name == "local-converged":
@@ -174,16 +179,6 @@ def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> f
 @lru_cache
 def _least_noise(event: events.Event, target: float, delta: float, rounds: int) -> float:
     return noise_multiplier(event, target=target, delta=delta, rounds=rounds)
-
-
-def _trust(
-    own: dict[str, Any], noise: float, network: Network, share: float, num_clients: int
-) -> dict[str, float]:
-    """The floor and start of psi for a mean model that carries noise (`adaped.trust`)."""
-    size = tree.size(jax.eval_shape(network.init, random.root(0))) + 1  # the model, and psi
-    ratio = noise_to_signal(noise=noise, num_parameters=size, rate=share, num_clients=num_clients)
-    floor, start = own.get("psi_floor", 0.5), own.get("initial_psi", 4.0)
-    return trust(ratio, psi_floor=floor, initial_psi=start)
 
 
 def _private(plain: Setting, privacy: Privacy, noise: float) -> Setting:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.files import write_atomically
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
 from fedprior.engines.result import Result
@@ -36,13 +37,13 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
                 for number, entry in enumerate(history)
             ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    checkpoint.write_atomically(folder.metrics, text.encode())
+    write_atomically(folder.metrics, text.encode())
     if scores_stay(config.privacy):
         found = {}
     else:
         write_clients(folder.clients, sizes, found)
     summary = {"format": 1, "run": str(folder.path), "methods": summarize(found)}
-    checkpoint.write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
+    write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
     return found
 
 

@@ -1,0 +1,26 @@
+"""Files that hold the old bytes or the new ones, whatever moment the machine stops at."""
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Written aside, synced, renamed."""
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in `folder` are on disk, as the files' own content is after fsync."""
+    if os.name == "nt":  # where a folder cannot be opened
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
