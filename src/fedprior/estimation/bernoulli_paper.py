@@ -27,7 +27,8 @@ def paper_weights(pairs: Pairs, *, minus_one: bool) -> tuple[np.ndarray, np.ndar
     mean = np.where(held, (total - raw) / (groups - 1), total / groups)
     variance = (square - raw**2 - (groups - 1) * mean**2) / (groups - 2)
     spread = mean * (1 - mean)
-    some = held & (variance > 1e-12 * spread) & (spread > 0)
+    # where the others are all 0 or all 1, what is left of both is rounding
+    some = held & (variance > 1e-12 * square / (groups - 2)) & (spread > 1e-12)
     extra = spread[some] / variance[some] - (1.0 if minus_one else 0.0)
     weight = np.zeros(len(raw))
     size = pairs.n[some]
