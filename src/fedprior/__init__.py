@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from fedprior.engines.result import Result as Result
     from fedprior.engines.run import Saving as Saving
     from fedprior.engines.simulate import simulate as simulate
-    from fedprior.estimation.bernoulli import estimate_rates as estimate_rates
+    from fedprior.estimation.bernoulli.estimate import estimate_rates as estimate_rates
     from fedprior.estimation.encoder import GroupEncoder as GroupEncoder
-    from fedprior.estimation.federated import bernoulli_rates as bernoulli_rates
-    from fedprior.estimation.federated import gaussian_means as gaussian_means
-    from fedprior.estimation.federated import mixture_means as mixture_means
-    from fedprior.estimation.federated import rates_channel as rates_channel
-    from fedprior.estimation.gaussian import estimate_means as estimate_means
+    from fedprior.estimation.federated.algorithms import bernoulli_rates as bernoulli_rates
+    from fedprior.estimation.federated.algorithms import gaussian_means as gaussian_means
+    from fedprior.estimation.federated.algorithms import mixture_means as mixture_means
+    from fedprior.estimation.federated.algorithms import rates_channel as rates_channel
+    from fedprior.estimation.gaussian.estimate import estimate_means as estimate_means
     from fedprior.estimation.groups import EstimationWarning as EstimationWarning
-    from fedprior.estimation.mixture import estimate_mixture as estimate_mixture
-    from fedprior.estimation.private_means import (
+    from fedprior.estimation.mixture.estimate import estimate_mixture as estimate_mixture
+    from fedprior.estimation.private.means import (
         estimate_means_privately as estimate_means_privately,
     )
-    from fedprior.estimation.private_mixture import (
+    from fedprior.estimation.private.mixture import (
         estimate_mixture_privately as estimate_mixture_privately,
     )
-    from fedprior.estimation.private_rates import (
+    from fedprior.estimation.private.rates import (
         estimate_rates_privately as estimate_rates_privately,
     )
     from fedprior.estimation.result import Estimates as Estimates
@@ -134,21 +134,21 @@ _PUBLIC = {
     "adaped": "learning.adaped",
     "adaped_fine_tuning": "learning.adaped",
     "alternating": "learning.alternating",
-    "bernoulli_rates": "estimation.federated",
+    "bernoulli_rates": "estimation.federated.algorithms",
     "debug": "engines.debug",
-    "estimate_means": "estimation.gaussian",
-    "estimate_means_privately": "estimation.private_means",
-    "estimate_mixture": "estimation.mixture",
-    "estimate_mixture_privately": "estimation.private_mixture",
-    "estimate_rates": "estimation.bernoulli",
-    "estimate_rates_privately": "estimation.private_rates",
+    "estimate_means": "estimation.gaussian.estimate",
+    "estimate_means_privately": "estimation.private.means",
+    "estimate_mixture": "estimation.mixture.estimate",
+    "estimate_mixture_privately": "estimation.private.mixture",
+    "estimate_rates": "estimation.bernoulli.estimate",
+    "estimate_rates_privately": "estimation.private.rates",
     "fedavg": "learning.baselines.fedavg",
     "fedavg_fine_tuning": "learning.baselines.fedavg",
     "fedem": "learning.baselines.fedem",
     "from_folder": "data.folder",
     "from_frame": "data.table",
     "from_table": "data.table:federation_from_table",
-    "gaussian_means": "estimation.federated",
+    "gaussian_means": "estimation.federated.algorithms",
     "gaussian_prior": "learning.priors",
     "laplace_prior": "learning.priors",
     "lenet5": "models.lenet",
@@ -157,10 +157,10 @@ _PUBLIC = {
     "load_dataset": "data.datasets:load",
     "local": "learning.baselines.local",
     "logistic": "models.network",
-    "mixture_means": "estimation.federated",
+    "mixture_means": "estimation.federated.algorithms",
     "mlp": "models.network",
     "network": "models.network",
-    "rates_channel": "estimation.federated",
+    "rates_channel": "estimation.federated.algorithms",
     "risk": "estimation.risk",
     "simulate": "engines.simulate",
 }

@@ -11,7 +11,7 @@ from fedprior.channels.randomized_response import OneBit
 from fedprior.core.algorithm import Message
 from fedprior.core.check import PrivacyError
 from fedprior.engines.round import pool
-from fedprior.estimation.federated import gaussian_means
+from fedprior.estimation.federated.algorithms import gaussian_means
 
 CHANNELS = {
     "quantize": Quantize(bits_per_coordinate=3, low=-2.0, high=2.0, weighted=True),

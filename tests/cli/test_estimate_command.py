@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedprior.data.baseball import baseball
-from fedprior.estimation.bernoulli import estimate_rates
-from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}

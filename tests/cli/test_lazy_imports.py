@@ -38,14 +38,14 @@ LIGHT = [
     "fedprior.privacy.calibrate",
     "fedprior.privacy.ledger",
     "fedprior.privacy.plan",
-    "fedprior.estimation.bernoulli",
-    "fedprior.estimation.federated",
-    "fedprior.estimation.gaussian",
-    "fedprior.estimation.mixture",
-    "fedprior.estimation.private_means",
-    "fedprior.estimation.private_mixture",
-    "fedprior.estimation.private_rates",
-    "fedprior.estimation.risk_of_rates",
+    "fedprior.estimation.bernoulli.estimate",
+    "fedprior.estimation.federated.algorithms",
+    "fedprior.estimation.gaussian.estimate",
+    "fedprior.estimation.mixture.estimate",
+    "fedprior.estimation.private.means",
+    "fedprior.estimation.private.mixture",
+    "fedprior.estimation.private.rates",
+    "fedprior.estimation.bernoulli.risk",
 ]
 
 

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedprior.estimation import bernoulli
-from fedprior.estimation.bernoulli import estimate_rates
+from fedprior.estimation.bernoulli import estimate as bernoulli
+from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.statistics import Counts
 
 FALSE_ALARM = 1e-6
@@ -442,7 +442,10 @@ def test_tables_are_spread_in_parts(monkeypatch):
 
 
 def test_importing_it_loads_neither_scipy_nor_jax():
-    code = "import sys, fedprior.estimation.bernoulli; print({'scipy', 'jax'} & set(sys.modules))"
+    code = (
+        "import sys, fedprior.estimation.bernoulli.estimate;"
+        "print({'scipy', 'jax'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from fedprior.estimation import bernoulli_fit as fits
-from fedprior.estimation.bernoulli_likelihood import (
+from fedprior.estimation.bernoulli import fit as fits
+from fedprior.estimation.bernoulli.likelihood import (
     log_likelihood,
     rising,
     rising_each,

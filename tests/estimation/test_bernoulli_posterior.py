@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedprior.estimation import bernoulli_posterior as posterior
-from fedprior.estimation.bernoulli_grid import integrate, known
-from fedprior.estimation.bernoulli_likelihood import log_likelihood, tally
+from fedprior.estimation.bernoulli import posterior
+from fedprior.estimation.bernoulli.grid import integrate, known
+from fedprior.estimation.bernoulli.likelihood import log_likelihood, tally
 from fedprior.estimation.statistics import Counts, collapse
 
 

@@ -11,16 +11,16 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import random, tree
 from fedprior.data.federation import ClientData, Federation, Split
-from fedprior.estimation.federated import (
+from fedprior.estimation.federated.algorithms import (
     bernoulli_rates,
     gaussian_means,
     mixture_means,
     rates_channel,
 )
-from fedprior.estimation.federated_parts import truncated_mean
-from fedprior.estimation.gaussian import estimate_means
-from fedprior.estimation.mixture import maximize, messages
-from fedprior.estimation.mixture_em import Mixture, responsibilities
+from fedprior.estimation.federated.parts import truncated_mean
+from fedprior.estimation.gaussian.estimate import estimate_means
+from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.estimate import maximize, messages
 from fedprior.estimation.statistics import counts_of, means_of
 
 GROUPS = 150

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from fedprior.estimation import gaussian_bins
-from fedprior.estimation.gaussian import estimate_means
-from fedprior.estimation.gaussian_bins import bins_of
-from fedprior.estimation.gaussian_fit import common_law, information, profile, restricted_maximum
+from fedprior.estimation.gaussian import bins as gaussian_bins
+from fedprior.estimation.gaussian.bins import bins_of
+from fedprior.estimation.gaussian.estimate import estimate_means
+from fedprior.estimation.gaussian.fit import common_law, information, profile, restricted_maximum
 from fedprior.estimation.statistics import Means, means_of
 
 FALSE_ALARM = 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Means
 
 # Heterogeneity is near zero where the data could not tell it from 0: below the standard error with

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import interpolate
 
-from fedprior.estimation.gaussian import estimate_means
-from fedprior.estimation.gaussian_bins import bins_of
-from fedprior.estimation.gaussian_by_size import (
+from fedprior.estimation.gaussian.bins import bins_of
+from fedprior.estimation.gaussian.by_size import (
     estimated_error,
     natural_spline,
     size_law,
     spline_basis,
 )
-from fedprior.estimation.gaussian_fit import common_law, restricted_maximum
+from fedprior.estimation.gaussian.estimate import estimate_means
+from fedprior.estimation.gaussian.fit import common_law, restricted_maximum
 from fedprior.estimation.statistics import Means
 
 KINDS = ("default", "robust")

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import minimize
 
-from fedprior.estimation import mixture_em
-from fedprior.estimation.mixture import estimate_mixture, maximize, messages
-from fedprior.estimation.mixture_cluster import lloyd
-from fedprior.estimation.mixture_em import Mixture, responsibilities
-from fedprior.estimation.mixture_summary import separation
+from fedprior.estimation.mixture import em as mixture_em
+from fedprior.estimation.mixture.cluster import lloyd
+from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.estimate import estimate_mixture, maximize, messages
+from fedprior.estimation.mixture.summary import separation
 from fedprior.estimation.statistics import Means, means_of
 from fedprior.estimation.stein import squared_errors
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedprior.estimation import nonparametric_grid
-from fedprior.estimation.nonparametric import (
+from fedprior.estimation.nonparametric import grid as nonparametric_grid
+from fedprior.estimation.nonparametric.atoms import (
     Atoms,
     fit_atoms,
     fit_means,
@@ -311,7 +311,7 @@ class TestTinyAndBadInput:
             fit_means(np.arange(2.0), np.ones(2), gap=0.0)
 
     def test_not_reaching_the_gap_is_an_error(self, monkeypatch):
-        monkeypatch.setattr("fedprior.estimation.nonparametric_solver._MOST_ROUNDS", 1)
+        monkeypatch.setattr("fedprior.estimation.nonparametric.solver._MOST_ROUNDS", 1)
         rng = np.random.default_rng(0)
         with pytest.raises(RuntimeError, match="the duality gap is still"):
             fit_means(rng.normal(size=50), np.full(50, 0.01))
@@ -326,7 +326,7 @@ class TestScale:
         variance = 0.25 / rng.uniform(2, 50, 4000)
         raw = rng.normal(theta, np.sqrt(variance))
         exact = fit_means(raw, variance)
-        monkeypatch.setattr("fedprior.estimation.nonparametric.MOST_CELLS", 300 * 2000)
+        monkeypatch.setattr("fedprior.estimation.nonparametric.atoms.MOST_CELLS", 300 * 2000)
         binned = fit_means(raw, variance)
         assert binned.log_likelihood == pytest.approx(exact.log_likelihood, abs=0.5)
         ours, theirs = (posterior_means(raw, variance, each)[0] for each in (binned, exact))
@@ -340,7 +340,7 @@ class TestScale:
         theta = rng.choice([0.05, 0.2, 0.5], 5000)
         pairs = pairs_of(n, rng.binomial(n, theta))
         exact = fit_rates(pairs)
-        monkeypatch.setattr("fedprior.estimation.nonparametric.MOST_CELLS", 1000 * 1500)
+        monkeypatch.setattr("fedprior.estimation.nonparametric.atoms.MOST_CELLS", 1000 * 1500)
         binned = fit_rates(pairs)
         assert binned.log_likelihood == pytest.approx(exact.log_likelihood, abs=0.5)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.private_means import estimate_means_privately
-from fedprior.estimation.private_moments import Ball
-from fedprior.estimation.private_round import Sent, Variances, combine, widened
+from fedprior.estimation.private.means import estimate_means_privately
+from fedprior.estimation.private.moments import Ball
+from fedprior.estimation.private.round import Sent, Variances, combine, widened
 from fedprior.estimation.statistics import Means
 from fedprior.privacy import calibrate
 

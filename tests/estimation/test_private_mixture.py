@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import chi
 
 from fedprior.channels.local_gaussian import LocalGaussian
-from fedprior.estimation.mixture import estimate_mixture
-from fedprior.estimation.private_em import lemma_radius, message_channel
-from fedprior.estimation.private_mixture import estimate_mixture_privately
+from fedprior.estimation.mixture.estimate import estimate_mixture
+from fedprior.estimation.private.em import lemma_radius, message_channel
+from fedprior.estimation.private.mixture import estimate_mixture_privately
 from fedprior.estimation.statistics import Means
 
 CENTERS, SHARES = np.array([-1.1, 0.2, 0.9]), np.array([0.3, 0.4, 0.3])

@@ -6,9 +6,9 @@ from scipy import stats
 
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
-from fedprior.estimation import private_reports as reports
-from fedprior.estimation.private_posterior import Posterior, normalized, on_square, weigh
-from fedprior.estimation.private_rates import choose, estimate_rates_privately
+from fedprior.estimation.private import reports
+from fedprior.estimation.private.posterior import Posterior, normalized, on_square, weigh
+from fedprior.estimation.private.rates import choose, estimate_rates_privately
 from fedprior.estimation.statistics import Counts
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

@@ -6,8 +6,8 @@ from scipy.stats import norm
 
 from fedprior.channels.quantize import Quantize
 from fedprior.core import random
+from fedprior.estimation.bernoulli.risk import bernoulli_risk
 from fedprior.estimation.risk import gaussian_risk, mixture_risk, risk
-from fedprior.estimation.risk_of_rates import bernoulli_risk
 
 FALSE_ALARM = 1e-6
 SURE = norm.isf(FALSE_ALARM / 2)

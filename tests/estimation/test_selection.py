@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.bernoulli_shapes import choose
+from fedprior.estimation.bernoulli.shapes import choose
 from fedprior.estimation.selection import few_groups, pick
 from fedprior.estimation.statistics import Counts, collapse
 

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from fedprior.core import check, random
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.estimation.bernoulli import estimate_rates
+from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.estimator import with_empty
-from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means, counts_of, means_of
 

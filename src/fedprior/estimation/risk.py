@@ -44,7 +44,7 @@ def risk(model: str, **setting: Any) -> Risk:
     ...            noise_variance=0.25).personal, 5)
     0.00625
     """
-    from fedprior.estimation.risk_of_rates import bernoulli_risk
+    from fedprior.estimation.bernoulli.risk import bernoulli_risk
 
     known: dict[str, Callable[..., Risk]] = {
         "gaussian": gaussian_risk,

@@ -7,10 +7,10 @@ import numpy as np
 
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.estimation.bernoulli import estimate_rates
+from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
-from fedprior.estimation.gaussian import estimate_means
-from fedprior.estimation.mixture import estimate_mixture
+from fedprior.estimation.gaussian.estimate import estimate_means
+from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means, counts_of
 

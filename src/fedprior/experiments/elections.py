@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli import estimate_rates
-from fedprior.estimation.gaussian import estimate_means
+from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, means_of
 from fedprior.experiments.columns import read_columns

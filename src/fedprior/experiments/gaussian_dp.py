@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check, random
-from fedprior.estimation.private_means import estimate_means_privately
+from fedprior.estimation.private.means import estimate_means_privately
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.risk import gaussian_risk
 from fedprior.estimation.statistics import Means

@@ -88,10 +88,10 @@ def _openly(groups: Groups, question: Question) -> Estimates:
         "ranks": question.ranks,
     }
     if question.kind == "rates":
-        from fedprior.estimation.bernoulli import estimate_rates
+        from fedprior.estimation.bernoulli.estimate import estimate_rates
 
         return estimate_rates(_counts(groups), population=question.population or "beta", **options)
-    from fedprior.estimation.gaussian import estimate_means
+    from fedprior.estimation.gaussian.estimate import estimate_means
 
     noise = None if question.noise_scale is None else question.noise_scale**2
     population = question.population or "gaussian"
@@ -105,11 +105,11 @@ def _privately(groups: Groups, question: Question) -> Estimates:
         "level": question.level,
     }
     if question.kind == "rates":
-        from fedprior.estimation.private_rates import estimate_rates_privately
+        from fedprior.estimation.private.rates import estimate_rates_privately
 
         options["scheme"] = question.scheme or "auto"
         return estimate_rates_privately(_counts(groups), **options)
-    from fedprior.estimation.private_means import estimate_means_privately
+    from fedprior.estimation.private.means import estimate_means_privately
 
     options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
     if question.noise_scale is not None:

@@ -1,0 +1,152 @@
+"""What each way of estimating rates answers: a table of pairs, a population, expected errors."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.bernoulli import by_size as by_sizes
+from fedprior.estimation.bernoulli import shapes
+from fedprior.estimation.bernoulli.fit import by_likelihood
+from fedprior.estimation.bernoulli.likelihood import Tally
+from fedprior.estimation.bernoulli.model import (
+    BetaModel,
+    Errors,
+    Table,
+    average,
+    common_rate,
+    errors_of,
+    fit_model,
+    law_of,
+    population_of,
+    table_of,
+)
+from fedprior.estimation.bernoulli.paper import paper_population, paper_weights
+from fedprior.estimation.bernoulli.posterior import moments
+from fedprior.estimation.intervals import robust_critical_value
+from fedprior.estimation.nonparametric.atoms import fit_rates
+from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.selection import few_groups
+from fedprior.estimation.statistics import Pairs
+
+_BORROWED = "The intervals are those of the Beta population, widened to hold the {} estimates{}."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """All that `estimate_rates` says, a row a pair."""
+
+    table: Table
+    population: FittedPopulation
+    errors: Errors
+    notes: tuple[str, ...] = ()
+
+    def with_notes(self, *notes: str | None) -> "Answer":
+        return replace(self, notes=(*self.notes, *(note for note in notes if note)))
+
+
+def beta_answer(
+    model: BetaModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
+) -> Answer:
+    """Posterior means under the Beta population, fitted or known."""
+    table = table_of(model, pairs, level=level, above=above)
+    errors = errors_of(model, pairs, data, table.variance)
+    return Answer(table=table, population=population_of(model, data), errors=errors)
+
+
+def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
+    """One common rate for all; errors and intervals are those of rates that may differ."""
+    model = fit_model(data, fit="likelihood")
+    answer = beta_answer(model, pairs, data, level=level, above=above)
+    return common_answer(answer, model, pairs, data)
+
+
+def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
+    """Posterior means under a Beta population that depends on the group's size."""
+    some = min(data.total_successes, data.total_failures) > 0
+    rule = "left out where all outcomes are equal"
+    check.require(some, "estimate_rates", "by_size", rule, True)
+    found = by_sizes.fit_by_size(pairs, by_likelihood(data))
+    table = by_sizes.size_table(found, pairs, level=level, above=above)
+    return Answer(
+        table=table,
+        population=by_sizes.size_population(found, pairs),
+        errors=by_sizes.size_errors(found, pairs, table),
+    )
+
+
+def paper_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, minus_one: bool) -> Answer:
+    """The paper's weights; their expected error is that under the Beta fit.
+
+    Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
+    """
+    weight, mean = paper_weights(pairs, minus_one=minus_one)
+    personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)
+    law = law_of(model.grid)
+    noise = law.binomial / np.maximum(pairs.n, 1)
+    variance = weight**2 * noise + (1 - weight) ** 2 * (law.variance + law.mean_variance)
+    error = average(pairs, variance)
+    errors = replace(answer.errors, personal=error)
+    if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
+        errors = Errors(personal=error, raw=error, pooled=error)
+    found = replace(
+        answer,
+        table=answer.table.around(personal, variance=variance, weight=weight),
+        population=paper_population(pairs),
+        errors=errors,
+    )
+    return found.with_notes(_BORROWED.format("paper's", ", which come with none"))
+
+
+def common_answer(answer: Answer, model: BetaModel, pairs: Pairs, data: Tally) -> Answer:
+    """One rate for all where held-out groups speak for it; the interval allows for differences."""
+    rate, _ = common_rate(data)
+    row = np.full(len(pairs.n), rate)
+    found = moments(model.grid, pairs.n, pairs.successes)
+    variance = found.variance + (found.mean - row) ** 2
+    common = replace(
+        answer,
+        table=answer.table.around(row, variance=variance, weight=0 * row),
+        population=shapes.point_population(data),
+        errors=replace(answer.errors, personal=average(pairs, variance)),
+    )
+    return common.with_notes(_BORROWED.format("common", ", since differences cannot be ruled out"))
+
+
+def nonparametric_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
+    """Posterior means under the population of any shape."""
+    atoms = fit_rates(pairs)
+    table = shapes.any_table(pairs, atoms, answer.table)
+    found = replace(
+        answer,
+        table=table,
+        population=shapes.any_population(atoms, data),
+        errors=shapes.any_errors(pairs, atoms, data, table),
+    )
+    few = few_groups(round(data.num_groups), safer="beta")
+    borrowed = _BORROWED.format("nonparametric", ", whose own quantiles cover too little")
+    return found.with_notes(borrowed, few)
+
+
+def robust_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, level: float) -> Answer:
+    """Intervals mu + w (x - mu) +- c w sqrt(v), v = E[p (1 - p)] / n, c for E b^2 = M / n.
+
+    M is the grid's, finite even where the fitted population is a point. Cut to [0, 1].
+    """
+    law = law_of(model.grid)
+    n = np.maximum(pairs.n, 1)
+    sizes, place = np.unique(n, return_inverse=True)
+    critical = robust_critical_value(law.concentration / sizes, level=level)[place]
+    weight = n / (n + law.concentration)
+    center = law.mean + weight * (pairs.successes / n - law.mean)
+    half = critical * weight * np.sqrt(law.binomial / n)
+    held = pairs.n > 0
+    table = replace(
+        answer.table,
+        lower=np.where(held, np.clip(center - half, 0, 1), answer.table.lower),
+        upper=np.where(held, np.clip(center + half, 0, 1), answer.table.upper),
+    )
+    found = replace(answer, table=table.around(table.personal))
+    return found.with_notes(
+        "Robust intervals take each raw rate as normal about the group's own and are cut to [0, 1]."
+    )

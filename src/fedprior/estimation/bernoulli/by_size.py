@@ -1,0 +1,248 @@
+"""A Beta population whose mean and concentration depend on the group's size."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.bernoulli.fit import BetaFit, narrowest
+from fedprior.estimation.bernoulli.grid import TILT
+from fedprior.estimation.bernoulli.likelihood import Slope, chain, rising_each, rising_slopes, tally
+from fedprior.estimation.bernoulli.model import MANY, Errors, Table, average, raw_error
+from fedprior.estimation.bernoulli.posterior import matched, quantile
+from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.statistics import Pairs
+
+_MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
+# Standard deviation of the prior on the differences between knots, in logits and in log M: rates of
+# 1% beside 60% are one of it apart, so that it is felt only where the data say nothing.
+_LOOSE = 5.0
+_NODES = 5  # of log M, about its estimate
+_MOST_STEPS = 50
+
+
+class SizeFit(NamedTuple):
+    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`, a pair a row.
+
+    `covariance` is that of the coefficients.
+    """
+
+    basis: np.ndarray
+    curve: np.ndarray
+    coefficients: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        return _expit(self.basis @ self.coefficients[: self.basis.shape[1]])
+
+    @property
+    def concentration(self) -> np.ndarray:
+        return np.exp(self.curve @ self.coefficients[self.basis.shape[1] :])
+
+
+def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
+    """The likeliest Beta whose logit mean and log M are natural splines of log n (Newton's method).
+
+    A prior as loose as the common population's keeps log M finite. A pair without trials is given
+    the population of the smallest size that there is.
+    """
+    held = (pairs.n > 0) & (pairs.count > 0)
+    sizes, count = pairs.n[held], pairs.count[held]
+    several = len(np.unique(sizes)) > 1
+    rule = "left out where all groups have one size"
+    check.require(several, "estimate_rates", "by_size", rule, True)
+    many = count[sizes > 1].sum() >= MANY
+    basis = spline_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
+    curve = spline_basis(pairs.n, sizes, count, _SIZE_KNOTS)
+    log_size = np.log(min(start.concentration, 10.0 * float(sizes.max())))
+    logit = np.log(start.mean / (1 - start.mean))
+    first = np.r_[np.full(basis.shape[1], logit), np.full(curve.shape[1], log_size)]
+    held_pairs = Pairs(sizes, pairs.successes[held], count, pairs.place[:0])
+    bounds = np.log([1e-6, narrowest(tally(held_pairs))])
+    found, hessian = _ascend(held_pairs, basis[held], curve[held], first, bounds)
+    values, vectors = np.linalg.eigh(-hessian)
+    inverse = vectors / np.maximum(values, 1e-10) @ vectors.T
+    return SizeFit(basis, curve, found, inverse)
+
+
+def spline_basis(
+    at: np.ndarray, sizes: np.ndarray, count: np.ndarray, num_knots: int
+) -> np.ndarray:
+    """Natural cubic splines in log n, one column for the value at each knot (quantiles of n)."""
+    logs = np.log(sizes)
+    order = np.argsort(logs)
+    share = np.cumsum(count[order]) / count.sum()
+    inner = np.searchsorted(share, np.linspace(0, 1, num_knots)[1:-1])
+    knots = np.unique(np.r_[logs.min(), logs[order][inner], logs.max()])
+    place = np.log(np.maximum(at, sizes.min()))
+    return _powers(place, knots) @ np.linalg.inv(_powers(knots, knots))
+
+
+def _powers(at: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """1, x and the cubic pieces that are straight beyond the outer knots."""
+    last, width = knots[-1], knots[-1] - knots[0]
+
+    def piece(knot: float) -> np.ndarray:
+        cubes = np.maximum(at - knot, 0.0) ** 3 - np.maximum(at - last, 0.0) ** 3
+        return cubes / ((last - knot) * width**2)
+
+    pieces = [piece(knot) - piece(knots[-2]) for knot in knots[:-2]]
+    return np.stack([np.ones(len(at)), (at - knots[0]) / width, *pieces], axis=1)
+
+
+def _ascend(
+    pairs: Pairs, basis: np.ndarray, curve: np.ndarray, place: np.ndarray, bounds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Newton's method, damped, with log M kept within `bounds` at every pair."""
+    split = basis.shape[1]
+
+    def parts(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _expit(basis @ at[:split]), np.exp(np.clip(curve @ at[split:], *bounds))
+
+    def value(at: np.ndarray) -> float:
+        return pairs_log_likelihood(pairs, *parts(at)) + _log_prior(at, split)[0]
+
+    reached = value(place)
+    for _ in range(_MOST_STEPS):
+        slopes = _sum_slopes(pair_slopes(pairs, *parts(place)), pairs.count, basis, curve)
+        _, gradient, curvature = _log_prior(place, split)
+        gradient, hessian = gradient + slopes.gradient, curvature + slopes.hessian
+        values, vectors = np.linalg.eigh(-hessian)
+        step = vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), 1e-8))
+        step /= max(np.abs(step).max() / 2.0, 1.0)
+        for _ in range(30):
+            trial = value(place + step)
+            if trial >= reached - 1e-12 * abs(reached):
+                break
+            step = step / 2
+        place, reached = place + step, trial
+        if np.abs(step).max() < 1e-7:
+            break
+    return place, hessian
+
+
+def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> float:
+    """The log p(successes | n) of all groups up to a constant, each pair with a Beta of its own."""
+    z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
+    return float(pairs.count @ pair_log_likelihoods(n, z, mean, size))
+
+
+def pair_log_likelihoods(
+    n: np.ndarray, successes: np.ndarray, mean: np.ndarray, size: np.ndarray
+) -> np.ndarray:
+    """The log p(successes | n) less the binomial coefficient's, a pair."""
+    z = successes
+    each = rising_each(mean * size, z) + rising_each((1 - mean) * size, n - z)
+    return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising_each(size, n)
+
+
+def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> Slope:
+    """Derivatives of each pair's log likelihood by its logit mean and its log M: (2, pairs)..."""
+    z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
+    shapes = ((mean * size, z), ((1 - mean) * size, n - z), (size, n))
+    first, second = zip(*(rising_slopes(*each) for each in shapes), strict=True)
+    return chain(mean, size, np.stack(first), np.stack(second), won=z, lost=n - z)
+
+
+def _sum_slopes(each: Slope, count: np.ndarray, basis: np.ndarray, curve: np.ndarray) -> Slope:
+    """From derivatives by the pair's own two numbers to those by the coefficients."""
+    columns = (basis, curve)
+    gradient = [columns[i].T @ (count * each.gradient[i]) for i in range(2)]
+    blocks = [
+        [columns[i].T @ ((count * each.hessian[i, j])[:, None] * columns[j]) for j in range(2)]
+        for i in range(2)
+    ]
+    return Slope(np.concatenate(gradient), np.block(blocks))
+
+
+def _log_prior(place: np.ndarray, split: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """The common population's prior on the average log M, and differences ~ N(0, 5^2)."""
+    gradient, hessian = np.zeros(len(place)), np.zeros((len(place), len(place)))
+    value = 0.0
+    for part in (slice(0, split), slice(split, len(place))):
+        knots = place[part]
+        centered = np.eye(len(knots)) - 1 / len(knots)
+        value -= float(knots @ centered @ knots) / (2 * _LOOSE**2)
+        gradient[part] -= centered @ knots / _LOOSE**2
+        hessian[part, part] -= centered / _LOOSE**2
+    # u = (1 + M)^(-1/2) has density u^TILT, so log M has M (1 + M)^-(3 + TILT)/2
+    power, num = (3 + TILT) / 2, len(place) - split
+    level = place[split:].mean()
+    ratio = 1 / (1 + np.exp(-level))
+    value += level - power * np.logaddexp(0, level)
+    gradient[split:] += (1 - power * ratio) / num
+    hessian[split:, split:] -= power * ratio * (1 - ratio) / num**2
+    return value, gradient, hessian
+
+
+def _expit(x: np.ndarray) -> np.ndarray:
+    return np.clip(1 / (1 + np.exp(-x)), 1e-12, 1 - 1e-12)
+
+
+def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None) -> Table:
+    """Posterior moments at the fit, its uncertainty by the delta method in the mean and five nodes
+    of log M; the interval is that of the Beta with these moments.
+    """
+    from scipy.special import betainc
+
+    n, z = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
+    split = fit.basis.shape[1]
+    mean, size = fit.mean, fit.concentration
+    personal = (z + mean * size) / (n + size)
+    moved = (fit.basis @ fit.covariance[:split, :split] * fit.basis).sum(axis=1)
+    deviation = np.sqrt((fit.curve @ fit.covariance[split:, split:] * fit.curve).sum(axis=1))
+    variance = np.zeros(len(n))
+    nodes, shares = np.polynomial.hermite_e.hermegauss(_NODES)
+    for node, share in zip(nodes, shares / shares.sum(), strict=True):
+        near = size * np.exp(node * np.minimum(deviation, 3.0))
+        center = (z + mean * near) / (n + near)
+        slope = mean * (1 - mean) * near / (n + near)
+        inner = center * (1 - center) / (n + near + 1)
+        variance += share * (inner + slope**2 * moved + (center - personal) ** 2)
+    table = Table(
+        personal=personal,
+        variance=variance,
+        weight=n / (n + size),
+        lower=quantile(personal, variance, (1 - level) / 2),
+        upper=quantile(personal, variance, (1 + level) / 2),
+        above=None if above is None else 1 - betainc(*matched(personal, variance), above),
+    )
+    return table.around(personal)
+
+
+def size_errors(fit: SizeFit, pairs: Pairs, table: Table) -> Errors:
+    """Expected errors were the fit the population."""
+    return Errors(
+        personal=average(pairs, table.variance),
+        raw=raw_error(pairs, table.personal, table.variance),
+        pooled=average(pairs, _total_variance(fit, pairs)),
+    )
+
+
+def _total_variance(fit: SizeFit, pairs: Pairs) -> np.ndarray:
+    """sigma^2 at the pair's size and the squared distance of its mean from that of all groups."""
+    mean = fit.mean
+    return mean * (1 - mean) / (1 + fit.concentration) + (mean - average(pairs, mean)) ** 2
+
+
+def size_population(fit: SizeFit, pairs: Pairs) -> FittedPopulation:
+    """Averages over groups, and the Beta at the quartiles of the group size."""
+    mean, size = fit.mean, fit.concentration
+    center = average(pairs, mean)
+    parameters = {"mean": center}
+    order = np.argsort(pairs.n, kind="stable")
+    order = order[pairs.n[order] > 0]
+    share = np.cumsum(pairs.count[order]) / pairs.count[order].sum()
+    for quarter in (0.25, 0.5, 0.75):
+        place = order[np.searchsorted(share, quarter)]
+        parameters[f"mean_at_n_{pairs.n[place]}"] = float(mean[place])
+        parameters[f"concentration_at_n_{pairs.n[place]}"] = float(size[place])
+    return FittedPopulation(
+        kind="beta",
+        fitted_by="likelihood",
+        mean=center,
+        heterogeneity=float(np.sqrt(average(pairs, _total_variance(fit, pairs)))),
+        parameters=parameters,
+        by_size=True,
+    )

@@ -1,0 +1,198 @@
+"""A rate for every group of yes-or-no outcomes, from its own and from the others' (section 2)."""
+
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.bernoulli import answers
+from fedprior.estimation.bernoulli.answers import Answer
+from fedprior.estimation.bernoulli.fit import by_likelihood
+from fedprior.estimation.bernoulli.likelihood import Tally, tally
+from fedprior.estimation.bernoulli.model import BetaModel, fit_model, known_model
+from fedprior.estimation.bernoulli.shapes import choose
+from fedprior.estimation.bernoulli.size_test import size_warning
+from fedprior.estimation.ranking import rank
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Counts, Pairs, collapse
+
+_OWNER = "estimate_rates"
+_CHUNK = 1 << 20  # groups at a time
+
+
+def estimate_rates(
+    statistics: Counts,
+    *,
+    population: str = "beta",
+    fit: str = "likelihood",
+    method: str = "default",
+    minus_one: bool = True,
+    by_size: bool = False,
+    prior: tuple[float, float] | None = None,
+    level: float = 0.95,
+    intervals: str = "default",
+    above: float | None = None,
+    ranks: bool = False,
+) -> Estimates:
+    """E[p_i | data] = w_i x_i + (1 - w_i) mu, w_i = n_i / (n_i + M), p_i ~ Beta(mu M, (1 - mu) M).
+
+    x_i is the raw rate. (mu, M) maximize the beta-binomial likelihood, or match its moments
+    (`fit="moments"`, ERRATA D2), or are known (`prior=(alpha, beta)`). With fewer than 100 groups
+    of two trials or more the estimate averages over the populations that fit the data. Intervals
+    always do: equal-tailed quantiles of the posterior mixture of Betas, whose coverage on average
+    over groups is `level`.
+
+    `population` is `beta`, `nonparametric` (any shape; intervals stay those of the Beta fit),
+    `point` (one common rate) or `auto` (whichever predicts held-out groups best; a note says
+    which). `by_size=True` lets mu and M depend on log n. `intervals="robust"` holds whatever the
+    population's shape. `method="paper"` is the printed leave-one-out form (ERRATA 11 to 14) with
+    its `minus_one`. `above=T` adds P(p_i > T), `ranks=True` ranks.
+
+    >>> counts = Counts(n=np.full(4, 20), successes=np.array([2, 4, 5, 9]))
+    >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
+    [0.175, 0.225, 0.25, 0.35]
+    """
+    _check_options(population, fit, method, by_size, prior, level, intervals, above)
+    pairs = collapse(statistics)
+    data = _identified(pairs, needs_pairs=prior is None and population != "point")
+    said: dict[str, Any] = {"level": level, "above": above}
+    if by_size or population == "point":
+        find = answers.size_answer if by_size else answers.point_answer
+        return _over_groups(find(pairs, data, **said), statistics, pairs, level, ranks)
+    model = known_model(*map(float, prior)) if prior else fit_model(data, fit=fit)
+    answer = answers.beta_answer(model, pairs, data, **said)
+    if method == "paper":
+        answer = answers.paper_answer(answer, model, pairs, minus_one=minus_one)
+    elif population != "beta":
+        answer = _reshaped(answer, model, pairs, data, population)
+    if intervals == "robust":
+        answer = answers.robust_answer(answer, model, pairs, level=level)
+    if prior is None:
+        answer = answer.with_notes(_size_note(pairs, data, model), _constant_note(data))
+    return _over_groups(answer, statistics, pairs, level, ranks)
+
+
+def _check_options(
+    population: str,
+    fit: str,
+    method: str,
+    by_size: bool,
+    prior: tuple[float, float] | None,
+    level: float,
+    intervals: str,
+    above: float | None,
+) -> None:
+    check.choice(_OWNER, "population", population, ("beta", "nonparametric", "point", "auto"))
+    check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
+    check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
+    check.require(0 < level < 1, _OWNER, "level", "in (0, 1)", level)
+    if above is not None:
+        check.require(0 <= above <= 1, _OWNER, "above", "a rate in [0, 1]", above)
+    if prior is not None:
+        check.require(len(prior) == 2, _OWNER, "prior", "(alpha, beta)", prior)
+        check.positive(_OWNER, alpha=prior[0], beta=prior[1])
+    special = {
+        "prior": prior is not None,
+        "by_size=True": by_size,
+        'method="paper"': method == "paper",
+        f"population={population!r}": population != "beta",
+    }
+    chosen = [name for name, given in special.items() if given]
+    check.require(len(chosen) <= 1, _OWNER, "what is asked", "one of these at a time", chosen)
+    set_fit = prior is None and not by_size and method == "default"
+    set_fit = set_fit and population in ("beta", "auto")
+    rule = "likelihood unless the Beta population is what is fitted"
+    remedy = "It has no effect with prior, by_size, method='paper' and other populations."
+    check.require(set_fit or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
+    alone = intervals == "robust" and (by_size or population == "point")
+    rule = "default with by_size and with one common rate"
+    check.require(not alone, _OWNER, "intervals", rule, intervals)
+
+
+def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
+    """The tally, where it says what is asked of it: how much rates differ takes repeated trials."""
+    groups = int(pairs.count[pairs.n > 0].sum())
+    remedy = "There is no population to learn from one group; prior=(alpha, beta) gives it one."
+    least = 2 if needs_pairs else 1
+    rule = f"at least {least}, with trials"
+    check.require(groups >= least, _OWNER, "number of groups", rule, groups, remedy)
+    if needs_pairs:
+        remedy = (
+            "How much rates differ cannot be told from chance with one trial a group: it takes "
+            "groups of at least 2 trials, or a known prior=(alpha, beta)."
+        )
+        most = int(pairs.n.max())
+        rule = "above 1 for some group"
+        check.require(most > 1, _OWNER, "number of trials", rule, most, remedy)
+    return tally(pairs)
+
+
+def _reshaped(
+    answer: Answer, model: BetaModel, pairs: Pairs, data: Tally, population: str
+) -> Answer:
+    """The estimates of the nonparametric population, or of the one that `auto` picks."""
+    picked = population
+    if population == "auto":
+        picked, note = choose(pairs)
+        answer = answer.with_notes(note)
+    if picked == "point":
+        return answers.common_answer(answer, model, pairs, data)
+    if picked == "nonparametric":
+        return answers.nonparametric_answer(answer, pairs, data)
+    return answer
+
+
+def _size_note(pairs: Pairs, data: Tally, model: BetaModel) -> str | None:
+    if min(data.total_successes, data.total_failures) == 0:
+        return None
+    likeliest = model.plug is not None and model.fitted_by == "likelihood"
+    return size_warning(pairs, model.plug if likeliest and model.plug else by_likelihood(data))
+
+
+def _constant_note(data: Tally) -> str | None:
+    if min(data.total_successes, data.total_failures) > 0:
+        return None
+    which = "success" if data.total_successes == 0 else "failure"
+    return f"No group had a {which}: how rare it is rests on the total number of trials alone."
+
+
+def _over_groups(
+    answer: Answer, statistics: Counts, pairs: Pairs, level: float, ranks: bool
+) -> Estimates:
+    """The table of pairs over the groups."""
+    table = answer.table
+    columns = {
+        "raw": np.where(pairs.n > 0, pairs.successes / np.maximum(pairs.n, 1), np.nan),
+        "personal": table.personal,
+        "weight": table.weight,
+        "scale": np.sqrt(table.variance),
+        "lower": table.lower,
+        "upper": table.upper,
+    }
+    if table.above is not None:
+        columns["above"] = table.above
+    rows: dict[str, Any] = _take(columns, pairs.place)
+    return Estimates(
+        n=np.asarray(statistics.n, np.int64),
+        **rows,
+        level=level,
+        population=answer.population,
+        gain_over_raw=answer.errors.gain_over_raw(),
+        gain_over_pooled=answer.errors.gain_over_pooled(),
+        ranks=rank(rows["personal"], rows["scale"], level=level) if ranks else None,
+        notes=answer.notes,
+    )
+
+
+def _take(columns: dict[str, np.ndarray], place: np.ndarray) -> dict[str, np.ndarray]:
+    """Each column of the table at every group's pair, in one block.
+
+    A part of `place` at a time serves all columns: no index of all groups is widened to 64 bits.
+    """
+    block = np.empty((len(columns), len(place)))
+    for start in range(0, len(place), _CHUNK):
+        part = place[start : start + _CHUNK].astype(np.intp)
+        for row, column in zip(block, columns.values(), strict=True):
+            np.take(column, part, out=row[start : start + _CHUNK], mode="clip")
+    return dict(zip(columns, block, strict=True))

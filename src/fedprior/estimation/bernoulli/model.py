@@ -1,0 +1,238 @@
+"""The Beta population and what it says of every pair: estimate, interval, expected error."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedprior.estimation.bernoulli import fit as fits
+from fedprior.estimation.bernoulli import posterior
+from fedprior.estimation.bernoulli.grid import Grid, integrate, known
+from fedprior.estimation.bernoulli.likelihood import Tally
+from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.statistics import Pairs
+
+MANY = 100  # groups of two trials or more from which one fitted population serves as the estimate's
+_FEW_NODES, _MANY_NODES = 20, 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """One row a pair of (n, successes): `variance` is the expected squared error of `personal`."""
+
+    personal: np.ndarray
+    variance: np.ndarray
+    weight: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    above: np.ndarray | None = None
+
+    def around(
+        self,
+        personal: np.ndarray,
+        *,
+        variance: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+    ) -> "Table":
+        """Another estimate in the same intervals, widened to hold it."""
+        return replace(
+            self,
+            personal=personal,
+            variance=self.variance if variance is None else variance,
+            weight=self.weight if weight is None else weight,
+            lower=np.minimum(self.lower, personal),
+            upper=np.maximum(self.upper, personal),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Errors:
+    """Expected squared errors, averaged over the groups with trials."""
+
+    personal: float
+    raw: float
+    pooled: float
+
+    def gain_over_raw(self) -> float:
+        return _gain(self.personal, self.raw)
+
+    def gain_over_pooled(self) -> float:
+        return _gain(self.personal, self.pooled)
+
+
+def _gain(error: float, other: float) -> float:
+    return 100 * (1 - error / other) if other > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BetaModel:
+    """`grid` says which populations fit the data; `plug` is the one that estimates rest on, if any.
+
+    Without `plug` the estimates average over the grid.
+    """
+
+    grid: Grid
+    plug: fits.BetaFit | None
+    fitted_by: str
+
+
+def fit_model(data: Tally, *, fit: str) -> BetaModel:
+    """Maximum likelihood or moments; integrated with few groups, or where all outcomes are equal.
+
+    A group of one trial says nothing on how the rates differ, so it does not count among the many.
+    """
+    few = data.n_count[data.n > 1].sum() < MANY
+    grid = integrate(data, num_scales=_FEW_NODES if few else _MANY_NODES)
+    constant = min(data.total_successes, data.total_failures) == 0
+    if constant or (few and fit == "likelihood"):
+        return BetaModel(grid=grid, plug=None, fitted_by="integrated")
+    plug = fits.by_likelihood(data) if fit == "likelihood" else fits.by_moments(data)
+    return BetaModel(grid=grid, plug=plug, fitted_by=fit)
+
+
+def known_model(alpha: float, beta: float) -> BetaModel:
+    """Beta(alpha, beta), known."""
+    total = alpha + beta
+    return BetaModel(grid=known(alpha / total, total), plug=None, fitted_by="known")
+
+
+def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | None) -> Table:
+    """Posterior mean, its expected squared error and the equal-tailed interval of each pair."""
+    n, successes = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
+    found = posterior.moments(model.grid, n, successes)
+    lower, upper = posterior.interval(model.grid, n, successes, level=level)
+    over = None
+    if above is not None:
+        over = posterior.above(model.grid, n, successes, threshold=above)
+    table = Table(
+        personal=found.mean,
+        variance=found.variance,
+        weight=found.weight,
+        lower=lower,
+        upper=upper,
+        above=over,
+    )
+    if model.plug is None:
+        return table.around(found.mean)
+    weight = np.zeros(len(n)) if model.plug.is_point else n / (n + model.plug.concentration)
+    raw = successes / np.maximum(n, 1)
+    personal = model.plug.mean + weight * (raw - model.plug.mean)
+    variance = found.variance + (found.mean - personal) ** 2
+    return table.around(personal, variance=variance, weight=weight)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Law:
+    """Mean, variance sigma^2 and E[p (1 - p)] of the rate of a new group, and the mean's own error.
+
+    Averages over the grid: they stay positive where the fitted population is a point.
+    """
+
+    mean: float
+    variance: float
+    binomial: float
+    mean_variance: float
+
+    @property
+    def concentration(self) -> float:
+        return self.binomial / self.variance
+
+
+def law_of(grid: Grid) -> Law:
+    """The law of a rate under the grid."""
+    spread = grid.mean * (1 - grid.mean) - grid.mean_variance
+    mean = float(grid.weight @ grid.mean)
+    moved = grid.mean_variance + (grid.mean - mean) ** 2
+    return Law(
+        mean=mean,
+        variance=float(grid.weight @ (spread / (1 + grid.concentration))),
+        binomial=float(grid.weight @ (spread * grid.concentration / (1 + grid.concentration))),
+        mean_variance=float(grid.weight @ moved),
+    )
+
+
+def average(pairs: Pairs, values: np.ndarray) -> float:
+    """The mean of `values`, one a pair, over the groups with trials."""
+    count = np.where(pairs.n > 0, pairs.count, 0)
+    return float(count @ values / count.sum())
+
+
+def common_rate(data: Tally) -> tuple[float, float]:
+    """The pooled rate and its variance, Beta(1/2 + successes, 1/2 + failures)."""
+    won, lost = data.total_successes + 0.5, data.total_failures + 0.5
+    rate = won / (won + lost)
+    return rate, rate * (1 - rate) / (won + lost + 1)
+
+
+def raw_error(pairs: Pairs, mean: np.ndarray, variance: np.ndarray) -> float:
+    """The average of E[p (1 - p) | data] / n, from the posterior mean and variance of each pair."""
+    binomial = np.maximum(mean * (1 - mean) - variance, 0.0)
+    return average(pairs, binomial / np.maximum(pairs.n, 1))
+
+
+def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> Errors:
+    """The table's expected error, that of the raw rates and that of one common rate.
+
+    The common rate's is expected given the data, as the table's is: where the estimates are that
+    rate there is no gain over it. A known population has its own mean for it.
+    """
+    found = posterior.moments(model.grid, pairs.n, pairs.successes)
+    rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
+    return Errors(
+        personal=average(pairs, variance),
+        raw=raw_error(pairs, found.mean, found.variance),
+        pooled=average(pairs, found.variance + (found.mean - rate) ** 2),
+    )
+
+
+def population_of(model: BetaModel, data: Tally) -> FittedPopulation:
+    """The fitted Beta: that of `plug`, else the one with the mean and variance of the grid's."""
+    law = law_of(model.grid)
+    if model.plug is None:
+        scale = np.sqrt(law.variance)
+        errors = {}
+        if model.fitted_by != "known":
+            errors = {
+                "mean": float(np.sqrt(law.mean_variance)),
+                "heterogeneity": _scale_error(model),
+            }
+        return _beta(law.mean, law.concentration, float(scale), errors, model.fitted_by)
+    plug = model.plug
+    errors = plug.standard_errors(float(data.n @ data.n_count))
+    if plug.is_point:
+        return FittedPopulation(
+            kind="beta",
+            fitted_by=model.fitted_by,
+            mean=plug.mean,
+            heterogeneity=0.0,
+            parameters={"mean": plug.mean},  # the concentration is infinite
+            standard_errors=errors,
+        )
+    scale = float(np.sqrt(plug.variance))
+    return _beta(plug.mean, plug.concentration, scale, errors, model.fitted_by)
+
+
+def _scale_error(model: BetaModel) -> float:
+    """The posterior standard deviation of sigma."""
+    grid = model.grid
+    scale = np.sqrt(grid.mean * (1 - grid.mean) / (1 + grid.concentration))
+    center = grid.weight @ scale
+    return float(np.sqrt(grid.weight @ (scale - center) ** 2))
+
+
+def _beta(
+    mean: float, concentration: float, scale: float, errors: dict[str, float], fitted_by: str
+) -> FittedPopulation:
+    parameters = {
+        "mean": mean,
+        "concentration": concentration,
+        "alpha": mean * concentration,
+        "beta": (1 - mean) * concentration,
+    }
+    return FittedPopulation(
+        kind="beta",
+        fitted_by=fitted_by,
+        mean=mean,
+        heterogeneity=scale,
+        parameters=parameters,
+        standard_errors=errors,
+    )

@@ -1,0 +1,1 @@
+"""The same estimates as algorithms: additive messages, rounds, any channel and engine."""

@@ -1,0 +1,174 @@
+"""A population that depends on the group's size: the test for it, and the fit."""
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.gaussian.bins import Bins
+from fedprior.estimation.gaussian.fit import (
+    Law,
+    Profile,
+    common_law,
+    degrees,
+    profile,
+    restricted_maximum,
+)
+
+_SIGNIFICANT = 1e-3
+_MATERIAL = 0.98  # a warning only where the estimated error is at least 2% lower
+_BEND = (
+    1.0  # prior scale of log A between sizes: a variance 3 times larger or smaller is no surprise
+)
+_TESTED = 100_000  # groups that the test of the spread looks at
+
+
+def sizes_of(bins: Bins) -> np.ndarray:
+    """The covariate of each bin: log n or, with a standard error a group, log(1 / variance)."""
+    return -np.log(bins.unit)
+
+
+def size_law(bins: Bins, ratio: float) -> Law:
+    """The law N(f(log n), A(log n) I), f and log A natural splines, by restricted likelihood.
+
+    `ratio` is that of the common population, where the search starts. f has up to 4 knots and log A
+    up to 3, two each below 100 groups. The shape of A is normalized to a mean of 1 over groups. A
+    group without rows is given the law of the smallest size that there is.
+    """
+    from scipy import optimize
+
+    check.require(
+        bins.num_bins > 1,
+        "estimate_means",
+        "by_size",
+        "left out where all groups have one size",
+        True,
+    )
+    many = bins.num_groups >= 100
+    design = spline_basis(bins, 4 if many else 2)
+    curve = spline_basis(bins, 3 if many else 2)
+    middle = bins.num_groups / float((bins.count / bins.unit).sum())
+    bounds = np.log(middle * np.array([1e-4, 1e6]))
+
+    def shape_of(logs: np.ndarray) -> np.ndarray:
+        return np.exp(np.clip(curve @ logs, *bounds))
+
+    def objective(logs: np.ndarray) -> float:
+        law = Law(design=design, shape=shape_of(logs))
+        penalty = ((logs - logs.mean()) ** 2).sum() / (2 * _BEND**2)
+        found = profile(bins, law, np.ones(1)).log_likelihood[0]
+        return float(penalty - found) / bins.num_groups
+
+    start = np.full(curve.shape[1], np.clip(np.log(max(ratio, 0.1 * middle)), *bounds))
+    found = optimize.minimize(
+        objective, start, method="L-BFGS-B", bounds=[tuple(bounds)] * len(start)
+    )
+    shape = shape_of(found.x)
+    return Law(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
+
+
+def spline_basis(bins: Bins, num_knots: int) -> np.ndarray:
+    """Natural cubic splines in log size, one column for the value at each knot; last row n = 0."""
+    size = sizes_of(bins)
+    order = np.argsort(size)
+    share = np.cumsum(bins.count[order]) / bins.num_groups
+    wanted = np.searchsorted(share, np.linspace(0, 1, num_knots)[1:-1])
+    knots = np.unique(np.r_[size.min(), size[order][wanted], size.max()])
+    at = np.append(size, size.min())
+    return natural_spline(knots, at)
+
+
+def natural_spline(knots: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Columns j: the natural cubic spline that is 1 at knot j and 0 at the others, at each `at`.
+
+    On a piece of width w, with a = (right - x) / w and b = 1 - a: a y0 + b y1 + ((a^3 - a) y0'' +
+    (b^3 - b) y1'') w^2 / 6, the second derivatives y'' from the continuity of the first.
+    """
+    widths = np.diff(knots)
+    bends = np.zeros((len(knots), len(knots)))
+    if len(knots) > 2:
+        jump = np.diff(np.diff(np.eye(len(knots)), axis=0) / widths[:, None], axis=0)
+        system = np.diag((widths[:-1] + widths[1:]) / 3)
+        system += np.diag(widths[1:-1] / 6, 1) + np.diag(widths[1:-1] / 6, -1)
+        bends[1:-1] = np.linalg.solve(system, jump)
+    piece = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(widths) - 1)
+    width = widths[piece]
+    first = ((knots[piece + 1] - at) / width)[:, None]
+    second = 1 - first
+    sixth = (width**2 / 6)[:, None]
+    line = first * np.eye(len(knots))[piece] + second * np.eye(len(knots))[piece + 1]
+    curve = (first**3 - first) * bends[piece] + (second**3 - second) * bends[piece + 1]
+    return line + sixth * curve
+
+
+def estimated_error(bins: Bins, law: Law, fitted: Profile) -> float:
+    """Stein's unbiased estimate of the mean squared error of x - B (x - l), a coordinate."""
+    variance = fitted.noise[0] * bins.unit
+    shrinkage = bins.unit / (bins.unit + fitted.ratio[0] * law.shape[:-1])
+    location = law.design[:-1] @ fitted.coefficients[0]
+    squares = bins.scatter + bins.count * ((bins.mean - location) ** 2).sum(axis=1)
+    total = bins.dimension * (bins.count * variance) @ (1 - 2 * shrinkage) + shrinkage**2 @ squares
+    return float(total) / (bins.num_groups * bins.dimension)
+
+
+def chance_of_mean(bins: Bins, ratio: float) -> float:
+    """p-value of the hypothesis that theta's mean does not depend on the size."""
+    from scipy import special
+
+    wide = Law(design=spline_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
+    if bins.num_groups <= wide.design.shape[1] + 1:
+        return 1.0
+    before = profile(bins, common_law(bins), np.array([ratio]))
+    after = profile(bins, wide, np.array([ratio]))
+    columns = bins.dimension * (wide.design.shape[1] - 1)
+    drop = max(float(before.squares[0] - after.squares[0]), 0.0)
+    if bins.noise is not None:
+        return float(special.chdtrc(columns, drop / bins.noise))
+    freedom = degrees(bins, wide)
+    rest = (bins.residual + float(after.squares[0])) / freedom
+    return float(special.fdtrc(columns, freedom, drop / columns / rest))
+
+
+def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
+    """p-value of the hypothesis that theta's variance does not depend on the size.
+
+    Squared standardized residuals on log size, with the standard error that their own scatter
+    gives: heavy tails are no reason for a warning.
+    """
+    from scipy import special
+
+    some = np.arange(0, len(raw), -(-len(raw) // _TESTED))
+    some = some[bins.place[some] < bins.num_bins]
+    place = bins.place[some]
+    if len(some) < 20:
+        return 1.0
+    fitted = profile(bins, common_law(bins), np.array([ratio]))
+    residual = raw[some] - bins.center - fitted.coefficients[0]
+    total = fitted.noise[0] * (bins.unit + ratio)
+    excess = (residual**2).sum(axis=1) / total[place] - bins.dimension
+    size = sizes_of(bins)[place]
+    size = size - size.mean()
+    score = size * (excess - excess.mean())
+    deviation = float(np.sqrt((score**2).sum()))
+    return float(2 * special.ndtr(-abs(score.sum()) / deviation)) if deviation > 0 else 1.0
+
+
+def warning(bins: Bins, raw: np.ndarray, fitted: Profile) -> str | None:
+    """Plain words where size carries information that one population for all sizes wastes."""
+    if bins.num_bins < 2:
+        return None
+    ratio = float(fitted.ratio[0])
+    chance = 2 * min(chance_of_mean(bins, ratio), chance_of_spread(bins, raw, ratio))
+    chance = max(chance, 1e-99)  # what is left of it is rounding
+    if chance >= _SIGNIFICANT:
+        return None
+    law = size_law(bins, ratio)
+    pooled = estimated_error(bins, common_law(bins), fitted)
+    # An unbiased estimate of an error near 0 may well be negative.
+    apart = max(estimated_error(bins, law, restricted_maximum(bins, law)), 0.0)
+    if not apart < _MATERIAL * pooled:
+        return None
+    subject = "standard error" if bins.each_known else "size"
+    return (
+        f"The {subject} of a group carries information: small and large differ (p = "
+        f"{chance:.1g}), and a population that depends on it would lower the estimated error by "
+        f"{100 * (1 - apart / pooled):.0f}%. Use by_size=True (--by-size on the command line)."
+    )

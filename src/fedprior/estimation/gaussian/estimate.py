@@ -1,0 +1,289 @@
+"""Personalized means: theta_i ~ N(mean, A I), x_i ~ N(theta_i, v_i I), for groups of any size."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.gaussian import by_size as by_sizes
+from fedprior.estimation.gaussian import shapes
+from fedprior.estimation.gaussian.bins import Bins, bins_of
+from fedprior.estimation.gaussian.fit import (
+    Law,
+    Profile,
+    common_law,
+    moment_fit,
+    profile,
+    restricted_maximum,
+)
+from fedprior.estimation.gaussian.nodes import Nodes, integrated, nodes_at
+from fedprior.estimation.gaussian.posterior import (
+    Rows,
+    Rule,
+    apply_rule,
+    mean_rule,
+    mixture_of,
+    spread_about,
+)
+from fedprior.estimation.gaussian.robust import FEW, robust_half_widths
+from fedprior.estimation.gaussian.summary import gains, integrated_population, plug_in_population
+from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.estimation.statistics import Means
+
+POPULATIONS = ("gaussian", "nonparametric", "point", "auto")
+_OWNER = "estimate_means"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianFit:
+    """A fitted Gaussian population: its law, the best fit, and what the data leave open about it.
+
+    `rule` makes the personal estimates. `few`: the estimates are posterior means and the intervals
+    quantiles over `nodes`; else the best fit is plugged in and `nodes` only widen the intervals.
+    """
+
+    bins: Bins
+    law: Law
+    fitted: Profile
+    nodes: Nodes
+    rule: Rule
+    few: bool
+    population: FittedPopulation
+
+
+def estimate_means(
+    statistics: Means,
+    *,
+    population: str = "gaussian",
+    fit: str = "likelihood",
+    method: str = "default",
+    by_size: bool = False,
+    theta_variance: float | None = None,
+    noise_variance: float | None = None,
+    level: float = 0.95,
+    intervals: str = "default",
+    above: float | None = None,
+    ranks: bool = False,
+) -> Estimates:
+    """personal_i = x_i - B_i (x_i - mean), B_i = v_i / (v_i + A), v_i = noise variance / n_i.
+
+    theta's variance A and the noise variance (of one row, a coordinate) are known (paper Thm 1) or
+    fitted: jointly by restricted likelihood, or by moments (ERRATA D1). Below 100 groups the fit is
+    integrated over; above, the intervals are Morris's, plug-in with the fit's own uncertainty. The
+    mean has weights 1 / (v_i + A): the plain mean where all n are equal.
+
+    `population` is gaussian, nonparametric (one coordinate only), point (one value for all) or auto
+    (by held-out likelihood). `by_size` lets mean and variance depend on log n (with a standard
+    error a group: on its logarithm). `method="paper"` plugs the raw variance of the group means
+    into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` cover whatever the population's
+    shape. `above` asks for P(theta_i > above).
+
+    >>> found = estimate_means(
+    ...     Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0])), theta_variance=1.0,
+    ...     noise_variance=4.0
+    ... )
+    >>> found.personal.tolist(), found.weight.tolist()
+    ([0.5, 1.0, 1.5], [0.5, 0.5, 0.5])
+    """
+    _check_choices(population, fit, method, intervals)
+    _check_combination(statistics, population, fit, method, by_size, theta_variance, ranks)
+    _check_numbers(theta_variance, noise_variance, level, above)
+    bins = bins_of(statistics, noise_variance=noise_variance)
+    raw = np.asarray(statistics.mean, np.float64).reshape(len(bins.place), -1)
+    common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
+    notes: list[str] = []
+    if population == "auto":
+        population, note = shapes.choose(statistics, bins, common)
+        notes.append(note)
+    fixed = by_size or theta_variance is not None  # what the warning recommends is refused then
+    if not fixed and (warning := by_sizes.warning(bins, raw, common)):
+        notes.append(warning)
+    kind = "point" if population == "point" else method if method == "paper" else fit
+    found = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
+    estimates = _rows_of(found, statistics, raw, level=level, robust=intervals == "robust")
+    if above is not None:
+        estimates = replace(estimates, above=_chance(found, estimates, raw, above))
+    if population == "nonparametric":
+        estimates = shapes.with_atoms(estimates, bins, found.law, found.fitted)
+    if ranks:
+        from fedprior.estimation.ranking import rank
+
+        places = rank(estimates.personal, estimates.scale, level=level)
+        estimates = replace(estimates, ranks=places)
+    return replace(estimates, notes=(*notes, *estimates.notes))
+
+
+def fit_gaussian(
+    bins: Bins,
+    common: Profile,
+    *,
+    kind: str = "likelihood",
+    by_size: bool = False,
+    theta_variance: float | None = None,
+) -> GaussianFit:
+    """The population fitted by `kind`: likelihood, moments, paper or point.
+
+    `common` is the restricted-likelihood fit of one population for all sizes.
+    """
+    law, fitted, noise = common_law(bins), common, float(common.noise[0])
+    if by_size:
+        law = by_sizes.size_law(bins, float(common.ratio[0]))
+        fitted = restricted_maximum(bins, law)
+    elif kind == "moments":
+        fitted, noise = moment_fit(bins, law, theta_variance=theta_variance), bins.noise_guess
+    elif kind == "point":
+        fitted = profile(bins, law, np.zeros(1))
+    nodes = integrated(bins, law, theta_variance=theta_variance)
+    few = kind == "likelihood" and bins.num_groups < FEW
+    known = theta_variance is not None
+    if kind == "paper":
+        return _paper_fit(bins, law, nodes, theta_variance)
+    rule = mean_rule(nodes if few else nodes_at(bins, law, fitted.ratio, np.ones(1)))
+    fitted_by = "known" if known else "integrated" if few else kind
+    if few and not known:
+        described = integrated_population(bins, law, nodes, fitted_by=fitted_by)
+    else:
+        described = plug_in_population(
+            bins, law, fitted, noise=noise, fitted_by=fitted_by, known=known or kind == "point"
+        )
+    if kind == "point":
+        described = replace(described, kind="point", fitted_by="likelihood")
+    return GaussianFit(
+        bins=bins,
+        law=law,
+        fitted=fitted,
+        nodes=nodes,
+        rule=rule,
+        few=few,
+        population=described,
+    )
+
+
+def _paper_fit(bins: Bins, law: Law, nodes: Nodes, theta_variance: float | None) -> GaussianFit:
+    """Thm 1 as printed: the plain mean, and the raw variance of the means for theta's variance."""
+    noise = bins.noise_guess
+    groups = bins.num_groups
+    raw_variance = bins.between * groups / (groups - 1)
+    variance = raw_variance if theta_variance is None else theta_variance
+    fitted = profile(bins, law, np.array([variance / noise]))
+    plain = replace(fitted, coefficients=np.zeros_like(fitted.coefficients))
+    slope = np.append(variance / (variance + noise * bins.unit), 0.0)
+    return GaussianFit(
+        bins=bins,
+        law=law,
+        fitted=plain,
+        nodes=nodes,
+        rule=Rule(slope=slope, offset=np.zeros((len(slope), bins.dimension))),
+        few=False,
+        population=plug_in_population(
+            bins, law, plain, noise=noise, fitted_by="paper", known=theta_variance is not None
+        ),
+    )
+
+
+def _rows_of(
+    found: GaussianFit, statistics: Means, raw: np.ndarray, *, level: float, robust: bool
+) -> Estimates:
+    """The table of all groups, with intervals and expected gains."""
+    from scipy.special import ndtri
+
+    bins, nodes, rule = found.bins, found.nodes, found.rule
+    spread = spread_about(nodes, rule)
+    half = None
+    if robust:
+        half = robust_half_widths(bins, found.law, nodes, found.fitted, rule, raw, level=level)
+    rows = apply_rule(bins, raw, rule, spread, score=ndtri((1 + level) / 2), half=half)
+    if found.few and not robust:
+        rows = _with_quantiles(found, rows, raw, level)
+    over_raw, over_pooled = gains(bins, nodes, rule)
+    shape = np.shape(statistics.mean)
+    return Estimates(
+        n=np.asarray(statistics.n),
+        raw=_without_empty(bins, raw).reshape(shape),
+        personal=rows.personal.reshape(shape),
+        weight=rows.weight,
+        scale=rows.scale.reshape(shape),
+        lower=rows.lower.reshape(shape),
+        upper=rows.upper.reshape(shape),
+        level=level,
+        population=found.population,
+        gain_over_raw=over_raw,
+        gain_over_pooled=over_pooled,
+    )
+
+
+def _with_quantiles(found: GaussianFit, rows: Rows, raw: np.ndarray, level: float) -> Rows:
+    mixture = mixture_of(found.bins, found.nodes, raw)
+    lower, upper = (mixture.quantile((1 + side * level) / 2) for side in (-1, 1))
+    return replace(rows, lower=lower, upper=upper)
+
+
+def _without_empty(bins: Bins, raw: np.ndarray) -> np.ndarray:
+    """Raw means, NaN for groups without rows."""
+    empty = bins.place == bins.num_bins
+    return np.where(empty[:, None], np.nan, raw) if empty.any() else raw
+
+
+def _chance(
+    found: GaussianFit, estimates: Estimates, raw: np.ndarray, threshold: float
+) -> np.ndarray:
+    """P(theta_i > threshold) under the posterior that the intervals come from."""
+    if found.few:
+        mixture = mixture_of(found.bins, found.nodes, raw)
+        return mixture.above(threshold).reshape(estimates.personal.shape)
+    from scipy.special import ndtr
+
+    return ndtr((estimates.personal - threshold) / estimates.scale)
+
+
+def _check_choices(population: str, fit: str, method: str, intervals: str) -> None:
+    check.choice(_OWNER, "population", population, POPULATIONS)
+    check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
+    check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
+
+
+def _check_combination(
+    statistics: Means,
+    population: str,
+    fit: str,
+    method: str,
+    by_size: bool,
+    theta_variance: float | None,
+    ranks: bool,
+) -> None:
+    one = statistics.dimension == 1
+    rule = "gaussian, point or auto for values of several coordinates"
+    check.require(one or population != "nonparametric", _OWNER, "population", rule, population)
+    check.require(one or not ranks, _OWNER, "ranks", "left out for several coordinates", ranks)
+    free = method == "default" and fit == "likelihood" and theta_variance is None
+    free = free and population not in ("point", "auto")
+    rule = (
+        "left out with method='paper', fit='moments', population='point' or 'auto', or "
+        "theta_variance"
+    )
+    check.require(free or not by_size, _OWNER, "by_size", rule, by_size)
+    rule = "gaussian with method='paper' and with theta_variance"
+    fits = (method == "default" and theta_variance is None) or population == "gaussian"
+    check.require(fits, _OWNER, "population", rule, population)
+    used = method == "default" and population in ("gaussian", "auto")
+    rule = "likelihood unless the Gaussian population is what is fitted"
+    remedy = "It has no effect with method='paper' and other populations."
+    check.require(used or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
+
+
+def _check_numbers(
+    theta_variance: float | None,
+    noise_variance: float | None,
+    level: float,
+    above: float | None,
+) -> None:
+    if theta_variance is not None:
+        check.nonnegative(_OWNER, theta_variance=theta_variance)
+    if noise_variance is not None:
+        check.positive(_OWNER, noise_variance=noise_variance)
+    check.share(_OWNER, level=level)
+    check.positive(_OWNER, level=level)
+    if above is not None:
+        rule = "a finite number"
+        check.require(bool(np.isfinite(above)), _OWNER, "above", rule, above)

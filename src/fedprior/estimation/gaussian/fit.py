@@ -1,0 +1,182 @@
+"""The restricted likelihood of group means, and fits of the spread between groups to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.estimation.gaussian.bins import Bins
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Law:
+    """theta of a group in bin u ~ N(design[u] @ coefficients, ratio * noise * shape[u] I).
+
+    The plain population is a column of ones with shape 1. The last row, after those of the bins,
+    is the law of a group without rows.
+    """
+
+    design: np.ndarray
+    shape: np.ndarray
+
+
+def common_law(bins: Bins) -> Law:
+    """One mean and one variance for all groups."""
+    return Law(design=np.ones((bins.num_bins + 1, 1)), shape=np.ones(bins.num_bins + 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """Restricted likelihood at each of G ratios of theta's variance to the noise variance.
+
+    `coefficients` (G, p, d) are the generalized least squares fit; `covariance` (G, p, p) its
+    covariance in units of `noise` (G,), the noise variance that goes with the ratio; `squares` (G,)
+    is the weighted sum of squares between groups.
+    """
+
+    ratio: np.ndarray
+    log_likelihood: np.ndarray
+    coefficients: np.ndarray
+    covariance: np.ndarray
+    squares: np.ndarray
+    noise: np.ndarray
+
+
+def degrees(bins: Bins, law: Law) -> float:
+    """Degrees of freedom of the noise variance: rows within groups, and groups about the fit."""
+    return bins.freedom + bins.dimension * (bins.num_groups - law.design.shape[1])
+
+
+def profile(
+    bins: Bins, law: Law, ratio: np.ndarray, *, theta_variance: float | None = None
+) -> Profile:
+    """The log L = -(d sum c log(u + r k) + d log|X'WX| + nu log noise + (SS + Q) / noise) / 2.
+
+    u is the sampling variance and r k the variance of theta, both in units of the noise. The noise
+    is as known, or theta_variance / ratio where that is known, or its own maximum (SS + Q) / nu.
+    """
+    shape, design = law.shape[:-1], law.design[:-1]
+    dimension, num_columns = bins.dimension, design.shape[1]
+    total = bins.unit + np.outer(ratio, shape)
+    weight = bins.count / total
+    outer = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
+    normal = (weight @ outer).reshape(-1, num_columns, num_columns)
+    moment = (design[:, :, None] * bins.mean[:, None, :]).reshape(len(design), -1)
+    right = (weight @ moment).reshape(-1, num_columns, dimension)
+    covariance = np.linalg.inv(normal)
+    coefficients = covariance @ right
+    squares = (1 / total) @ bins.scatter + weight @ (bins.mean**2).sum(axis=1)
+    squares = np.maximum(squares - (coefficients * right).sum(axis=(1, 2)), 0.0)
+    freedom = degrees(bins, law)
+    known = bins.noise is not None
+    if known:
+        noise = np.full(len(ratio), bins.noise)
+    elif theta_variance:
+        noise = theta_variance / ratio
+    else:
+        noise = (bins.residual + squares) / freedom
+    twice = dimension * (np.log(total) @ bins.count + np.linalg.slogdet(normal)[1])
+    twice += freedom * np.log(noise) + (bins.residual + squares) / noise
+    return Profile(
+        ratio=ratio,
+        log_likelihood=-twice / 2,
+        coefficients=coefficients,
+        covariance=covariance,
+        squares=squares,
+        noise=noise,
+    )
+
+
+_FIRST, _NEXT = 129, 33  # points of the first and of each later pass of the search
+
+
+def maximize(
+    objective: Callable[[np.ndarray], np.ndarray], *, low: float, high: float, step: float
+) -> float:
+    """The argmax over [low, high] of a function that may have several peaks or sit on `low`.
+
+    A grid, even below `step` and logarithmic above, then ever finer grids about its best point.
+    """
+    left, right = np.log1p(low / step), np.log1p(high / step)
+    grid = np.linspace(left, right, _FIRST)
+    while True:
+        best = int(np.argmax(objective(step * np.expm1(grid))))
+        left, right = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        if right - left < 1e-8 * max(1.0, right):
+            return float(step * np.expm1(grid[best]))
+        grid = np.linspace(left, right, _NEXT)
+
+
+def restricted_maximum(bins: Bins, law: Law, *, theta_variance: float | None = None) -> Profile:
+    """The REML fit: the ratio of highest restricted likelihood, 0 included.
+
+    Where theta's variance is known the search is over the noise variance, if that is not known too.
+    """
+    fixed = known_ratio(bins, theta_variance)
+    if fixed is not None:
+        return profile(bins, law, np.array([fixed]))
+    low, high, step = ratio_range(bins, law, theta_variance)
+
+    def objective(ratio: np.ndarray) -> np.ndarray:
+        return profile(bins, law, ratio, theta_variance=theta_variance).log_likelihood
+
+    best = maximize(objective, low=low, high=high, step=step)
+    return profile(bins, law, np.array([best]), theta_variance=theta_variance)
+
+
+def known_ratio(bins: Bins, theta_variance: float | None) -> float | None:
+    """The variance of theta over that of the noise where nothing is left to search for."""
+    if theta_variance is None or (theta_variance > 0 and bins.noise is None):
+        return None
+    return theta_variance / bins.noise_guess
+
+
+def ratio_range(
+    bins: Bins, law: Law, theta_variance: float | None = None
+) -> tuple[float, float, float]:
+    """Lowest and highest ratio worth a look, and the ratio below which they are evenly spaced."""
+    if theta_variance is not None:
+        guess = theta_variance / bins.noise_guess
+        return guess / 1e4, guess * 1e4, guess / 1e4
+    high = 1e6 * max(float(bins.unit.max()), bins.between / bins.noise_guess)
+    information = bins.dimension * (bins.count * (law.shape[:-1] / bins.unit) ** 2).sum() / 2
+    return 0.0, high, float(1 / np.sqrt(information))  # the standard error of a ratio near 0
+
+
+def moment_fit(bins: Bins, law: Law, *, theta_variance: float | None = None) -> Profile:
+    """The ratio r with Q(r) = noise d (m - p), the noise pooled within groups (ERRATA D1).
+
+    Paule and Mandel's estimate; with equal n it is theta's variance = V - noise / n, at least 0.
+    """
+    noise = bins.noise_guess
+    if theta_variance is not None:
+        return profile(bins, law, np.array([theta_variance / noise]))
+    target = noise * bins.dimension * (bins.num_groups - law.design.shape[1])
+
+    def objective(ratio: np.ndarray) -> np.ndarray:
+        return -np.abs(profile(bins, law, ratio).squares - target)
+
+    low, high, step = ratio_range(bins, law)
+    return profile(bins, law, np.array([maximize(objective, low=low, high=high, step=step)]))
+
+
+def information(bins: Bins, law: Law, *, ratio: float, noise: float) -> np.ndarray:
+    """Expected information (2, 2) of the restricted likelihood on (theta's variance, noise)."""
+    design, shape = law.design[:-1], law.shape[:-1]
+    weight = 1 / (noise * (bins.unit + ratio * shape))
+    outer = design[:, :, None] * design[:, None, :]
+
+    def weighted(values: np.ndarray) -> np.ndarray:
+        return np.tensordot(bins.count * values, outer, axes=1)
+
+    covariance = np.linalg.inv(weighted(weight))
+    parts = (shape, bins.unit)
+    found = np.empty((2, 2))
+    for i, first in enumerate(parts):
+        for j, second in enumerate(parts):
+            both = first * second * weight**2
+            trace = bins.count @ both - 2 * np.trace(covariance @ weighted(both * weight))
+            left, right = (covariance @ weighted(part * weight**2) for part in (first, second))
+            found[i, j] = bins.dimension * (trace + np.trace(left @ right)) / 2
+    found[1, 1] += bins.freedom / (2 * noise**2)
+    return found

@@ -1,0 +1,115 @@
+"""Populations of another shape than the Gaussian, and the choice among them."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedprior.core import random
+from fedprior.estimation import selection
+from fedprior.estimation.gaussian.bins import Bins, bins_of
+from fedprior.estimation.gaussian.fit import Law, Profile, common_law, profile, restricted_maximum
+from fedprior.estimation.nonparametric import atoms as nonparametric
+from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.estimation.statistics import Means
+
+WIDENED = (
+    "Intervals are those of the Gaussian fit, widened to hold the personal estimate: quantiles of "
+    "a nonparametric fit do not cover. Chances to lie above a threshold are the Gaussian fit's too."
+)
+
+
+def with_atoms(found: Estimates, bins: Bins, law: Law, fitted: Profile) -> Estimates:
+    """`found` with a nonparametric population's posterior means in place of the Gaussian ones.
+
+    Where the population depends on size, (theta - f) / sqrt(A) is what has the common distribution.
+    The weight is the posterior variance over the sampling variance: the slope of the posterior mean
+    (Tweedie), A / (A + v) for a Gaussian population. `scale`, `lower`, `upper` and `above` stay
+    those of the Gaussian fit.
+    """
+    spread = (
+        np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape) if found.population.by_size else 1
+    )
+    scale = np.broadcast_to(spread, law.shape.shape)[bins.place]
+    location = (law.design @ fitted.coefficients[0])[bins.place, 0] + bins.center[0]
+    location = location if found.population.by_size else np.zeros(len(scale))
+    variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
+    mean = (found.raw - location) / scale
+    atoms = nonparametric.fit_means(mean, variance / scale**2)
+    inner, uncertainty = nonparametric.posterior_means(mean, variance / scale**2, atoms)
+    personal = location + scale * inner
+    uncertainty = uncertainty * scale**2
+    some = np.isfinite(variance)
+    error = float(uncertainty[some].mean())
+    middle = found.population.mean if found.population.by_size else atoms.mean
+    pooled = error + float(((personal[some] - personal[some].mean()) ** 2).mean())
+    few = selection.few_groups(bins.num_groups, safer="gaussian")
+    return replace(
+        found,
+        personal=personal,
+        weight=np.where(some, np.minimum(1.0, uncertainty / variance), 0.0),
+        lower=np.minimum(found.lower, personal),
+        upper=np.maximum(found.upper, personal),
+        population=_population(found.population, atoms, float(middle)),
+        gain_over_raw=100 * (1 - error / float(variance[some].mean())),
+        gain_over_pooled=100 * (1 - error / pooled) if pooled > 0 else 0.0,
+        notes=(*found.notes, WIDENED, *([few] if few else [])),
+    )
+
+
+def _population(
+    gaussian: FittedPopulation, atoms: nonparametric.Atoms, mean: float
+) -> FittedPopulation:
+    variance = gaussian.heterogeneity**2 if gaussian.by_size else atoms.variance
+    return FittedPopulation(
+        kind="nonparametric",
+        fitted_by="likelihood",
+        mean=mean,
+        heterogeneity=float(np.sqrt(variance)),
+        parameters={**gaussian.parameters, "mean": mean, "variance": float(variance)},
+        atoms=None if gaussian.by_size else atoms.atoms,
+        weights=None if gaussian.by_size else atoms.weights,
+        by_size=gaussian.by_size,
+    )
+
+
+def choose(statistics: Means, bins: Bins, fitted: Profile) -> tuple[str, str]:
+    """The population that predicts held-out groups best (`selection.pick`), and a note on it.
+
+    Among point, gaussian and, for one coordinate and 20 groups or more, nonparametric. The noise
+    variance is that of the whole fit.
+    """
+    some = bins.place < bins.num_bins
+    mean = np.asarray(statistics.mean, np.float64).reshape(len(some), -1)[some]
+    variance = fitted.noise[0] * bins.unit[bins.place[some]]
+    names = ["point", "gaussian"]
+    if bins.dimension == 1 and len(mean) >= selection.FEWEST:
+        names.append("nonparametric")
+    folds = selection.num_folds(len(mean))
+    if folds < 2:
+        return "gaussian", selection.unpicked("gaussian", "too few groups to hold any out")
+    fold = random.stream(0, "split").permutation(len(mean)) % folds
+    scores = {name: np.empty(len(mean)) for name in names}
+    for held in (fold == number for number in range(folds)):
+        for name, row in scores.items():
+            row[held] = _score(name, mean[~held], variance[~held], mean[held], variance[held])
+    return selection.pick(scores)
+
+
+def _score(
+    name: str,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    new_mean: np.ndarray,
+    new_variance: np.ndarray,
+) -> np.ndarray:
+    """log-likelihood of held-out group means under a population fitted to the others."""
+    if name == "nonparametric":
+        atoms = nonparametric.fit_means(mean[:, 0], variance)
+        return nonparametric.log_likelihood_means(new_mean[:, 0], new_variance, atoms)
+    ones = np.ones(len(mean), np.int64)
+    bins = bins_of(Means(n=ones, mean=mean, variance=variance))
+    law = common_law(bins)
+    fitted = profile(bins, law, np.zeros(1)) if name == "point" else restricted_maximum(bins, law)
+    total = new_variance + fitted.ratio[0] + fitted.covariance[0, 0, 0]
+    squares = ((new_mean - bins.center - fitted.coefficients[0]) ** 2).sum(axis=1)
+    return -(squares / total + bins.dimension * np.log(2 * np.pi * total)) / 2

@@ -1,0 +1,133 @@
+"""The fitted population in numbers, with standard errors, and what sharing is worth."""
+
+import numpy as np
+
+from fedprior.estimation.gaussian.bins import Bins
+from fedprior.estimation.gaussian.fit import Law, Profile, information
+from fedprior.estimation.gaussian.nodes import Nodes
+from fedprior.estimation.gaussian.posterior import Rule, average_error, spread_about
+from fedprior.estimation.result import FittedPopulation
+
+_ONE_SIGMA = np.array([0.15865525393145707, 0.5, 0.8413447460685429])  # normal mass below -1, 0, 1
+
+
+def integrated_population(
+    bins: Bins, law: Law, nodes: Nodes, *, fitted_by: str
+) -> FittedPopulation:
+    """Posterior mean of the mean; posterior medians of the variances, with half their 68% ranges.
+
+    Medians, because a handful of groups leaves theta's variance without a finite mean.
+    """
+    mean, error = _mean_and_error(bins, nodes)
+    variance = _quantiles(nodes.ratio * nodes.noise, nodes.probability)
+    noise = _quantiles(nodes.noise, nodes.probability)
+    errors = {"variance": (variance[2] - variance[0]) / 2}
+    if np.isfinite(nodes.freedom):
+        spread = (noise[2] - noise[0]) / 2
+        errors["noise_variance"] = float(np.hypot(spread, noise[1] * np.sqrt(2 / nodes.freedom)))
+    return _population(
+        bins,
+        law,
+        mean=mean,
+        variance=variance[1],
+        noise=noise[1],
+        location=np.tensordot(nodes.probability, nodes.location, axes=1),
+        errors={"mean": error, **errors},
+        fitted_by=fitted_by,
+    )
+
+
+def plug_in_population(
+    bins: Bins, law: Law, fitted: Profile, *, noise: float, fitted_by: str, known: bool
+) -> FittedPopulation:
+    """The point fit, with standard errors from the expected information."""
+    ratio = float(fitted.ratio[0])
+    location = law.design @ fitted.coefficients[0]
+    share = bins.count / bins.num_groups @ law.design[:-1]
+    error = float(np.sqrt(noise * share @ fitted.covariance[0] @ share))
+    inside = information(bins, law, ratio=ratio, noise=noise)
+    errors: dict[str, float] = {"mean": error}
+    if bins.noise is None and not known:
+        spread = np.sqrt(np.diag(np.linalg.inv(inside)))
+        errors |= {"variance": float(spread[0]), "noise_variance": float(spread[1])}
+    elif not known:
+        errors["variance"] = float(1 / np.sqrt(inside[0, 0]))
+    elif bins.noise is None:
+        errors["noise_variance"] = float(1 / np.sqrt(inside[1, 1]))
+    return _population(
+        bins,
+        law,
+        mean=bins.count / bins.num_groups @ location[:-1] + bins.center,
+        variance=ratio * noise,
+        noise=noise,
+        location=location,
+        errors=errors,
+        fitted_by=fitted_by,
+    )
+
+
+def _population(
+    bins: Bins,
+    law: Law,
+    *,
+    mean: np.ndarray,
+    variance: float,
+    noise: float,
+    location: np.ndarray,
+    errors: dict[str, float],
+    fitted_by: str,
+) -> FittedPopulation:
+    by_size = law.design.shape[1] > 1
+    share = bins.count / bins.num_groups
+    between = share @ ((location[:-1] + bins.center - mean) ** 2).mean(axis=1)
+    if bins.dimension == 1:
+        means = {"mean": float(mean[0])}
+    else:
+        means = {f"mean_{i + 1}": float(each) for i, each in enumerate(mean)}
+        errors = {**dict.fromkeys(means, errors["mean"]), **errors}
+        del errors["mean"]
+    noises = {} if bins.each_known else {"noise_variance": float(noise)}
+    return FittedPopulation(
+        kind="gaussian",
+        fitted_by=fitted_by,
+        mean=float(mean[0]) if bins.dimension == 1 else mean,
+        heterogeneity=float(np.sqrt(variance + between)),
+        parameters=means | {"variance": float(variance)} | noises,
+        standard_errors={name: float(each) for name, each in errors.items()},
+        by_size=by_size,
+    )
+
+
+def _mean_and_error(bins: Bins, nodes: Nodes) -> tuple[np.ndarray, float]:
+    """Posterior mean and standard deviation of the population's mean, averaged over the groups."""
+    share = bins.count / bins.num_groups
+    each = np.einsum("u,gud->gd", share, nodes.location[:, :-1])
+    mean = nodes.probability @ each
+    own = nodes.inflation * nodes.mean_variance
+    spread = nodes.probability @ (own + ((each - mean) ** 2).mean(axis=1))
+    return mean + bins.center, float(np.sqrt(spread))
+
+
+def _quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    order = np.argsort(values)
+    below = np.cumsum(probability[order]) - probability[order] / 2
+    return np.interp(_ONE_SIGMA, below, values[order])
+
+
+def gains(bins: Bins, nodes: Nodes, rule: Rule) -> tuple[float, float]:
+    """Expected reductions of the mean squared error against raw means and one common mean, in %.
+
+    All three errors are expected given the data, over what the population's fit leaves open: the
+    rule's, the raw means' and the common mean's. So a posterior mean never loses to the others.
+    Where both variances are known the raw means' error is known too: their sampling variance.
+    """
+    error = average_error(bins, spread_about(nodes, rule))
+    share = bins.count / bins.num_groups
+    own = Rule(slope=np.ones_like(rule.slope), offset=np.zeros_like(rule.offset))
+    raw = average_error(bins, spread_about(nodes, own))
+    if len(nodes.probability) == 1 and np.isinf(nodes.freedom):
+        raw = float(nodes.noise[0] * share @ bins.unit)  # both variances known: exact (Thm 1)
+    common = np.einsum("g,u,gud->d", nodes.probability, share, nodes.location[:, :-1])
+    one = Rule(slope=np.zeros_like(rule.slope), offset=np.broadcast_to(common, rule.offset.shape))
+    pooled = average_error(bins, spread_about(nodes, one))
+    return 100 * (1 - error / raw), 100 * (1 - error / pooled)

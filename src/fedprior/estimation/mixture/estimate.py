@@ -1,0 +1,286 @@
+"""theta_i is one of k centers: a discrete mixture of means, known or learned (paper sec. 2.3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.mixture import em
+from fedprior.estimation.mixture.cluster import Cluster, best_start, lloyd
+from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.em import maximize as maximize
+from fedprior.estimation.mixture.em import messages as messages
+from fedprior.estimation.mixture.summary import center_errors, separation, summarize
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Means
+from fedprior.estimation.stein import with_checked_gains
+
+_OWNER = "estimate_mixture"
+_MOST_COMPONENTS = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MixtureEstimates:
+    """The groups' estimates, and which center each group belongs to.
+
+    `responsibilities` (groups, components) are the posterior probabilities of the centers;
+    `centers` is (components,) or (components, d) as the means are. `noise_variance` is that of one
+    value (NaN where each mean came with its own variance). `log_likelihood` is the sum over groups.
+    """
+
+    estimates: Estimates
+    responsibilities: np.ndarray
+    centers: np.ndarray
+    probabilities: np.ndarray
+    noise_variance: float
+    log_likelihood: float
+
+
+def estimate_mixture(
+    statistics: Means,
+    *,
+    num_components: int | str | None = None,
+    centers: np.ndarray | None = None,
+    probabilities: np.ndarray | None = None,
+    noise_variance: float | None = None,
+    method: str = "default",
+    cluster: Cluster | None = None,
+    rounds: int = 1,
+    level: float = 0.95,
+    seed: int = 0,
+) -> MixtureEstimates:
+    """personal_i = sum_l alpha_il center_l, alpha_il ~ p_l exp(-n_i |mean_i - center_l|^2 / (2 v)).
+
+    `centers` and `probabilities` known: Thm 5 (ERRATA 20, 21); centers alone: their probabilities
+    by EM. Neither known: EM on the raw means (D4), from the best of several k-means++ starts, or
+    from `cluster(means, num_components, seed) -> centers, probabilities`; `num_components="auto"`
+    takes the least BIC among 1..8. `noise_variance`, that of one value, is pooled from `within`
+    unless known. `method="paper"` is Algorithm 1 as printed: `rounds` times, cluster the shrunken
+    estimates and shrink again (ERRATA 22, 23: with rounds > 1 the centers collapse).
+
+    The intervals hold for theta drawn from such a mixture: by coordinate, from the lowest to the
+    highest center that the group may belong to, widened by the centers' own standard errors. Where
+    the groups' means vary smoothly instead, no center is theirs and the intervals are too short.
+
+    >>> statistics = Means(n=np.full(4, 9), mean=np.array([0.1, -0.2, 4.9, 5.1]))
+    >>> found = estimate_mixture(statistics, num_components=2, noise_variance=1.0)
+    >>> sorted(found.centers.round(2).tolist())
+    [-0.05, 5.0]
+    """
+    _check(
+        statistics, num_components, centers, probabilities, noise_variance, method, rounds, level
+    )
+    seed = check.seed(_OWNER, seed)
+    mean = np.asarray(statistics.mean, np.float64).reshape(len(statistics.n), -1)
+    noise, variance, notes = _variances(statistics, mean, noise_variance)
+    some = np.isfinite(variance)
+    seen, own = mean[some], variance[some]
+    known = _known(centers, probabilities, mean.shape[1])
+    found: tuple[str, ...] = ()
+    how = "paper" if known is None and method == "paper" else "likelihood"
+    if known is not None and probabilities is not None:
+        mixture, how = known, "known"
+    elif known is not None:
+        mixture, found = _learn(seen, own, known, fixed=True)
+    elif method == "paper":
+        mixture, found = _printed(seen, own, num_components, cluster or lloyd, rounds, seed)
+    else:
+        mixture, found = _choose(seen, own, num_components, cluster, seed)
+    errors = center_errors(seen, own, mixture) if known is None else 0 * mixture.centers
+    table, log_likelihood = responsibilities(mean, variance, mixture)
+    estimates = summarize(
+        statistics,
+        variance,
+        mixture,
+        table,
+        errors,
+        noise=noise,
+        level=level,
+        fitted_by=how,
+        notes=(*notes, *found, _apart(mixture, own)),
+    )
+    rows = (seen, own, table[some], mixture.centers)
+    estimates = with_checked_gains(estimates, *rows, learned=known is None)
+    shown = mixture.centers if np.ndim(statistics.mean) == 2 else mixture.centers[:, 0]
+    return MixtureEstimates(
+        estimates=estimates,
+        responsibilities=table,
+        centers=shown,
+        probabilities=mixture.probabilities,
+        noise_variance=noise,
+        log_likelihood=float(log_likelihood.sum()),
+    )
+
+
+def _check(
+    statistics: Means,
+    num_components: int | str | None,
+    centers: np.ndarray | None,
+    probabilities: np.ndarray | None,
+    noise_variance: float | None,
+    method: str,
+    rounds: int,
+    level: float,
+) -> None:
+    check.choice(_OWNER, "method", method, ["default", "paper"])
+    check.count(_OWNER, rounds=rounds)
+    check.positive(_OWNER, level=level)
+    check.require(level < 1, _OWNER, "level", "below 1", level)
+    if noise_variance is not None:
+        check.positive(_OWNER, noise_variance=noise_variance)
+    check.require(bool((statistics.n > 0).any()), _OWNER, "n", "above 0 for some group", 0)
+    if centers is None:
+        rule = "given only together with centers"
+        check.require(probabilities is None, _OWNER, "probabilities", rule, probabilities)
+        rule = "a number of components or 'auto'"
+        check.require(num_components is not None, _OWNER, "num_components", rule, num_components)
+        if isinstance(num_components, str):
+            check.choice(_OWNER, "num_components", num_components, ["auto"])
+            rule = "a number where method is 'paper'"
+            check.require(method == "default", _OWNER, "num_components", rule, num_components)
+        else:
+            check.count(_OWNER, num_components=num_components)
+
+
+def _known(
+    centers: np.ndarray | None, probabilities: np.ndarray | None, dimension: int
+) -> Mixture | None:
+    """The given mixture; equal probabilities where only the centers are known."""
+    if centers is None:
+        return None
+    points = np.asarray(centers, np.float64)
+    points = points.reshape(len(points), -1) if points.ndim else points.reshape(1, 1)
+    rule = f"(components, {dimension})"
+    check.require(points.shape[1] == dimension, _OWNER, "centers", f"of shape {rule}", points.shape)
+    check.require(bool(np.isfinite(points).all()), _OWNER, "centers", "finite", centers)
+    if probabilities is None:
+        return Mixture(points, np.full(len(points), 1 / len(points)))
+    share = np.asarray(probabilities, np.float64)
+    rule = f"{len(points)} numbers of at least 0 with sum 1"
+    fits = share.shape == (len(points),) and bool((share >= 0).all())
+    fits = fits and abs(float(share.sum()) - 1) < 1e-6
+    check.require(fits, _OWNER, "probabilities", rule, probabilities)
+    return Mixture(points, share / share.sum())
+
+
+def _variances(
+    statistics: Means, mean: np.ndarray, noise_variance: float | None
+) -> tuple[float, np.ndarray, tuple[str, ...]]:
+    """Variance of one value, sampling variance of each mean (inf without data), and notes."""
+    n = np.asarray(statistics.n, np.float64)
+    if statistics.variance is not None:
+        return np.nan, np.where(n > 0, statistics.variance, np.inf), ()
+    notes: tuple[str, ...] = ()
+    if noise_variance is None:
+        free = float((n - 1)[n > 1].sum()) * mean.shape[1]
+        remedy = "It needs groups of two rows or more with `within`, or give noise_variance."
+        pooled = statistics.within is not None and free > 0
+        check.require(pooled, _OWNER, "noise_variance", "given or identifiable", None, remedy)
+        noise_variance = float(np.sum(np.asarray(statistics.within)[n > 1])) / free
+        # rows that are all alike would make every likelihood infinite
+        floor = max(1e-10 * float(mean[n > 0].var(axis=0).mean()), 1e-200)
+        if noise_variance < floor:
+            noise_variance = floor
+            notes = (f"The rows of a group do not differ: noise variance set to {floor:.1e}.",)
+    with np.errstate(divide="ignore"):
+        return float(noise_variance), noise_variance / n, notes
+
+
+def _count(num_components: int | str | None, num_groups: int) -> int:
+    count = int(num_components) if num_components is not None else 1
+    rule = f"at most the number of groups with data ({num_groups})"
+    check.require(count <= num_groups, _OWNER, "num_components", rule, count)
+    return count
+
+
+def _learn(
+    mean: np.ndarray, variance: np.ndarray, start: Mixture, *, fixed: bool = False
+) -> tuple[Mixture, tuple[str, ...]]:
+    """EM to convergence, and a note where it did not get there."""
+    found = em.fit(mean, variance, start, fixed_centers=fixed)
+    late = f"EM had not converged after {found.num_rounds} rounds."
+    return found.mixture, () if found.converged else (late,)
+
+
+def _choose(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    num_components: int | str | None,
+    cluster: Cluster | None,
+    seed: int,
+) -> tuple[Mixture, tuple[str, ...]]:
+    """EM with the given number of components, or with the one of least BIC."""
+
+    def start(count: int) -> Mixture:
+        if cluster is None:
+            return best_start(mean, variance, count, seed)
+        return _clustered(cluster, mean, count, seed)
+
+    if num_components != "auto":
+        return _learn(mean, variance, start(_count(num_components, len(mean))))
+    tried = []
+    for count in range(1, min(_MOST_COMPONENTS, len(mean)) + 1):
+        # a component too many converges slowly and for nothing: near the maximum is near enough
+        near = em.fit(mean, variance, start(count), most_rounds=200, tolerance=1e-7)
+        free = near.mixture.centers.size + count - 1
+        score = -2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean)))
+        tried.append((score, near.mixture))
+    scores = np.array([score for score, _ in tried])
+    best = int(np.argmin(scores))
+    others = np.delete(scores, best)
+    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
+    mixture, notes = _learn(mean, variance, tried[best][1])
+    return mixture, (f"{best + 1} components picked among 1..{len(tried)} by BIC{margin}.", *notes)
+
+
+def _printed(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    num_components: int | str | None,
+    cluster: Cluster,
+    rounds: int,
+    seed: int,
+) -> tuple[Mixture, tuple[str, ...]]:
+    """Algorithm 1 as printed, clustering first (ERRATA 22): mixture = Cluster(theta), theta = E."""
+    count = _count(num_components, len(mean))
+    points, apart = mean, []
+    for _ in range(rounds):
+        mixture = _clustered(cluster, points, count, seed)
+        points = responsibilities(mean, variance, mixture)[0] @ mixture.centers
+        apart.append(separation(mixture, variance))
+    if rounds == 1:
+        return mixture, ()
+    path = ", ".join(f"{apart[place - 1]:.2f}" for place in _milestones(rounds))
+    listed = ", ".join(str(place) for place in _milestones(rounds))
+    return mixture, (
+        "The printed algorithm clusters estimates that are already shrunken, so its centers draw "
+        f"together in every round (ERRATA 23): the nearest two are {path} standard deviations of a "
+        f"typical mean apart after rounds {listed}. Use one round, or method='default'.",
+    )
+
+
+def _clustered(cluster: Cluster, points: np.ndarray, count: int, seed: int) -> Mixture:
+    """What the clustering function found, checked."""
+    found = cluster(points, count, seed)
+    centers, share = (np.asarray(each, np.float64) for each in found)
+    shape = (count, points.shape[1])
+    fits = centers.shape == shape and bool(np.isfinite(centers).all())
+    rule = f"a function whose first result is finite centers of shape {shape}"
+    check.require(fits, _OWNER, "cluster", rule, centers.shape)
+    fits = share.shape == (count,) and bool((share >= 0).all()) and float(share.sum()) > 0
+    rule = f"a function whose second result is {count} probabilities"
+    check.require(fits, _OWNER, "cluster", rule, share.tolist())
+    return Mixture(centers, share / share.sum())
+
+
+def _milestones(rounds: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50 ... and the last round."""
+    marks = [lead * 10**power for power in range(9) for lead in (1, 2, 5)]
+    return [mark for mark in marks if mark < rounds] + [rounds]
+
+
+def _apart(mixture: Mixture, variance: np.ndarray) -> str:
+    if len(mixture.centers) == 1:
+        return "One center for all groups."
+    found = separation(mixture, variance)
+    return f"Nearest two centers: {found:.2f} standard deviations of a typical group mean apart."

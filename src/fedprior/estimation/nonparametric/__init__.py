@@ -1,0 +1,1 @@
+"""theta_i ~ any distribution on the line: atoms by maximum likelihood."""

@@ -1,0 +1,1 @@
+"""Estimates from reports that are private before they leave their group."""

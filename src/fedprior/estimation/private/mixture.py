@@ -1,0 +1,268 @@
+"""Discrete mixtures by EM whose messages are private or quantized (ERRATA 24, D4)."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.quantize import Quantize
+from fedprior.core import check, random
+from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.estimate import MixtureEstimates
+from fedprior.estimation.mixture.summary import separation, summarize
+from fedprior.estimation.private.em import center_errors, learn, lemma_radius, message_channel
+from fedprior.estimation.private.result import NOT_PRIVATE, unit_of
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Means
+from fedprior.estimation.stein import squared_errors
+from fedprior.privacy.guarantee import Guarantee
+
+_OWNER = "estimate_mixture_privately"
+# Of the change that a group's estimate makes to its squared error, in units of that of its mean: at
+# least -2, and above 6 once in 200 groups where the mixture is right.
+_CHANGE = (-2.0, 6.0)
+_CONFIDENCE = 2.33  # standard errors of the upper bound on the mean change: 99%
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivateMixture:
+    """A mixture learned through a channel: `bits` a client over all rounds, and the guarantee.
+
+    `centers` and `probabilities` of `fitted` come from what the clients sent; everything that is
+    one row a group in it is the group's own and is not private.
+    """
+
+    fitted: MixtureEstimates
+    rounds: int
+    bits: float
+    guarantee: Guarantee | None  # None where the channel only saves bits
+
+
+def estimate_mixture_privately(
+    statistics: Means,
+    *,
+    num_components: int,
+    radius: float,
+    noise_variance: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    bits: int | None = None,
+    rounds: int = 3,
+    center: float = 0.0,
+    centers: np.ndarray | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+) -> PrivateMixture:
+    """EM of D4 for a fixed number of rounds, its messages (alpha, alpha mean) through a channel.
+
+    The mixture's centers lie within `radius` of the public `center` (the same in each coordinate);
+    means are moved into the ball that holds all of them but with probability 1 / (m n) (Lemma 1,
+    by the chi quantile: ERRATA 24). With `epsilon` and `delta`: Gaussian noise, all messages of a
+    client accounted together (local model, simulated noise); with `bits`: the stochastic quantizer,
+    that many a coordinate. EM starts at public `centers`, else at points that do not depend on the
+    data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
+    standard deviations stays as it is.
+
+    A last message guards: each group sends Stein's unbiased estimate of the change that the mixture
+    makes to its squared error. Unless an upper bound (99%) on their mean is below 0, every group
+    keeps its raw mean. Their mean is the `gain_over_raw` that comes back.
+
+    The standard errors of the centers are those of the same procedure run on simulated groups
+    (`em.center_errors`); the intervals are widened by them, for theta at a center.
+
+    `noise_variance` is that of one value, known, unless the statistics have variances of their own.
+    """
+    check.count(_OWNER, num_components=num_components, rounds=rounds)
+    check.positive(_OWNER, radius=radius)
+    check.share(_OWNER, delta=delta)
+    chosen = (epsilon is None) != (bits is None)
+    check.require(chosen, _OWNER, "epsilon or bits", "one of the two", (epsilon, bits))
+    remedy = "The quantizer has no privacy guarantee."
+    check.require(bits is None or delta == 0, _OWNER, "delta", "0 with bits", delta, remedy)
+    seed = check.seed(_OWNER, seed)
+    size, noise = _sizes(statistics, noise_variance)
+    there = size > 0
+    means = np.asarray(statistics.mean, np.float64).reshape(len(size), -1)[there] - center
+    dimension = means.shape[1]
+    least = int(np.min(np.asarray(statistics.n)[there]))
+    ball = lemma_radius(radius, noise / size[there], least, dimension)
+    channel = message_channel(num_components, dimension, rounds, epsilon, delta, bits)
+    start = _start(centers, num_components, dimension, radius, center, seed)
+    start = Mixture(start.centers / ball, start.probabilities)
+    inside = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), ball)
+    arguments = (noise / ball**2, radius / ball, channel, rounds, seed)
+    unit = learn(inside, size[there], start, *arguments)
+    errors = ball * center_errors(size[there], start, unit, *arguments)
+    found = Mixture(unit.centers * ball + center, unit.probabilities)
+    guard = _guard(means + center, noise / size[there], found, channel, rounds, seed)
+    sent = rounds * channel.bits(num_components * (dimension + 1)) + guard.bits
+    guarantee = None
+    if isinstance(channel, LocalGaussian):
+        owner = unit_of(errors_are_public=statistics.variance is not None)
+        guarantee = channel.guarantee(delta=delta, rounds=rounds + 1, unit=owner, bits=sent)
+    with np.errstate(divide="ignore"):
+        sampling = noise / size
+    return PrivateMixture(
+        fitted=_fitted(
+            statistics, found, errors, noise_variance, sampling, guard, guarantee, level
+        ),
+        rounds=rounds,
+        bits=sent,
+        guarantee=guarantee,
+    )
+
+
+def _sizes(statistics: Means, noise_variance: float | None) -> tuple[np.ndarray, float]:
+    """(size, noise) with sampling variances noise / size; size 0 without data."""
+    n = np.asarray(statistics.n, np.float64)
+    check.require(bool((n > 0).sum() > 1), _OWNER, "statistics", "2 groups with data", len(n))
+    if statistics.variance is not None:
+        rule = "None where statistics.variance is given"
+        check.require(noise_variance is None, _OWNER, "noise_variance", rule, noise_variance)
+        return np.where(n > 0, 1 / np.where(n > 0, statistics.variance, 1.0), 0.0), 1.0
+    remedy = "It enters the clients' messages and has to be public."
+    check.require(noise_variance is not None, _OWNER, "noise_variance", "given", None, remedy)
+    check.positive(_OWNER, noise_variance=noise_variance)
+    return n, float(noise_variance or 0.0)
+
+
+def _start(
+    centers: np.ndarray | None,
+    count: int,
+    dimension: int,
+    radius: float,
+    center: float,
+    seed: int,
+) -> Mixture:
+    """Public centers, relative to `center`, with equal probabilities."""
+    if centers is not None:
+        points = np.asarray(centers, np.float64).reshape(len(centers), -1) - center
+        rule = f"of shape ({count}, {dimension})"
+        check.require(points.shape == (count, dimension), _OWNER, "centers", rule, points.shape)
+    elif dimension == 1:
+        points = radius * ((2 * np.arange(count) + 1) / count - 1)[:, None]
+    else:
+        draws = random.stream(seed, "init").standard_normal((count, dimension))
+        points = radius * draws / np.linalg.norm(draws, axis=1, keepdims=True)
+    return Mixture(points, np.full(count, 1 / count))
+
+
+class _Guard(NamedTuple):
+    """Mean relative change of the squared error, as reported, and an upper bound on it."""
+
+    change: float
+    most: float
+    bits: float
+
+
+def _guard(
+    means: np.ndarray,
+    variance: np.ndarray,
+    mixture: Mixture,
+    channel: LocalGaussian | Quantize,
+    rounds: int,
+    seed: int,
+) -> _Guard:
+    """Stein: E |personal - theta|^2 / (d s) - 1 = E [|personal - mean|^2 / (d s) + 2 w - 2].
+
+    w = posterior variance / s is the slope of personal in the mean. One more release with the
+    noise-to-range ratio of the others.
+    """
+    table, _ = responsibilities(means, variance, mixture)
+    change = squared_errors(means, variance, table, mixture.centers) / variance - 1
+    low, high = _CHANGE
+    last: LocalGaussian | Quantize
+    if isinstance(channel, LocalGaussian):
+        half = (high - low) / 2
+        scale = channel.scale / channel.clip * half
+        last = LocalGaussian(clip=half, scale=scale, center=(low + high) / 2)
+    else:
+        last = Quantize(bits_per_coordinate=channel.bits_per_coordinate, low=low, high=high)
+    sent = last.encode(change[:, None], random.stream(seed, "encode", rounds))
+    average, error = float(sent.mean()), float(sent.std(ddof=1) / np.sqrt(len(sent)))
+    return _Guard(average, average + _CONFIDENCE * error, last.bits(1))
+
+
+def _fitted(
+    statistics: Means,
+    mixture: Mixture,
+    errors: np.ndarray,
+    noise_variance: float | None,
+    sampling: np.ndarray,
+    guard: _Guard,
+    guarantee: Guarantee | None,
+    level: float,
+) -> MixtureEstimates:
+    """Each group's own estimate under the learned mixture, or its raw mean if the guard says so.
+
+    Population, gains and notes are functions of what was sent and of what is public.
+    """
+    raw = np.asarray(statistics.mean, np.float64).reshape(len(sampling), -1)
+    table, _ = responsibilities(raw, sampling, mixture)
+    variance = sampling[np.isfinite(sampling)]
+    noise = np.nan if noise_variance is None else noise_variance
+    how = "quantized EM" if guarantee is None else "private EM"
+    common: dict[str, Any] = {
+        "noise": noise,
+        "level": level,
+        "fitted_by": how,
+        "notes": _apart(mixture, variance),
+    }
+    estimates = summarize(statistics, sampling, mixture, table, errors, **common)
+    change = max(guard.change, -1.0)
+    if guard.most >= 0:
+        estimates, change = _local(estimates, variance), 0.0
+    mean = mixture.probabilities @ mixture.centers
+    between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
+    between += 1 / float((1 / variance).sum())  # error of the common mean
+    error = (1 + change) * float(variance.mean())
+    estimates = replace(
+        estimates,
+        gain_over_raw=-100 * change,
+        gain_over_pooled=0.0 if estimates.fell_back else 100 * (1 - error / between),
+        notes=(*estimates.notes, NOT_PRIVATE) if guarantee else estimates.notes,
+        guarantee=guarantee,
+    )
+    return MixtureEstimates(
+        estimates=estimates,
+        responsibilities=table,
+        centers=mixture.centers if np.ndim(statistics.mean) == 2 else mixture.centers[:, 0],
+        probabilities=mixture.probabilities,
+        noise_variance=noise,
+        log_likelihood=float("nan"),
+    )
+
+
+def _apart(mixture: Mixture, variance: np.ndarray) -> tuple[str, ...]:
+    if len(mixture.centers) == 1:
+        return ()
+    found = separation(mixture, variance)
+    return (f"Nearest two centers: {found:.2f} standard deviations of a typical mean apart.",)
+
+
+def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
+    """Every group with data keeps its raw mean."""
+    from scipy.special import ndtri
+
+    there = estimates.n > 0
+    scale = estimates.scale.copy()
+    scale[there] = np.sqrt(variance if scale.ndim == 1 else variance[:, None])
+    personal = np.where(
+        there.reshape(-1, *[1] * (scale.ndim - 1)), estimates.raw, estimates.personal
+    )
+    reach = float(ndtri((1 + estimates.level) / 2)) * scale
+    note = (
+        "The reports do not show that the mixture lowers the error: every group keeps its raw "
+        "value (fallback to local). The population shown is then not a finding."
+    )
+    return replace(
+        estimates,
+        personal=personal,
+        weight=there.astype(np.float64),
+        scale=scale,
+        lower=personal - reach,
+        upper=personal + reach,
+        notes=(*estimates.notes, note),
+        fell_back=True,
+    )

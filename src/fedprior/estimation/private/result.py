@@ -1,0 +1,111 @@
+"""Rows of groups that know the population from private reports alone."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.estimation.private.posterior import Weighing
+from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.privacy.guarantee import Guarantee
+
+# The relation of every private estimate and of the channels; the unit is what is replaced.
+NEIGHBORS = "replace one"
+
+NOT_PRIVATE = (
+    "The guarantee covers what the groups send and the population fitted from it; raw and personal "
+    "values are each group's own and are not private."
+)
+
+
+def unit_of(*, errors_are_public: bool) -> str:
+    """What is protected, and what of a group counts as public."""
+    public = "size and standard error are" if errors_are_public else "size is"
+    return f"one group's rows (its {public} public)"
+
+
+class Fitted(NamedTuple):
+    """A population from reports, the weights it allows, and what the reports were."""
+
+    weighing: Weighing
+    population: FittedPopulation
+    epsilon: float
+    bits: float | None
+    what: str
+    notes: tuple[str, ...] = ()
+
+
+def gaussian_population(
+    mean: np.ndarray,
+    variance: float,
+    noise: float | None,
+    errors: dict[str, float],
+    *,
+    fitted_by: str,
+) -> FittedPopulation:
+    """N(mean, variance I) with the names that open estimation uses; `mean` is (d,)."""
+    flat = len(mean) == 1
+    names = ["mean"] if flat else [f"mean_{place + 1}" for place in range(len(mean))]
+    parameters = dict(zip(names, mean.tolist(), strict=True)) | {"variance": variance}
+    if noise is not None:
+        parameters["noise_variance"] = noise
+    own = {name: value for name, value in errors.items() if name != "mean"}
+    return FittedPopulation(
+        kind="gaussian",
+        fitted_by=fitted_by,
+        mean=float(mean[0]) if flat else mean,
+        heterogeneity=float(np.sqrt(variance)),
+        parameters=parameters,
+        standard_errors=dict.fromkeys(names, errors["mean"]) | own,
+    )
+
+
+def assemble(
+    *,
+    n: np.ndarray,
+    raw: np.ndarray,
+    center: float | np.ndarray,
+    weighing: Weighing,
+    population: FittedPopulation,
+    guarantee: Guarantee,
+    level: float,
+    limits: tuple[float, float] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Estimates:
+    """Estimates own * raw + (1 - own) * center, with intervals of +- z sqrt(risk + doubt).
+
+    The risk holds the noise of the group's own data, the heterogeneity and the error of the center;
+    the doubt is one standard deviation of it under what the reports leave unknown. Together:
+    sampling, privacy and prior error. A fallback promises no gain over anything.
+    """
+    from scipy.special import ndtri
+
+    there = n > 0
+    own, variance = weighing.own, weighing.risk + weighing.doubt
+    raw = np.where(there if raw.ndim == 1 else there[:, None], raw, np.nan)
+    if raw.ndim == 2:
+        own, variance = own[:, None], variance[:, None]
+    personal = np.where(own > 0, own * raw, 0.0) + (1 - own) * center
+    scale = np.broadcast_to(np.sqrt(variance), personal.shape)
+    reach = float(ndtri((1 + level) / 2)) * scale
+    lower, upper = personal - reach, personal + reach
+    if limits is not None:
+        lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)
+    expected, pooled = weighing.risk[there].sum(), there.sum() * weighing.spread
+    kept = weighing.fell_back
+    said = () if weighing.note is None else (weighing.note,)
+    return Estimates(
+        n=n,
+        raw=raw,
+        personal=personal,
+        weight=weighing.own,
+        scale=np.array(scale),
+        lower=lower,
+        upper=upper,
+        level=level,
+        population=population,
+        gain_over_raw=0.0 if kept else float(100 * (1 - expected / weighing.local[there].sum())),
+        gain_over_pooled=0.0 if kept else float(100 * (1 - expected / pooled)),
+        notes=(*said, *notes, NOT_PRIVATE),
+        guarantee=guarantee,
+        fell_back=kept,
+    )
