@@ -22,6 +22,7 @@ def configuration() -> str:
         ("data", config.Data),
         ("model", config.ModelChoice),
         ("training", config.Training),
+        ("privacy", config.Privacy),
     ):
         heading = f"`[{table}]`" if table else "Top level"
         lines += [f"## {heading}", "", kind.__doc__ or "", "", "| key | default | meaning |"]

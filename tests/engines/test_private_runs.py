@@ -1,5 +1,7 @@
 """A private run: recorded before it is spent, stopped by its budget, resumed on its own ledger."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -129,6 +131,16 @@ def test_the_sampler_that_draws_is_accounted_for(plane, cohort, sampling):
     run = Run(algorithm=averaging(), federation=plane, rounds=1, channel=CHANNEL, cohort=cohort)
     assert run.event.sampling == sampling
     assert run.event.noise == 4.0
+
+
+def test_a_fixed_size_hides_nobody_whose_messages_tell_of_earlier_rounds(plane):
+    cohort = FixedSize(size=2, amplifies=True)
+    fields = {"federation": plane, "rounds": 1, "channel": CHANNEL, "cohort": cohort}
+    with pytest.raises(PrivacyError, match="must claim no amplification for averaging"):
+        Run(algorithm=averaging(), **fields)
+    run = Run(algorithm=replace(averaging(), memoryless=True), **fields)
+    assert (run.event.sampling, run.event.size) == ("fixed", 2)
+    assert run.event.num_clients == plane.num_clients
 
 
 def test_noise_of_the_stated_scale_is_added_even_without_anybody():

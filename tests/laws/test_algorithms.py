@@ -53,6 +53,16 @@ def own_data(federation, client):
     return jax.tree.map(jnp.asarray, own)
 
 
+def test_a_memoryless_message_does_not_tell_of_earlier_rounds(algorithm, local, begun, federation):
+    if not algorithm.memoryless:
+        pytest.skip("The algorithm makes no such claim.")
+    state, memory, key = begun
+    data = own_data(federation, 0)
+    message, after = local(state, memory, data, key)
+    again, _ = local(state, after, data, key)
+    same(message, again)
+
+
 def test_messages_add(update, local, begun, federation):
     """The mean of two equal messages is one of them; the total of none changes nothing learned."""
     state, memory, key = begun

@@ -48,6 +48,20 @@ def test_trust_leaves_a_good_mean_alone():
     assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 5.0, "initial_psi": 10.0}
 
 
+def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):
+    fixed = [*PRIVATE, "training.cohort=fixed", "privacy.relation=replace-one"]
+    found = setting(read(None, fixed), "fedavg", federation)
+    assert found.cohort.amplifies
+    assert found.terms.relation == "replace-one"
+    event = found.cohort.amplify(found.channel.event(1), federation.num_clients)
+    assert event.sampling == "fixed"
+    spent = epsilon([(event, 20)], delta=1e-3, relation="replace-one")
+    assert 3.9 < spent <= 4.0
+    assert not setting(read(None, fixed), "adaped", federation).cohort.amplifies
+    added = setting(read(None, [*PRIVATE, "training.cohort=fixed"]), "fedavg", federation)
+    assert not added.cohort.amplifies  # add-remove has no proof for a fixed size
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -42,6 +42,13 @@ def train(
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    release_scores: Annotated[
+        bool,
+        typer.Option(
+            "--release-scores",
+            help="With secure noise: write clients' scores, too. They are not private.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
 ) -> None:
@@ -63,7 +70,7 @@ def train(
     watcher = Watcher(quiet=quiet)
     if resume is not None:
         others = (config, data, client, label, features, algorithm, changes, seed, seeds, out)
-        if any(other is not None for other in others):
+        if release_scores or any(other is not None for other in others):
             raise ValueError(
                 "train: --resume must stand alone (with --json and --quiet), got other options. "
                 "A resumed run keeps its configuration."
@@ -73,6 +80,8 @@ def train(
     else:
         named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
         given = _given(data, named, client, label, features, algorithm, seed, seeds)
+        if release_scores:
+            given.append("privacy.release_scores=true")
         settings = read(config, [*given, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
@@ -93,7 +102,7 @@ def train(
     if methods:
         Console(highlight=False).print(table(settings, methods))
     else:
-        watcher.say("Scores are not private and stay here; --set privacy.release_scores=true.")
+        watcher.say("Scores are not private and stay here (--release-scores gives them up).")
     for bill in bills:
         watcher.say(sentence(bill))
     watcher.say(f"Run folder: {folder.path}")

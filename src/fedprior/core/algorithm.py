@@ -46,8 +46,10 @@ class Algorithm:
     `enroll` runs at a client's first participation, or when it is personalized without one.
     `predict(theta, x)` gives the outputs of a personal model, `loss(outputs, y)` and
     `score(outputs, y)` one value a sample (a higher score is better).
-    `unit_weight` says that every message has weight 1, as a private channel needs. Two algorithms
-    are equal only if they are the same object: compiled programs are kept by it.
+    `unit_weight` says that every message has weight 1, as a private channel needs; `memoryless`
+    that a message depends on the state, the client and its data alone, never on the rounds in which
+    the client took part, as fixed-size sampling needs to hide anybody. Two algorithms are equal
+    only if they are the same object: compiled programs are kept by it.
     """
 
     name: str
@@ -61,3 +63,4 @@ class Algorithm:
     score: Callable[[Array, Array], Array]
     pools: Literal["sum", "gather"] = "sum"
     unit_weight: bool = True
+    memoryless: bool = False

@@ -77,6 +77,11 @@ class Run:
                 f"{owner}: channel must be clear for {self.algorithm.name}, got {self.channel!r}. "
                 "The method needs every message by itself."
             )
+        if getattr(self.cohort, "amplifies", False) and not self.algorithm.memoryless:
+            raise check.PrivacyError(
+                f"{owner}: cohort must claim no amplification for {self.algorithm.name}, got "
+                f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
+            )
         if self.ledger is not None:
             self._check_ledger(self.ledger.terms)
         elif self.secure:

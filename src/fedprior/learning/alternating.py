@@ -110,6 +110,7 @@ def alternating(
         loss=model.loss,
         score=model.score,
         unit_weight=weight == "uniform",
+        memoryless=not population.personal,
     )
 
 
@@ -163,9 +164,12 @@ class _Alternating:
         memory = self._catch_up(state, memory, data)
         received = state["gamma"]
         numbers = jnp.arange(self.local_steps)
-        index, mask = self.batches.at(memory["words"], memory["step"] + numbers, data)
-        x, y = data.take(index)
         time = state["round"] * self.local_steps + numbers
+        # Without a w of its own a client's batches follow the rounds: its message does not tell
+        # how often it took part.
+        steps = memory["step"] + numbers if self.population.personal else time
+        index, mask = self.batches.at(memory["words"], steps, data)
+        x, y = data.take(index)
         moves = numbers < self.local_steps - 1 if self.upload_stale else numbers >= 0
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:

@@ -30,11 +30,14 @@ class Everyone:
 class FixedSize:
     """`size` of the clients, uniformly without replacement, anew in every round.
 
-    Claims no amplification: clients keep a memory between rounds, whoever is drawn displaces
-    another, and the other's later messages tell of it (ERRATA D7(2)).
+    Claims no amplification by default: clients keep a memory between rounds, whoever is drawn
+    displaces another, and the other's later messages tell of it (ERRATA D7(2)). `amplifies=True`
+    claims it under replace-one, for algorithms whose messages do not depend on earlier
+    participation (`Algorithm.memoryless`); a run with any other is refused.
     """
 
     size: int
+    amplifies: bool = False
 
     def __post_init__(self) -> None:
         check.count("FixedSize", size=self.size)
@@ -59,8 +62,11 @@ class FixedSize:
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """The event as it is: a bound with or without sampling."""
-        return event
+        """The event as it is, a bound with or without sampling; or as it is for a fixed size."""
+        if not self.amplifies:
+            return event
+        self._check(num_clients)
+        return replace(event, sampling="fixed", size=self.size, num_clients=num_clients)
 
 
 @dataclass(frozen=True, kw_only=True)

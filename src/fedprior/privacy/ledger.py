@@ -122,6 +122,8 @@ class Ledger:
             again = min(max(self.rounds - first, 0), rounds)
             new, first = rounds - again, first + again
         granted, after = self._affordable(event, new)
+        if new and not granted and not any(_reservations(self._records)):
+            check_budget(event, self.terms)
         if granted:
             self._append(
                 kind="reserve", event=event.to_json(), first=first, rounds=granted, epsilon=after
@@ -198,6 +200,16 @@ class Ledger:
         if begun["budget"] != self.terms.budget:
             self._append(kind="budget", budget=self.terms.budget)
         return self._records
+
+
+def check_budget(event: Event, terms: Terms) -> None:
+    """A budget that not even one round fits is a mistake, not a run of no rounds."""
+    cost = epsilon([(event, 1)], delta=terms.delta, relation=terms.relation)
+    if terms.budget is not None and cost > terms.budget:
+        raise PrivacyError(
+            f"ledger: budget must be at least what one round costs, epsilon {cost:.4g}, got "
+            f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
+        )
 
 
 def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedprior.core import check
 from fedprior.learning.catalog import METHODS
+from fedprior.privacy.events import Relation
 
 FORMAT = 1
 
@@ -65,6 +66,7 @@ class Privacy:
     clip: float = 1.0  # l2 bound of one upload
     noise_multiplier: float = 0.0  # 0: the least that keeps all rounds within the budget
     noise: Literal["simulated", "secure"] = "simulated"  # secure: by OpenDP, valid for release
+    relation: Relation = "add-remove"  # neighbors: a client more or less, or replace-one
     allow_delta: bool = False  # accept a delta of 1 / clients or more
     release_scores: bool = False  # write clients' scores in secure mode; they are not private
 
@@ -107,7 +109,8 @@ class Config:
         check.nonnegative(owner, epsilon=privacy.epsilon, noise_multiplier=privacy.noise_multiplier)
         check.positive(owner, clip=privacy.clip)
         if not privacy.epsilon:
-            given = privacy.delta or privacy.noise_multiplier or privacy.noise == "secure"
+            given = privacy.delta or privacy.noise_multiplier or privacy.release_scores
+            given = given or privacy.noise == "secure"
             remedy = "The other keys of [privacy] have no effect without it."
             check.require(not given, owner, "epsilon", "given", privacy.epsilon, remedy)
             return

@@ -22,7 +22,7 @@ from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy import events
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
-from fedprior.privacy.ledger import Terms
+from fedprior.privacy.ledger import Terms, check_budget
 from fedprior.privacy.plan import check_delta_below
 from fedprior.privacy.planning import noise_multiplier
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Training
@@ -135,7 +135,11 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
         given |= {"fine_tuning_steps": steps, "fine_tuning_rate": training.theta_rate}
     network = model(config.model, clients)
     own = dict(config.options.get(name, {}))
+    algorithm = chosen.build(network, own, **given)
     private = bool(config.privacy.epsilon) and not chosen.alone
+    if private and isinstance(cohort, FixedSize):
+        hides = algorithm.memoryless and config.privacy.relation == "replace-one"
+        cohort = replace(cohort, amplifies=hides)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
     if private and "psi_floor" in chosen.options():
         own |= trust_under_noise(
@@ -146,7 +150,7 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
             psi_floor=own.get("psi_floor", 0.5),
             initial_psi=own.get("initial_psi", 4.0),
         )
-    algorithm = chosen.build(network, own, **given)
+        algorithm = chosen.build(network, own, **given)
     every = training.evaluate_every or None
     if name == "local-converged":
         remedy = "It stops when validation scores stop rising."
@@ -164,7 +168,7 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     plain = Setting(
         algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every
     )
-    return _private(plain, config.privacy, noise) if private else plain
+    return _private(plain, config.privacy, noise, clients.num_clients) if private else plain
 
 
 def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> float:
@@ -173,27 +177,28 @@ def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> f
     if privacy.noise_multiplier:
         return privacy.noise_multiplier
     event = cohort.amplify(events.gaussian(1.0), num_clients)
-    return _least_noise(event, privacy.epsilon, privacy.delta, rounds)
+    return _least_noise(event, privacy.epsilon, privacy.delta, rounds, privacy.relation)
 
 
 @lru_cache
-def _least_noise(event: events.Event, target: float, delta: float, rounds: int) -> float:
-    return noise_multiplier(event, target=target, delta=delta, rounds=rounds)
+def _least_noise(
+    event: events.Event, target: float, delta: float, rounds: int, relation: events.Relation
+) -> float:
+    return noise_multiplier(event, target=target, delta=delta, rounds=rounds, relation=relation)
 
 
-def _private(plain: Setting, privacy: Privacy, noise: float) -> Setting:
+def _private(plain: Setting, privacy: Privacy, noise: float, num_clients: int) -> Setting:
     """The method on the central Gaussian channel, with the terms of its ledger."""
-    return replace(
-        plain,
-        channel=CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise),
-        terms=Terms(
-            delta=privacy.delta,
-            relation="add-remove",
-            view="central",
-            noise=privacy.noise,
-            budget=privacy.epsilon,
-        ),
+    terms = Terms(
+        delta=privacy.delta,
+        relation=privacy.relation,
+        view="central",
+        noise=privacy.noise,
+        budget=privacy.epsilon,
     )
+    check_budget(plain.cohort.amplify(events.gaussian(noise), num_clients), terms)
+    channel = CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise)
+    return replace(plain, channel=channel, terms=terms)
 
 
 def _cohort(training: Training, num_clients: int) -> Cohort:

@@ -1,0 +1,1 @@
+"""A regression of its own for every small group: NumPy and SciPy only, JAX never loaded."""

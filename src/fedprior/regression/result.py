@@ -1,0 +1,65 @@
+"""What a fit of many regressions gives back."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Family = Literal["gaussian", "binomial", "multinomial"]
+Covariance = Literal["isotropic", "diagonal", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Component:
+    """One part of the population: theta ~ N(mean, covariance) with probability `share`."""
+
+    share: float
+    mean: np.ndarray  # (d,)
+    covariance: np.ndarray  # (d, d); zeros where every member has the same theta
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Population:
+    """theta_i ~ sum of share_l N(mean_l, covariance_l); y_i = x theta_i + fixed beta + noise.
+
+    `mean` (d,) and `covariance` (d, d) are those of the whole population; one component where it
+    is a single Gaussian. `noise_variance` is None where the family has none. Standard errors are
+    None where they are not known.
+    """
+
+    kind: str  # "gaussian", "mixture", "discrete", "laplace", "known", ...
+    mean: np.ndarray
+    covariance: np.ndarray
+    components: tuple[Component, ...]
+    fixed: np.ndarray  # (p,), coefficients that all groups share
+    noise_variance: float | None = None
+    mean_errors: np.ndarray | None = None  # (d,)
+    covariance_errors: np.ndarray | None = None  # (d, d), of the entries of `covariance`
+    fixed_errors: np.ndarray | None = None  # (p,)
+    noise_error: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressionFit:
+    """theta (m, d) of every group, and the population they come from.
+
+    `errors` are the standard deviations of theta_i given the data, the uncertainty of the
+    population's mean and of the fixed coefficients included where the method says so.
+    `responsibilities` (m, k) are the probabilities of the components, (m, 1) ones for a single one.
+    `log_likelihood` is marginal (theta integrated out), restricted where `criterion` is "reml", an
+    approximation where the method says so, None where there is none. `history` holds its value
+    after each round of an iterative fit.
+    """
+
+    family: Family
+    method: str
+    criterion: str
+    population: Population
+    theta: np.ndarray
+    errors: np.ndarray
+    responsibilities: np.ndarray
+    log_likelihood: float | None
+    rounds: int
+    converged: bool
+    notes: tuple[str, ...] = ()
+    history: tuple[float, ...] = field(default=())
