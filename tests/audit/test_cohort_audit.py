@@ -24,11 +24,17 @@ def test_poisson_cohorts_pass(rate):
     assert 0 < found.lower_bound < found.claimed
 
 
-@pytest.mark.parametrize("cohort", [Everyone(), FixedSize(size=3)])
-def test_a_cohort_that_claims_nothing_has_nothing_to_show(cohort):
-    found = check_cohort(cohort, **AT)
+def test_a_cohort_of_everyone_has_nothing_to_show():
+    found = check_cohort(Everyone(), **AT)
     assert found.passed
     assert (found.lower_bound, found.confidence) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("amplifies", [False, True])
+def test_cohorts_of_one_size_pass(amplifies):
+    found = check_cohort(FixedSize(size=3, amplifies=amplifies), **AT)
+    assert found.passed, found
+    assert found.relation == "replace-one"
 
 
 def test_cohorts_of_one_size_under_a_poisson_claim_are_caught():

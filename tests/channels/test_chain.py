@@ -65,6 +65,31 @@ def test_a_silent_member_between_clip_and_noise_is_refused():
     Chain((Doubling(), CENTRAL))  # before the clip it is part of the message
 
 
+@dataclass(frozen=True)
+class Stretching(Doubling):
+    """States how far it carries a message, but not what it does to the sum."""
+
+    def encode(self, message, key):
+        return message
+
+    def decode(self, total, key):
+        return 100 * total
+
+    def sensitivity(self, clip, dimension):
+        return clip
+
+
+def test_nothing_acts_on_the_sum_before_its_noise():
+    chain = Chain((CENTRAL, Stretching()))
+    totals = [chain.decode(total, draws()) for total in (np.zeros((1, 2)), np.ones((1, 2)))]
+    np.testing.assert_allclose(totals[1] - totals[0], 1.0)
+
+
+def test_chains_do_not_nest():
+    with pytest.raises(ValueError, match="channels, not chains"):
+        Chain((Chain((CENTRAL,)), ROUNDING))
+
+
 def test_rounding_after_the_clip_costs_what_it_may_add():
     chain = Chain((CENTRAL, ROUNDING))
     dimension = 7

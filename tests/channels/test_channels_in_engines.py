@@ -20,11 +20,12 @@ CHANNELS = {
 }
 
 
-def pooled(channel, present, messages):
+def pooled(channel, present, messages, finite=None):
     algorithm = gaussian_means(theta_variance=1.0, noise_variance=1.0, dimension=2)
     clients = jnp.arange(len(present))
     root = fedprior.core.random.root(0)
-    return pool(algorithm, channel, 4.0, messages, present, clients, jnp.int32(0), root)
+    finite = jnp.ones(len(present), bool) if finite is None else finite
+    return pool(algorithm, channel, 4.0, messages, present, finite, clients, jnp.int32(0), root)
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))
@@ -44,6 +45,18 @@ def test_an_absent_client_adds_exactly_zero(name):
     empty = pooled(channel, jnp.zeros(4, bool), nobody)
     np.testing.assert_array_equal(empty.value["mean"], 0)
     assert float(totals[0].weight) == (4.0 if channel.private else 2.0)
+
+
+@pytest.mark.parametrize("name", ["local-gaussian", "one-bit"])
+def test_an_update_that_is_not_finite_is_noised_like_any_other(name):
+    """Or the missing noise would tell that its client's data overflowed."""
+    broken = jnp.asarray([[np.nan, 1.0], [0.0, 0.0]], jnp.float32)
+    present, finite = jnp.array([True, False]), jnp.array([False, True])
+    found = pooled(CHANNELS[name], present, Message({"mean": broken}, jnp.ones(2)), finite)
+    nothing = Message({"mean": jnp.zeros((2, 2))}, jnp.ones(2))
+    usual = pooled(CHANNELS[name], present, nothing)
+    np.testing.assert_array_equal(found.value["mean"], usual.value["mean"])
+    assert (np.asarray(found.value["mean"]) != 0).any()
 
 
 def test_private_channels_refuse_weights_that_depend_on_the_data():

@@ -1,6 +1,7 @@
 """Epsilons against closed forms, brute-force divergences and the errata's figures."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,9 +82,26 @@ def test_fixed_size_sampling_is_bounded_by_renyi():
     event = Event(mechanism="gaussian", noise=5.0, sampling="fixed", size=22, num_clients=66)
     found = epsilon([(event, 240)], delta=1e-4, relation="replace-one")
     assert found == pytest.approx(25.65, rel=1e-3)  # D7
-    # Under add/remove nothing is amplified: the plain Gaussian's figure.
-    plain = epsilon([(gaussian(5.0), 240)], delta=1e-4)
-    assert epsilon([(event, 240)], delta=1e-4) == pytest.approx(plain)
+    # Where messages tell of earlier rounds nothing is amplified: the plain Gaussian's figure.
+    plain = epsilon([(gaussian(5.0), 240)], delta=1e-4, relation="replace-one")
+    stateful = replace(event, amplified=False)
+    found = epsilon([(stateful, 240)], delta=1e-4, relation="replace-one")
+    assert found == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("amplified", [True, False])
+def test_a_fixed_size_has_no_proof_for_a_client_more_or_less(amplified):
+    """Without the client another is drawn: the sum moves by up to two clips, not by one."""
+    event = Event(
+        mechanism="gaussian",
+        noise=5.0,
+        sampling="fixed",
+        size=29,
+        num_clients=30,
+        amplified=amplified,
+    )
+    with pytest.raises(PrivacyError, match="must have a proof under add-remove"):
+        epsilon([(event, 1)], delta=1e-4)
 
 
 def test_pure_reports_add_up_or_compose_better():

@@ -54,5 +54,5 @@ def test_noise_inside_the_trajectory_hides_less():
         for a in np.linspace(1.001, 20, 20_000)
     )
     assert whole == pytest.approx(best, rel=1e-3)
-    one_sided = step_noise(**setting, cohort_size=22, relation="add-remove")
+    one_sided = step_noise(**setting, cohort_size=22, zero_out=True)
     assert one_sided < whole

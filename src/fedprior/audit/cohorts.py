@@ -35,7 +35,8 @@ def check_cohort(
     for round in range(rounds):
         draws[round, cohort.draw(seed, round, num_clients)] = True
     bound, faults = 0.0, []
-    if event.sampling != "everyone":
+    drawn = event.sampling != "everyone"
+    if drawn:
         share = (1 - confidence) / (_TESTS + 1)
         faults = deviations(draws, event, alarm=share)
         if event.sampling == "poisson":
@@ -43,9 +44,10 @@ def check_cohort(
             seen = replace(event, rate=max(rate, 1e-12), overflow=0.0)
             bound = epsilon([(seen, 1)], delta=delta)
     relation: Relation = "replace-one" if event.sampling == "fixed" else "add-remove"
-    claim, detail = "no amplification claimed", "nothing to check"
-    if event.sampling != "everyone":
+    claim, detail = "everyone", "nothing to check"
+    if drawn:
         claim = f"rate {event.rate:g}" if event.sampling == "poisson" else f"size {event.size}"
+        claim += "" if event.amplified else ", hides nobody"
         detail = f"{rounds:,} cohorts of {num_clients} clients drawn as accounted for"
     return Finding(
         mechanism=f"{type(cohort).__name__}, {claim}",
@@ -54,7 +56,7 @@ def check_cohort(
         lower_bound=bound,
         delta=delta,
         relation=relation,
-        confidence=confidence if event.sampling != "everyone" else 1.0,
+        confidence=confidence if drawn else 1.0,
         detail=detail,
         faults=tuple(faults),
     )

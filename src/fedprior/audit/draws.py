@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.audit.channels import FAR
 from fedprior.audit.finding import Finding
 from fedprior.audit.noise import deviations, upper_scale
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.chain import Chain
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.core import random
 from fedprior.core.algorithm import Array
@@ -109,6 +111,25 @@ def check_central_clip(channel: CentralGaussian, *, seed: int, delta: float) -> 
 
 
 @np.errstate(over="ignore")  # messages at the edge of what floats hold
+def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) -> Finding:
+    """No message passes what the members between clip and noise state of it."""
+    event = channel.event(_COORDINATES)
+    member: Any = next(each for each in channel.members if each.private)
+    reach = member.clip * member.event(_COORDINATES).noise / event.noise
+    stream = random.stream(seed, "encode", 1)
+    rows = FAR * member.clip * stream.standard_normal((draws, _COORDINATES))
+    ratio = longest(channel.encode(rows, random.stream(seed, "encode"))) / reach
+
+    def cost(excess: float) -> float:
+        noise = max(event.noise / excess, LEAST_NOISE)
+        return epsilon([(gaussian(noise), 1)], delta=delta)
+
+    names = " and ".join(type(each).__name__ for each in channel.members)
+    claimed = epsilon([(event, 1)], delta=delta)
+    what = f"{draws:,} messages far outside the clip, within what is stated of them"
+    return clip_finding(f"Chain of {names}", ratio, claimed, cost, delta=delta, what=what)
+
+
 def check_local_clip(channel: LocalGaussian, *, seed: int, delta: float) -> Finding:
     """No message is further than the clip from the center; equal draws cancel the noise."""
     claimed = channel.guarantee(delta=delta).epsilon

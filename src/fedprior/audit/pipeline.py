@@ -43,10 +43,11 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
     )
     channel = _Undecoded(run.channel)
 
-    def total(accepted: Array) -> tuple[Array, Array]:
-        clients = jnp.arange(number)
+    def total(present: Array) -> tuple[Array, Array]:
+        clients, sound = jnp.arange(number), jnp.ones(number, bool)
+        sizes = run.expected_size
         found = pool(
-            run.algorithm, channel, run.expected_size, messages, accepted, clients, 0, run.root()
+            run.algorithm, channel, sizes, messages, present, sound, clients, 0, run.root()
         )
         return tree.flatten(found.value), found.weight
 

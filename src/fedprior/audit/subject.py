@@ -1,4 +1,4 @@
-"""DP-AdaPeD on a federation made for attacking it: quiet clients, and a canary that shouts."""
+"""Private runs on a federation made for attacking them: quiet clients, a canary that shouts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,15 +8,17 @@ import numpy as np
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import tree
+from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation, Split
 from fedprior.engines.run import Run
 from fedprior.learning.adaped import adaped
+from fedprior.learning.baselines.fedavg import fedavg
+from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.batches import Batches
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import Poisson
 
-NAME = "DP-AdaPeD"
 # Rows of each client, half of each label, so that their gradients cancel; the last is the canary.
 _SIZES = (2, 4, 2, 4, 2, 2)
 # One input of the canary, all of one label: its upload always points the same way, mostly along a
@@ -31,14 +33,15 @@ class Subject:
     """A private run to be audited: the client that is there or not, and how gamma is scaled.
 
     `scales` gives the unit of each block of gamma in the message (1 where it is not named), which
-    the released gamma is brought back to; `psi_floor` is what psi is clamped to after the noise.
+    the released gamma is brought back to; `psi_floor` is what psi is clamped to after the noise,
+    where there is a psi.
     """
 
     run: Run
     canary: int
     scales: Mapping[str, float] = field(default_factory=dict)
-    psi_floor: float
-    name: str = NAME
+    psi_floor: float = 0.0
+    name: str
 
     @property
     def clip(self) -> float:
@@ -86,14 +89,37 @@ def dp_adaped(
         psi_floor=psi_floor,
         **options,
     )
-    run = Run(
+    return Subject(
+        run=_run(algorithm, channel, cohort, rounds),
+        canary=len(_SIZES) - 1,
+        scales={"psi": psi_scale},
+        psi_floor=psi_floor,
+        name="DP-AdaPeD",
+    )
+
+
+def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+    """DP-FedAvg: the increments of one model."""
+    algorithm = fedavg(logistic(2), local_steps=2, batches=Batches(size=4), gamma_rate=1.0)
+    run = _run(algorithm, channel, cohort, rounds=3)
+    return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedAvg")
+
+
+def dp_fedem(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+    """DP-FedEM: the increments of two models, clipped and noised as one vector."""
+    algorithm = fedem(logistic(2), local_steps=2, batches=Batches(size=4), gamma_rate=1.0)
+    run = _run(algorithm, channel, cohort, rounds=3)
+    return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedEM")
+
+
+def _run(algorithm: Algorithm, channel: Channel | None, cohort: Cohort | None, rounds: int) -> Run:
+    return Run(
         algorithm=algorithm,
         federation=quiet_federation(),
         rounds=rounds,
         channel=CentralGaussian(clip=0.2, noise_multiplier=1.0) if channel is None else channel,
         cohort=Poisson(rate=0.5, cap=len(_SIZES)) if cohort is None else cohort,
     )
-    return Subject(run=run, canary=len(_SIZES) - 1, scales={"psi": psi_scale}, psi_floor=psi_floor)
 
 
 def quiet_federation() -> Federation:

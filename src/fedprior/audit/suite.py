@@ -1,6 +1,7 @@
 """All checks of what fedprior ships."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -13,9 +14,11 @@ from fedprior.audit.channels import (
     attack_response,
 )
 from fedprior.audit.cohorts import check_cohort
+from fedprior.audit.compiled import Compiled
 from fedprior.audit.draws import (
     check_central_clip,
     check_central_noise,
+    check_chain_reach,
     check_local_clip,
     check_local_noise,
 )
@@ -23,9 +26,11 @@ from fedprior.audit.finding import Finding
 from fedprior.audit.pipeline import check_influence, check_noise, check_psi, check_uploads
 from fedprior.audit.responses import check_one_bit, check_response
 from fedprior.audit.runs import attack
-from fedprior.audit.subject import dp_adaped
+from fedprior.audit.subject import Subject, dp_adaped, dp_fedavg, dp_fedem
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.chain import Chain
 from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import check
 from fedprior.engines import cache as programs
@@ -53,6 +58,7 @@ LOCAL = (
 )
 ONE_BIT = (OneBit(epsilon=0.5), OneBit(epsilon=4.0, low=(-1.0, 0.0, 5.0), high=(1.0, 10.0, 6.0)))
 RESPONSES = (KaryResponse(epsilon=1.0, num_symbols=2), KaryResponse(epsilon=3.0, num_symbols=7))
+CHAINS = (Chain((CENTRAL[0], Quantize(bits_per_coordinate=4, low=-0.5, high=0.5))),)
 COHORTS = ((Poisson(rate=0.5), 6), (Poisson(rate=0.05), 40), (FixedSize(size=3), 6))
 
 
@@ -78,8 +84,9 @@ def tasks(
     draws = QUICK_DRAWS if quick else DRAWS
     number = runs if runs is not None else (QUICK_RUNS if quick else RUNS)
     options: dict[str, Any] = {"seed": seed, "confidence": confidence}
-    found = [*_channels(draws, options), *_cohorts(2000 if quick else 10_000, options)]
-    return found + list(_adaped(number, options))
+    found = [*_channels(draws, options), *_compiled(draws, options)]
+    found += _cohorts(2000 if quick else 10_000, options)
+    return found + list(_runs(number, options))
 
 
 def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
@@ -95,6 +102,9 @@ def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
         few = {**options, "draws": SECURE_DRAWS}
         yield _task("secure noise", attack_central, secure, delta=DELTA, **few)
         yield _task("secure noise", check_central_noise, secure, delta=DELTA, **few)
+        yield _in_engine("secure noise", check_central_noise, secure, delta=DELTA, **few)
+    for chain in CHAINS:
+        yield _task("chain", check_chain_reach, chain, draws=draws // 5, delta=DELTA, seed=seed)
     for local in LOCAL:
         yield _task("local Gaussian", attack_local, local, delta=DELTA, **many)
         yield _task("local Gaussian", check_local_noise, local, delta=DELTA, **some)
@@ -107,23 +117,47 @@ def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
         yield _task("k-ary response", check_response, response, **some)
 
 
+def _compiled(draws: int, options: dict[str, Any]) -> Iterator[Task]:
+    """The same attacks on the channels as the engines call them."""
+    some = {**options, "draws": draws // 5}
+    yield _in_engine("central Gaussian", attack_central, CENTRAL[0], delta=DELTA, **some)
+    yield _in_engine("local Gaussian", attack_local, LOCAL[0], delta=DELTA, **some)
+    yield _in_engine("one bit", attack_one_bit, ONE_BIT[1], **some)
+    yield _in_engine("k-ary response", attack_response, RESPONSES[1], **some)
+
+
 def _cohorts(rounds: int, options: dict[str, Any]) -> Iterator[Task]:
     for cohort, clients in COHORTS:
         size = {"num_clients": clients, "rounds": rounds}
         yield _task("cohorts", check_cohort, cohort, delta=DELTA, **size, **options)
 
 
-def _adaped(runs: int, options: dict[str, Any]) -> Iterator[Task]:
-    """The first of them compiles one program that serves all."""
+def _runs(runs: int, options: dict[str, Any]) -> Iterator[Task]:
+    """Whole private runs; the first check of each compiles one program that serves all of its."""
     programs.enable()
-    subject = dp_adaped()
-    seed, some = options["seed"], {**options, "runs": min(runs, 5000)}
-    yield _task("DP-AdaPeD", check_uploads, subject, delta=DELTA)
-    yield _task("DP-AdaPeD", check_influence, subject, delta=DELTA, pairs=500, seed=seed)
-    yield _task("DP-AdaPeD", check_noise, subject, delta=DELTA, **some)
-    yield _task("DP-AdaPeD", check_psi, subject, delta=DELTA, **some)
-    yield _task("DP-AdaPeD", attack, subject, delta=DELTA, runs=runs, **options)
+    some = {**options, "runs": min(runs, 5000)}
+    adaped = dp_adaped()
+    yield from _one_run(adaped, runs, options)
+    yield _task(adaped.name, check_psi, adaped, delta=DELTA, **some)
+    for subject in (dp_fedavg(), dp_fedem()):
+        yield from _one_run(subject, some["runs"], options)
+
+
+def _one_run(subject: Subject, runs: int, options: dict[str, Any]) -> Iterator[Task]:
+    name, seed, some = subject.name, options["seed"], {**options, "runs": min(runs, 5000)}
+    yield _task(name, check_uploads, subject, delta=DELTA)
+    yield _task(name, check_influence, subject, delta=DELTA, pairs=500, seed=seed)
+    yield _task(name, check_noise, subject, delta=DELTA, **some)
+    yield _task(name, attack, subject, delta=DELTA, runs=runs, **options)
 
 
 def _task(name: str, made: Callable[..., Finding], subject: Any, **options: Any) -> Task:
     return Task(name, partial(made, subject, **options))
+
+
+def _in_engine(name: str, made: Callable[..., Finding], channel: Any, **options: Any) -> Task:
+    def check() -> Finding:
+        found = made(Compiled(channel), **options)
+        return replace(found, mechanism=f"{found.mechanism}, compiled")
+
+    return Task(f"{name}, compiled", check)

@@ -41,10 +41,11 @@ class CentralGaussian:
         return message * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
 
     def decode(self, total: Array, key: Key) -> Array:
-        scale = self.clip * self.noise_multiplier
         if self.noise == "secure":
-            return secure.add_gaussian(total, scale)
-        return total + scale * random.normal(key, total.shape)
+            return secure.add_gaussian(
+                total, clip=self.clip, noise_multiplier=self.noise_multiplier
+            )
+        return total + self.clip * self.noise_multiplier * random.normal(key, total.shape)
 
     def event(self, dimension: int) -> Event:
         """One round, before any subsampling."""

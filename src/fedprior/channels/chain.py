@@ -19,8 +19,9 @@ class Chain:
     At most one member is private. What comes before it is part of the message; what comes after a
     local one is post-processing. A member after a central one stands between its clip and its
     noise, and may carry a message past the clip (stochastic rounding does): it has to state how far
-    (`sensitivity(clip, dimension)`), and the event is that of the noise over that distance. A
-    member that states nothing is refused.
+    (`sensitivity(clip, dimension)`), and the event is that of the noise over that distance. It
+    acts at the client alone: what its `decode` might do to the sum before the noise is not stated,
+    and is left out. A member that states nothing is refused, and so is a chain inside a chain.
 
     Protects: what its private member protects. Trusts: whom that member trusts.
     """
@@ -29,6 +30,8 @@ class Chain:
 
     def __post_init__(self) -> None:
         check.require(len(self.members) > 0, "Chain", "members", "at least one channel", ())
+        flat = not any(isinstance(member, Chain) for member in self.members)
+        check.require(flat, "Chain", "members", "channels, not chains", self.members)
         private = [member for member in self.members if member.private]
         rule = "channels of which at most one is private"
         remedy = "Each private member spends; run them as rounds of their own."
@@ -75,7 +78,8 @@ class Chain:
         return message
 
     def decode(self, total: Array, key: Key) -> Array:
-        for place in reversed(range(len(self.members))):
+        last = len(self.members) - len(self._between())
+        for place in reversed(range(last)):
             total = self.members[place].decode(total, _own(key, "decode", place))
         return total
 

@@ -49,10 +49,9 @@ def play(
 
     messages, after = over_clients(local, memories, data, keys, axes=axes)
     finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
-    accepted = present & finite
-    total = pool(algorithm, channel, expected_size, messages, accepted, clients, round, root)
+    total = pool(algorithm, channel, expected_size, messages, present, finite, clients, round, root)
     state = algorithm.update(state, total)
-    return Outcome(state, after, accepted, jnp.sum(present & ~finite))
+    return Outcome(state, after, present & finite, jnp.sum(present & ~finite))
 
 
 def recall(
@@ -71,19 +70,26 @@ def pool(
     channel: Channel,
     expected_size: float,
     messages: Message,
-    accepted: Array,
+    present: Array,
+    finite: Array,
     clients: Array,
     round: Array,
     root: Key,
 ) -> Message:
-    """What the server sees: the sum of what left the channel or, for `gather`, each of it."""
+    """What the server sees: the sum of what left the channel or, for `gather`, each of it.
 
-    def encode(message: Message, client: Array, keep: Array) -> Array:
+    A message that is not finite counts as zero: through a private channel, whose noise a client
+    adds to nothing as well (or its absence would tell of it); through a clear one, as if absent.
+    """
+
+    def encode(message: Message, client: Array, here: Array, sound: Array) -> Array:
         vector = tree.flatten(message.value if channel.private else message)
+        # where, not a product: a NaN times 0 is a NaN
+        vector = jnp.where(sound, vector, 0)
         sent = channel.encode(vector, random.fold(root, "encode", round, client))
-        return jnp.where(keep, sent, 0)  # where, not a product: a NaN times 0 is a NaN
+        return jnp.where(here if channel.private else here & sound, sent, 0)
 
-    sent = jax.vmap(encode)(messages, clients, accepted)
+    sent = jax.vmap(encode)(messages, clients, present, finite)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
     if algorithm.pools == "gather":
         return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent)

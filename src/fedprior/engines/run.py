@@ -19,6 +19,7 @@ from fedprior.engines import checkpoint
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
 from fedprior.privacy.ledger import Head, Ledger, Terms
+from fedprior.privacy.plan import check_delta_below
 
 History = list[dict[str, float]]
 
@@ -77,7 +78,8 @@ class Run:
                 f"{owner}: channel must be clear for {self.algorithm.name}, got {self.channel!r}. "
                 "The method needs every message by itself."
             )
-        if getattr(self.cohort, "amplifies", False) and not self.algorithm.memoryless:
+        hides = self.channel.private and getattr(self.cohort, "amplifies", False)
+        if hides and not self.algorithm.memoryless:
             raise check.PrivacyError(
                 f"{owner}: cohort must claim no amplification for {self.algorithm.name}, got "
                 f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
@@ -91,6 +93,7 @@ class Run:
 
     def _check_ledger(self, terms: Terms) -> None:
         """A ledger records a private channel, under the view that the channel protects from."""
+        check_delta_below(terms.delta, self.num_clients, allowed=terms.allow_delta)
         if not self.channel.private:
             raise check.PrivacyError(
                 f"simulate: channel must be private for a ledger, got {self.channel!r}."
@@ -167,6 +170,14 @@ class Run:
         federation = [self.federation.name, self.num_clients, list(self.federation.train.x.shape)]
         parts = [self.algorithm.name, self.cohort, self.channel, self.seed, store, federation]
         return checkpoint.fingerprint([self.saving.identity, *parts])
+
+    @cached_property
+    def source(self) -> str:
+        """Names what releases the rounds of a ledger: the same run again, or nobody twice.
+
+        Only a run that can be resumed may repeat a round; every other one is new.
+        """
+        return secrets.token_hex(16) if self.saving is None else self.identity("")
 
     def save(self, store: str, history: History, arrays: PyTree, **facts: Any) -> None:
         """A checkpoint after len(history) rounds."""

@@ -77,6 +77,11 @@ def simulate(
         rule = "None without evaluate_every and validation samples"
         scored = evaluate_every is not None and bool(federation.valid.size.any())
         check.require(scored, "simulate", "patience", rule, patience)
+        if channel is not None and channel.private:
+            raise check.PrivacyError(
+                f"simulate: patience must be None under a private channel, got {patience}. "
+                "When a run ends would tell of scores that no noise covers."
+            )
     run = Run(
         algorithm=algorithm,
         federation=federation,
@@ -122,7 +127,7 @@ def _advance(
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
         if run.ledger:
-            count = run.ledger.reserve(run.event, first=at, rounds=count)
+            count = run.ledger.reserve(run.event, first=at, rounds=count, source=run.source)
             if count == 0:
                 if run.saving:
                     engine.save()

@@ -54,7 +54,8 @@ def epsilon(
     if not bounds:
         raise PrivacyError(
             f"epsilon: events must have a proof under {relation}, got "
-            f"{', '.join(sorted({_name(event) for event, _ in spent}))} together."
+            f"{', '.join(sorted({_name(event) for event, _ in spent}))}. "
+            "A fixed number of clients has one under replace-one; Poisson sampling under both."
         )
     return float(min(bounds))
 
@@ -113,11 +114,17 @@ def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
     kinds = {event.mechanism for event, _ in spent}
     if kinds == {"response"}:
         yield math.fsum(rounds * event.noise for event, rounds in spent)
-    if kinds == {"gaussian"}:
-        # Without sampling, or claiming none: a bound for every sampler and both relations.
+    if kinds == {"gaussian"} and not _displacing(spent, relation):
+        # As if everyone took part: a bound for Poisson sampling, too, and for a fixed size where
+        # the cohorts of two neighbors can be the same.
         sensitivity = _sensitivity(relation)
         ratio = math.sqrt(math.fsum(rounds / event.noise**2 for event, rounds in spent))
         yield float(get_epsilon_gaussian(1 / (sensitivity * ratio), delta))
+
+
+def _displacing(spent: Spent, relation: Relation) -> bool:
+    """A fixed number of clients of which one is there or not: another takes its place."""
+    return relation == "add-remove" and any(event.sampling == "fixed" for event, _ in spent)
 
 
 def _sensitivity(relation: Relation) -> int:
@@ -192,8 +199,7 @@ def _renyi(
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
-    fixed = any(event.sampling == "fixed" for event, _ in spent)
-    if fixed and relation != "replace-one":
+    if _displacing(spent, relation):
         return
     neighbors = (
         dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -212,7 +218,7 @@ def _renyi(
             return
         if event.sampling == "poisson":
             plain = dp_accounting.PoissonSampledDpEvent(event.rate, plain)
-        elif event.sampling == "fixed":
+        elif event.sampling == "fixed" and event.amplified:
             plain = dp_accounting.SampledWithoutReplacementDpEvent(
                 event.num_clients, event.size, plain
             )

@@ -30,10 +30,11 @@ class Everyone:
 class FixedSize:
     """`size` of the clients, uniformly without replacement, anew in every round.
 
-    Claims no amplification by default: clients keep a memory between rounds, whoever is drawn
-    displaces another, and the other's later messages tell of it (ERRATA D7(2)). `amplifies=True`
-    claims it under replace-one, for algorithms whose messages do not depend on earlier
-    participation (`Algorithm.memoryless`); a run with any other is refused.
+    A guarantee holds under replace-one only: a client that is there or not displaces another, whose
+    messages move the sum as well. Claims no amplification by default: with a memory between rounds
+    a displaced client's later messages tell of it (ERRATA D7(2)). `amplifies=True` claims it, for
+    algorithms whose messages do not depend on earlier participation (`Algorithm.memoryless`); a
+    private run with any other is refused.
     """
 
     size: int
@@ -62,11 +63,15 @@ class FixedSize:
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """The event as it is, a bound with or without sampling; or as it is for a fixed size."""
-        if not self.amplifies:
-            return event
+        """A fixed number of clients, which hides those not drawn only where it `amplifies`."""
         self._check(num_clients)
-        return replace(event, sampling="fixed", size=self.size, num_clients=num_clients)
+        return replace(
+            event,
+            sampling="fixed",
+            size=self.size,
+            num_clients=num_clients,
+            amplified=self.amplifies,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +80,13 @@ class Poisson:
 
     Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never cut,
     and `overflow(num_clients)`, the chance of such a draw in one round, belongs to delta.
-    Without a cap, the smallest one that is passed less often than once in 1e9 rounds is taken.
+    Without a cap, the smallest one that is passed less often than once in 1e15 rounds is taken.
     """
 
     rate: float
     cap: int | None = None
 
-    _OVERFLOW = 1e-9
+    _OVERFLOW = 1e-15
 
     def __post_init__(self) -> None:
         check.fraction("Poisson", rate=self.rate)

@@ -10,7 +10,7 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import check_delta, epsilon, epsilon_from_renyi
 from fedprior.privacy.calibrate import gaussian_epsilon
-from fedprior.privacy.events import Relation, gaussian
+from fedprior.privacy.events import gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +19,14 @@ class DistributedNoise:
 
     The noise of `missing` clients (dropped out, or colluding with the onlooker) may be lost, and
     what is left is still N(0, (noise_multiplier * clip)^2 I). K is fixed: with Poisson cohorts the
-    number of noises would be random, and no such claim is made.
+    number of noises would be random, and no such claim is made. Epsilon is for replace-one: a
+    client that is not there takes its noise along.
     """
 
     scale: float
     noise_multiplier: float
     epsilon: float
     delta: float
-    relation: Relation
 
 
 def distributed_noise(
@@ -37,7 +37,6 @@ def distributed_noise(
     missing: int,
     rounds: int,
     delta: float,
-    relation: Relation = "replace-one",
 ) -> DistributedNoise:
     """The scale that each client adds, and what `rounds` rounds cost (variant 3)."""
     owner = "distributed_noise"
@@ -53,9 +52,8 @@ def distributed_noise(
     return DistributedNoise(
         scale=noise_multiplier * clip / math.sqrt(cohort_size - missing),
         noise_multiplier=noise_multiplier,
-        epsilon=epsilon(spent, delta=delta, relation=relation),
+        epsilon=epsilon(spent, delta=delta, relation="replace-one"),
         delta=delta,
-        relation=relation,
     )
 
 
@@ -75,21 +73,22 @@ def step_noise(
     rounds: int,
     delta: float,
     cohort_size: int = 1,
-    relation: Relation = "replace-one",
+    zero_out: bool = False,
 ) -> float:
     """Epsilon of the paper's noise, N(0, scale^2 I) on each clipped local gradient (variant 5).
 
     A round has zero-concentrated rho = (S clip)^2 / (2 scale^2) * min over r of (tau - r) + r^2/K,
-    S = 2 (replace-one) or 1: the last r steps' noises of all K clients hide the client together,
-    the earlier ones, fed back through the gradients, only one by one. K = 1 is the view of a single
-    upload. Rounds add up; no amplification by sampling is claimed. The printed theorem has 1/K in
-    place of the minimum (ERRATA 47).
+    S = 2 (replace-one), or 1 with `zero_out` (the client adds nothing but its noise): the last r
+    steps' noises of all K clients hide the client together, the earlier ones, fed back through the
+    gradients, only one by one. K = 1 is the view of a single upload. Rounds add up; no
+    amplification by sampling is claimed. The printed theorem has 1/K in place of the minimum
+    (ERRATA 47).
     """
     owner = "step_noise"
     check.positive(owner, scale=scale, clip=clip)
     check.count(owner, local_steps=local_steps, rounds=rounds, cohort_size=cohort_size)
     check_delta(owner, delta)
-    moved = (2 if relation == "replace-one" else 1) * clip
+    moved = (1 if zero_out else 2) * clip
     factor = hidden_steps(local_steps, cohort_size)
     rho = rounds * moved**2 / (2 * scale**2) * factor
     orders = [1 + 10 ** (step / 100) for step in range(-300, 401)]

@@ -20,8 +20,9 @@ class Event:
     `laplace`, the scale over its l1 bound; for `response`, the epsilon of one randomized report
     (one bit or k-ary), which is local and so is the same under both relations.
     `sampling` is who took part: `everyone`, `poisson` (each client with probability `rate`), or
-    `fixed` (`size` of `num_clients` without replacement). `overflow` is the chance that the draw of
-    a round passed its cap; it is charged to delta.
+    `fixed` (`size` of `num_clients` without replacement; `amplified` where messages do not tell of
+    earlier rounds, so that a client that was not drawn is hidden). `overflow` is the chance that
+    the draw of a round passed its cap; it is charged to delta.
     """
 
     mechanism: Mechanism
@@ -30,6 +31,7 @@ class Event:
     rate: float = 1.0
     size: int = 0
     num_clients: int = 0
+    amplified: bool = True
     overflow: float = 0.0
 
     def __post_init__(self) -> None:

@@ -30,7 +30,8 @@ _NOTHING = "0" * 64  # the hash before the first line
 class Terms:
     """What a ledger's epsilon means: delta, who is a neighbor, who sees what, which noise.
 
-    `budget` is the epsilon that the run may spend; None only records.
+    `budget` is the epsilon that the run may spend; None only records. A delta of 1 / clients or
+    more is refused where the clients are known, unless `allow_delta`.
     """
 
     delta: float
@@ -39,6 +40,7 @@ class Terms:
     noise: Noise
     unit: str = "client"
     budget: float | None = None
+    allow_delta: bool = False
 
     def __post_init__(self) -> None:
         check_delta("Terms", self.delta)
@@ -63,7 +65,7 @@ class Ledger:
     >>> from fedprior.privacy.events import response
     >>> terms = Terms(delta=1e-6, relation="replace-one", view="local", noise="simulated", budget=1)
     >>> with Ledger(Path(tempfile.mkdtemp()) / "ledger.jsonl", terms) as ledger:
-    ...     granted = ledger.reserve(response(0.3), first=0, rounds=5)
+    ...     granted = ledger.reserve(response(0.3), first=0, rounds=5, source="a run")
     ...     ledger.commit()
     >>> granted, round(ledger.spent, 3)
     (3, 0.9)
@@ -110,23 +112,28 @@ class Ledger:
         """Epsilon of all that was reserved."""
         return total(self._records, self.terms)
 
-    def reserve(self, event: Event, *, first: int, rounds: int) -> int:
+    def reserve(self, event: Event, *, first: int, rounds: int, source: str) -> int:
         """How many of the `rounds` rounds from number `first` may run, recorded before they do.
 
-        With simulated noise a round that was recorded before is the same release again, to the bit,
-        and costs nothing; with secure noise it is a new one. 0 means that the budget is used up.
+        `source` names the run. With simulated noise a round that was recorded before, for the same
+        event and source, is the same release again, to the bit, and costs nothing; with secure
+        noise it is a new one. 0 means that the budget is used up.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
-        new = rounds
-        if self.terms.noise == "simulated":
-            again = min(max(self.rounds - first, 0), rounds)
-            new, first = rounds - again, first + again
+        again = self._repeated(event, first, rounds, source)
+        new, first = rounds - again, first + again
         granted, after = self._affordable(event, new)
         if new and not granted and not any(_reservations(self._records)):
             check_budget(event, self.terms)
         if granted:
             self._append(
-                kind="reserve", event=event.to_json(), first=first, rounds=granted, epsilon=after
+                kind="reserve",
+                event=event.to_json(),
+                first=first,
+                rounds=granted,
+                source=source,
+                epsilon=after,
+                noise=self.terms.noise,
             )
         return rounds - new + granted
 
@@ -145,12 +152,27 @@ class Ledger:
                 "cannot go on under its guarantee."
             )
 
+    def _repeated(self, event: Event, first: int, rounds: int, source: str) -> int:
+        """How many of the rounds, from the first on, are on record for this event and source."""
+        if self.terms.noise != "simulated":
+            return 0
+        known = {
+            number
+            for record in _reservations(self._records)
+            if record["event"] == event.to_json() and record["source"] == source
+            for number in range(record["first"], record["first"] + record["rounds"])
+        }
+        asked = range(first, first + rounds)
+        return next((place for place, number in enumerate(asked) if number not in known), rounds)
+
     def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
         """How many of the rounds the budget allows, and epsilon after them."""
         before = _spent(self._records)
 
         def after(count: int) -> float:
             spent = _merged([*before, (event, count)])
+            if sum(each.overflow * times for each, times in spent) >= self.terms.delta:
+                return math.inf  # the chance of a cohort above its cap has used up delta
             return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
 
         budget = math.inf if self.terms.budget is None else self.terms.budget
@@ -230,7 +252,7 @@ def total(records: list[dict[str, Any]], terms: Terms) -> float:
 
 
 def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
-    names = ("delta", "relation", "view", "noise", "unit", "budget")
+    names = ("delta", "relation", "view", "noise", "unit", "budget", "allow_delta")
     terms = {name: records[0].get(name) for name in names}
     for record in records:
         if record["kind"] == "budget":

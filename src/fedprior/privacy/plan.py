@@ -1,13 +1,14 @@
 """What a private run will cost before it runs, in words that can be acted on."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy import planning
 from fedprior.privacy.accounting import check_delta, epsilon, paper_bound
+from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, Relation, gaussian
 
 FORMAT = 1
@@ -74,8 +75,10 @@ def plan(
     given = [value is not None for value in (target, noise_multiplier, rounds)]
     rule = "two of epsilon, noise multiplier and rounds"
     check.require(sum(given) >= 2, owner, "the question", rule, f"{sum(given)} of them")
-    noise, rounds = _solve(target, noise_multiplier, rounds, delta, rate)
-    event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
+    cohort = Poisson(rate=rate)
+    one = cohort.amplify(gaussian(noise_multiplier or 1.0), num_clients)
+    noise, rounds = _solve(one, target, noise_multiplier, rounds, delta)
+    event = replace(one, noise=noise)
     printed = None
     if local_steps is not None:
         printed = paper_bound(
@@ -106,11 +109,11 @@ def check_delta_below(delta: float, num_clients: int, *, allowed: bool) -> None:
 
 
 def _solve(
+    event: Event,
     target: float | None,
     noise: float | None,
     rounds: int | None,
     delta: float,
-    rate: float,
 ) -> tuple[float, int]:
     """Noise multiplier and rounds, the missing one of them found."""
     if target is not None:
@@ -118,9 +121,7 @@ def _solve(
     if noise is None:
         assert target is not None
         assert rounds is not None
-        event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=rate)
         return planning.noise_multiplier(event, target=target, delta=delta, rounds=rounds), rounds
-    event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
     if rounds is None:
         assert target is not None
         rounds = planning.rounds_affordable(event, target=target, delta=delta)
@@ -174,7 +175,8 @@ def _verdict(
 ) -> str:
     if signal is None or num_parameters is None:
         return "Give --parameters to learn whether the noise leaves any signal."
-    ratio = f"the noise on the mean update is {signal:.2g} times the clip of one update"
+    shown = f"{float(f'{signal:.2g}'):,.0f}" if signal >= 10 else f"{signal:.2g}"
+    ratio = f"the noise on the mean update is {shown} times the clip of one update"
     if signal <= 0.1:
         return f"Workable: {ratio}."
     if signal <= 1:

@@ -4,6 +4,7 @@ The floating-point rounding of a plain normal draw tells of the number it was ad
 noise on a grid, exactly, and rounds afterwards.
 """
 
+import math
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -23,30 +24,55 @@ def require_opendp() -> None:
         )
 
 
-def add_gaussian(total: Array, scale: float) -> Array:
-    """`total` + N(0, scale^2 I), a new draw at every call, inside or outside a compiled loop."""
+def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array:
+    """`total` + noise, a new draw at every call, inside or outside a compiled loop.
+
+    Where a client moves the total by at most `clip`, the noise costs no more than
+    N(0, (clip * noise_multiplier)^2 I) would, OpenDP's rounding to a grid included.
+    """
+
+    def noised(values: np.ndarray) -> np.ndarray:
+        return _noised(np.asarray(values), float(clip), float(noise_multiplier))
+
     if isinstance(total, np.ndarray):
-        return _noised(total, scale)
+        return noised(total)
     import jax
     from jax.experimental import io_callback
 
     like = jax.ShapeDtypeStruct(total.shape, total.dtype)  # type: ignore[no-untyped-call]
     # Ordered: a call is neither left out nor repeated, whatever the compiler thinks of it.
-    return io_callback(lambda values: _noised(np.asarray(values), scale), like, total, ordered=True)
+    return io_callback(noised, like, total, ordered=True)
 
 
-def _noised(total: np.ndarray, scale: float) -> np.ndarray:
-    mechanism = _gaussian(total.size, float(scale))
+def _noised(total: np.ndarray, clip: float, noise_multiplier: float) -> np.ndarray:
+    mechanism = _gaussian(total.size, clip, noise_multiplier)
     # A non-finite sum would be refused by the mechanism, and tell that it was there.
     finite = np.nan_to_num(total.astype(np.float64).ravel(), posinf=0.0, neginf=0.0)
     return np.asarray(mechanism(finite.tolist()), total.dtype).reshape(total.shape)
 
 
 @lru_cache(maxsize=8)
-def _gaussian(size: int, scale: float) -> Any:
+def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
+    """OpenDP's mechanism whose own account of its cost is at most the one that is claimed.
+
+    It rounds to a grid first, which lets a client move the total a little further than its clip;
+    the scale is raised by as much (1e-9 to 1e-4 of it).
+    """
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
-    # A grid of 2**-30: practically the same noise as the finest one, at a quarter of its time.
-    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=-30)
+    claimed = 1 / (2 * noise_multiplier**2)  # zero-concentrated rho of the noise
+    scale = clip * noise_multiplier
+    # A billionth of the scale: practically the noise of the finest grid, at a quarter of its time.
+    grid = math.floor(math.log2(scale)) - 30
+    for _ in range(4):
+        mechanism: Any = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=grid)
+        cost = mechanism.map(clip)
+        if cost <= claimed:
+            return mechanism
+        scale *= math.sqrt(cost / claimed) * (1 + 1e-12)
+    raise PrivacyError(
+        f"noise: OpenDP must reach the noise multiplier, got rho {cost:g} for {claimed:g}. "
+        "Choose a larger clip or less noise."
+    )
