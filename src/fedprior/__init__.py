@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from fedprior.core.protocols import Model as Model
     from fedprior.core.protocols import Population as Population
     from fedprior.data.datasets import load as load_dataset  # noqa: F401
+    from fedprior.data.encoder import Encoder as Encoder
     from fedprior.data.federation import ClientData as ClientData
     from fedprior.data.federation import Federation as Federation
     from fedprior.data.federation import Split as Split
     from fedprior.data.folder import from_folder as from_folder
     from fedprior.data.table import federation_from_table as from_table  # noqa: F401
+    from fedprior.data.table import fit_encoder as fit_encoder
     from fedprior.data.table import from_frame as from_frame
     from fedprior.engines.debug import ClientError as ClientError
     from fedprior.engines.debug import debug as debug
@@ -67,24 +69,51 @@ if TYPE_CHECKING:
     from fedprior.learning.baselines.fedem import fedem as fedem
     from fedprior.learning.baselines.local import local as local
     from fedprior.learning.batches import Batches as Batches
+    from fedprior.learning.clustering import mixture_clustering as mixture_clustering
+    from fedprior.learning.em import em as em
+    from fedprior.learning.multitask import multitask as multitask
+    from fedprior.learning.priors import clustered as clustered
+    from fedprior.learning.priors import discrete_mixture as discrete_mixture
+    from fedprior.learning.priors import gaussian_em as gaussian_em
     from fedprior.learning.priors import gaussian_prior as gaussian_prior
+    from fedprior.learning.priors import laplace_em as laplace_em
     from fedprior.learning.priors import laplace_prior as laplace_prior
+    from fedprior.learning.priors import mixture_em as mixture_em
+    from fedprior.learning.representation import shared_body as shared_body
+    from fedprior.learning.representation import shared_subspace as shared_subspace
     from fedprior.models.lenet import lenet5 as lenet5
     from fedprior.models.network import linear as linear
     from fedprior.models.network import logistic as logistic
     from fedprior.models.network import mlp as mlp
     from fedprior.models.network import network as network
+    from fedprior.populations.discrete import Discrete as Discrete
     from fedprior.populations.distillation import Distillation as Distillation
     from fedprior.populations.flat import Flat as Flat
     from fedprior.populations.gaussian import Gaussian as Gaussian
     from fedprior.populations.laplace import Laplace as Laplace
+    from fedprior.populations.mixture import GaussianMixture as GaussianMixture
+    from fedprior.populations.multitask import Multitask as Multitask
     from fedprior.populations.point import PointMass as PointMass
+    from fedprior.populations.shared_body import SharedBody as SharedBody
+    from fedprior.populations.subspace import Subspace as Subspace
+    from fedprior.privacy.accounting import epsilon as epsilon
+    from fedprior.privacy.accounting import paper_bound as paper_bound
     from fedprior.privacy.cohort import Everyone as Everyone
     from fedprior.privacy.cohort import FixedSize as FixedSize
     from fedprior.privacy.cohort import Poisson as Poisson
+    from fedprior.privacy.deployments import distributed_noise as distributed_noise
+    from fedprior.privacy.deployments import seen_uploads as seen_uploads
+    from fedprior.privacy.deployments import step_noise as step_noise
+    from fedprior.privacy.events import Event as Event
     from fedprior.privacy.guarantee import Guarantee as Guarantee
     from fedprior.privacy.ledger import Ledger as Ledger
     from fedprior.privacy.ledger import Terms as Terms
+    from fedprior.privacy.plan import plan as privacy_plan  # noqa: F401
+    from fedprior.privacy.planning import clients_needed as clients_needed
+    from fedprior.privacy.planning import noise_multiplier as noise_multiplier
+    from fedprior.privacy.planning import rounds_affordable as rounds_affordable
+    from fedprior.regression.face.personal import PersonalClassifier as PersonalClassifier
+    from fedprior.regression.face.personal import PersonalRegression as PersonalRegression
     from fedprior.reporting.run import load as load
 
 # The public interface: where each name lives. Nothing is imported before it is used.
@@ -98,15 +127,19 @@ _PUBLIC = {
     "ClientError": "engines.debug",
     "Cohort": "core.protocols",
     "Counts": "estimation.statistics",
+    "Discrete": "populations.discrete",
     "Distillation": "populations.distillation",
+    "Encoder": "data.encoder",
     "Estimates": "estimation.result",
     "EstimationWarning": "estimation.groups",
+    "Event": "privacy.events",
     "Everyone": "privacy.cohort",
     "Federation": "data.federation",
     "FittedPopulation": "estimation.result",
     "FixedSize": "privacy.cohort",
     "Flat": "populations.flat",
     "Gaussian": "populations.gaussian",
+    "GaussianMixture": "populations.mixture",
     "GroupEncoder": "estimation.encoder",
     "GroupMeans": "estimation.table",
     "GroupMixture": "estimation.table",
@@ -120,7 +153,10 @@ _PUBLIC = {
     "Means": "estimation.statistics",
     "Message": "core.algorithm",
     "Model": "core.protocols",
+    "Multitask": "populations.multitask",
     "OneBit": "channels.randomized_response",
+    "PersonalClassifier": "regression.face.personal",
+    "PersonalRegression": "regression.face.personal",
     "PointMass": "populations.point",
     "Poisson": "privacy.cohort",
     "Population": "core.protocols",
@@ -129,13 +165,21 @@ _PUBLIC = {
     "Result": "engines.result",
     "Risk": "estimation.risk",
     "Saving": "engines.run",
+    "SharedBody": "populations.shared_body",
     "Split": "data.federation",
+    "Subspace": "populations.subspace",
     "Terms": "privacy.ledger",
     "adaped": "learning.adaped",
     "adaped_fine_tuning": "learning.adaped",
     "alternating": "learning.alternating",
     "bernoulli_rates": "estimation.federated.algorithms",
+    "clustered": "learning.priors",
+    "clients_needed": "privacy.planning",
     "debug": "engines.debug",
+    "distributed_noise": "privacy.deployments",
+    "epsilon": "privacy.accounting",
+    "discrete_mixture": "learning.priors",
+    "em": "learning.em",
     "estimate_means": "estimation.gaussian.estimate",
     "estimate_means_privately": "estimation.private.means",
     "estimate_mixture": "estimation.mixture.estimate",
@@ -145,11 +189,14 @@ _PUBLIC = {
     "fedavg": "learning.baselines.fedavg",
     "fedavg_fine_tuning": "learning.baselines.fedavg",
     "fedem": "learning.baselines.fedem",
+    "fit_encoder": "data.table",
     "from_folder": "data.folder",
     "from_frame": "data.table",
     "from_table": "data.table:federation_from_table",
+    "gaussian_em": "learning.priors",
     "gaussian_means": "estimation.federated.algorithms",
     "gaussian_prior": "learning.priors",
+    "laplace_em": "learning.priors",
     "laplace_prior": "learning.priors",
     "lenet5": "models.lenet",
     "linear": "models.network",
@@ -157,12 +204,23 @@ _PUBLIC = {
     "load_dataset": "data.datasets:load",
     "local": "learning.baselines.local",
     "logistic": "models.network",
+    "mixture_clustering": "learning.clustering",
+    "mixture_em": "learning.priors",
     "mixture_means": "estimation.federated.algorithms",
     "mlp": "models.network",
+    "multitask": "learning.multitask",
     "network": "models.network",
+    "noise_multiplier": "privacy.planning",
+    "paper_bound": "privacy.accounting",
+    "privacy_plan": "privacy.plan:plan",
     "rates_channel": "estimation.federated.algorithms",
     "risk": "estimation.risk",
+    "rounds_affordable": "privacy.planning",
+    "seen_uploads": "privacy.deployments",
+    "shared_body": "learning.representation",
+    "shared_subspace": "learning.representation",
     "simulate": "engines.simulate",
+    "step_noise": "privacy.deployments",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]

@@ -22,11 +22,16 @@ LIGHT = [
     "fedprior.data.synthetic",
     "fedprior.data.table",
     "fedprior.privacy.cohort",
+    "fedprior.populations.discrete",
     "fedprior.populations.distillation",
     "fedprior.populations.flat",
     "fedprior.populations.gaussian",
     "fedprior.populations.laplace",
+    "fedprior.populations.mixture",
+    "fedprior.populations.multitask",
     "fedprior.populations.point",
+    "fedprior.populations.shared_body",
+    "fedprior.populations.subspace",
     "fedprior.channels.central_gaussian",
     "fedprior.channels.identity",
     "fedprior.channels.local_gaussian",
@@ -46,6 +51,10 @@ LIGHT = [
     "fedprior.estimation.private.mixture",
     "fedprior.estimation.private.rates",
     "fedprior.estimation.bernoulli.risk",
+    "fedprior.regression.linear",
+    "fedprior.regression.logistic",
+    "fedprior.regression.mixture",
+    "fedprior.regression.private_mixture",
 ]
 
 
@@ -70,7 +79,8 @@ def test_help_loads_nothing_heavy():
     code = """
 from fedprior.cli.main import main
 for words in (["--help"], ["train", "--help"], ["--version"], ["datasets", "--json"],
-              ["estimate", "--help"], ["reproduce"], ["privacy", "plan", "--help"]):
+              ["estimate", "--help"], ["regress", "--help"], ["reproduce"],
+              ["privacy", "plan", "--help"]):
     sys.argv = ["fedprior", *words]
     try:
         main()

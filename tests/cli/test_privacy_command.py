@@ -2,17 +2,30 @@
 
 import json
 
+import duckdb
 import pytest
 from dp_accounting import dp_event, pld
 
 PLAN = ("privacy", "plan", "--delta", "1e-3", "--clients", "100", "--sampling-rate", "0.1")
 BARE = ("privacy", "plan", "--clients", "100", "--epsilon", "1", "--rounds", "3")
+WITHOUT = ("privacy", "plan", "--delta", "1e-4", "--epsilon", "1")
 PRIVATE = {
     "privacy__epsilon": 8,
     "privacy__delta": 0.01,
-    "training__cohort": "poisson",
-    "training__cohort_size": 2,
+    "training__cohort_size": 2,  # of six shops, by Poisson draws
 }
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory, new_rows):
+    """An encoder of public rows, as a private run on a table needs it."""
+    from fedprior.data.table import fit_encoder
+
+    folder = tmp_path_factory.mktemp("public")
+    public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
+    path = folder / "encoder.json"
+    path.write_text(fit_encoder(public, client="shop", label="outcome").to_json())
+    return path
 
 
 def test_a_plan_names_noise_views_and_verdict(command):
@@ -21,6 +34,9 @@ def test_a_plan_names_noise_views_and_verdict(command):
     assert "Noise multiplier 2 for 10 rounds." in found.out
     for word in ("add-remove", "replace-one", "unbounded", "learns nothing", "delta = 0.001"):
         assert word in found.out
+    for word in ("one client", "Poisson sampling at rate 0.1", "simulated", "secure", "trusts"):
+        assert word in found.out  # all that the figures rest on
+    assert "e+" not in found.out
 
 
 def test_a_plan_as_json_agrees_with_the_accountant(command):
@@ -34,7 +50,14 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
         "paper_bound",
         "noise_to_signal",
         "verdict",
+        "clients",
+        "sampling",
+        "sampling_rate",
+        "unit",
+        "trusts",
+        "fits",
     }
+    assert found["fits"] in (None, True)
     central = found["views"][0]
     assert (central["view"], central["relation"]) == ("central", "add-remove")
     accountant = pld.PLDAccountant()
@@ -48,15 +71,22 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
     ("words", "wanted"),
     [
         ((*PLAN, "--epsilon", "1"), "rounds"),
-        ((*PLAN, "--epsilon", "0", "--rounds", "3"), "epsilon must be a positive"),
-        ((*PLAN, "--epsilon", "1", "--rounds", "0"), "rounds must be"),
+        ((*PLAN, "--epsilon", "0", "--rounds", "3"), "--epsilon must be a positive"),
+        ((*PLAN, "--epsilon", "1", "--rounds", "0"), "--rounds must be"),
+        ((*PLAN, "--rounds", "3", "--noise-multiplier", "0"), "--noise-multiplier must be a pos"),
+        ((*PLAN, "--rounds", "3", "--noise-multiplier", "inf"), "--noise-multiplier must be a pos"),
+        ((*PLAN, "--epsilon", "1", "--rounds", "3", "--cohort-size", "3"), "without --cohort-size"),
+        ((*BARE, "--delta", "1e-3", "--cohort-size", "101"), "--cohort-size must be at most"),
+        ((*BARE, "--delta", "0"), "--delta must be in (0, 1)"),
+        ((*WITHOUT, "--rounds", "3"), "--clients must be given"),
+        ((*WITHOUT, "--cohort-size", "5", "--rounds", "3"), "--cohort-size, --epsilon, --noise"),
         (
             (*BARE, "--delta", "0.1"),
             "below 1 / clients",
         ),
         (
-            (*BARE, "--delta", "1e-3", "--sampling-rate", "1.5"),
-            "(0, 1]",
+            (*BARE, "--delta", "1e-3", "--sampling-rate", "0"),
+            "--sampling-rate must be in (0, 1]",
         ),
         (("privacy", "spent", "nowhere"), "a run folder or a ledger"),
     ],
@@ -65,59 +95,172 @@ def test_a_plan_that_cannot_be_is_refused_in_a_line(refused, words, wanted):
     refused(*words, wanted=wanted)
 
 
+def test_a_plan_with_all_three_says_whether_they_fit(command):
+    given = (*PLAN, "--noise-multiplier", "2", "--rounds", "10", "--epsilon")
+    fits = command(*given, "2")
+    assert fits.code == 0
+    assert "Fits: epsilon" in fits.out
+    short = command(*given, "0.4")
+    assert short.code == 1  # a check that did not hold
+    assert "Does not fit: epsilon" in short.out
+    answer = command(*given, "0.4", "--json")
+    assert (answer.code, json.loads(answer.out)["fits"]) == (1, False)
+
+
+def test_a_plan_finds_the_clients_that_are_needed(command):
+    given = ("--cohort-size", "20", "--noise-multiplier", "2", "--rounds", "10")
+    found = command(*WITHOUT, *given, "--json")
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    clients = answer["clients"]
+    assert answer["sampling_rate"] == pytest.approx(20 / clients)
+    for number, fits in ((clients, True), (round(0.98 * clients), False)):
+        accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+        one = dp_event.PoissonSampledDpEvent(20 / number, dp_event.GaussianDpEvent(2.0))
+        accountant.compose(one, 10)
+        assert (accountant.get_epsilon(1e-4) <= 1.001) == fits
+    assert f"At least {clients:,} clients" in command(*WITHOUT, *given).out
+
+
 def test_a_run_without_privacy_has_spent_nothing_to_show(refused, trained):
     refused("privacy", "spent", trained, wanted="Was the run private?")
 
 
-def _train(command, fast, table, folder, *more, **changes):
+def _train(command, fast, table, encoder, folder, *more, **changes):
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
+    return command("train", *on, *fast(**{**PRIVATE, **changes}), "--out", folder, *more)
+
+
+def test_a_private_table_needs_a_public_encoder(refused, fast, table, tmp_path):
     on = ["--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "fedavg"]
-    options = fast(**PRIVATE, privacy__allow_delta=True, **changes)
-    return command("train", *on, *options, "--out", folder, *more)
+    wanted = "encoder must be given for a private run on a table"
+    options = [*fast(**PRIVATE), "--allow-delta", "--out", tmp_path / "run"]
+    refused("train", *on, *options, wanted=wanted)
+    assert not (tmp_path / "run").exists()
 
 
-def test_what_a_run_spent_agrees_with_an_independent_accountant(command, fast, table, tmp_path):
+def test_a_fixed_size_needs_replace_one(refused, fast, table, encoder, tmp_path):
+    on = ["--data", table, "--encoder", encoder, *fast(**PRIVATE, training__cohort="fixed")]
+    refused("train", *on, "--out", tmp_path / "run", wanted="relation must be replace-one")
+
+
+def test_a_large_delta_needs_a_word(refused, fast, table, encoder, tmp_path):
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg"]
+    options = fast(**{**PRIVATE, "privacy__delta": 0.5}, privacy__noise_multiplier=3.0)
+    refused("train", *on, *options, "--out", tmp_path / "run", wanted="--allow-delta")
+
+
+def test_what_a_run_spent_agrees_with_an_independent_accountant(
+    command, fast, table, encoder, tmp_path
+):
+    """Two seeds: a ledger each, and what they cost together."""
     run = tmp_path / "run"
-    found = _train(command, fast, table, run, privacy__noise_multiplier=3.0)
+    options = {"privacy__noise_multiplier": 3.0}
+    found = _train(command, fast, table, encoder, run, "--seeds", "2", **options)
     assert found.code == 0, found.err
     assert "not valid for release" in found.err
-    (row,) = json.loads(command("privacy", "spent", run, "--json").out)["ledgers"]
-    accountant = pld.PLDAccountant()
+    answer = json.loads(command("privacy", "spent", run, "--json").out)
     sampled = dp_event.PoissonSampledDpEvent(2 / 6, dp_event.GaussianDpEvent(3.0))
-    accountant.compose(sampled, 3)
-    assert row["rounds"] == 3
-    assert row["epsilon"] == pytest.approx(accountant.get_epsilon(0.01), rel=1e-3)
-    said = command("privacy", "spent", run).out
-    assert "epsilon" in said
-    assert "add-remove" in said
+    for row, rounds in (*((row, 3) for row in answer["ledgers"]), (answer["together"], 6)):
+        accountant = pld.PLDAccountant()
+        accountant.compose(sampled, rounds)
+        assert row["epsilon"] == pytest.approx(accountant.get_epsilon(0.01), rel=1e-3)
+        assert not row["valid_for_release"]
+    assert [row["rounds"] for row in answer["ledgers"]] == [3, 3]
+    said = command("privacy", "spent", run).out.splitlines()
+    assert len(said) == 3
+    assert said[-1].startswith("All 2 ledgers together")
+    for line in said:
+        assert line in found.err  # `train` says the same
+        for word in ("at delta 0.01", "add-remove", "one client", "central view", "Poisson"):
+            assert word in line
+        assert "trusts whoever adds up the messages" in line
+    saved = json.loads((run / "summary.json").read_text())
+    assert saved["privacy"] == answer["ledgers"]
+    assert saved["together"] == answer["together"]
 
 
-def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, table, tmp_path):
-    pytest.importorskip("opendp")
+def test_a_run_that_its_budget_stopped_says_so(command, fast, table, encoder, tmp_path):
+    """Three rounds cost 0.28, four 0.34."""
     run = tmp_path / "run"
-    found = _train(command, fast, table, run, privacy__noise="secure")
+    options = {"privacy__noise_multiplier": 3.0, "privacy__epsilon": 0.3, "training__rounds": 5}
+    found = _train(command, fast, table, encoder, run, "--json", **options)
+    answer = json.loads(found.out)
+    (end,) = answer["runs"]
+    rounds = end["rounds"]
+    assert rounds == 3
+    assert end == {
+        "method": "fedavg",
+        "seed": 0,
+        "rounds": rounds,
+        "planned": 5,
+        "ended_by": "budget",
+    }
+    assert f"stopped by its budget after {rounds} of 5 rounds" in found.err
+    assert json.loads((run / "summary.json").read_text()) == answer
+    again = command("train", "--resume", run, "--json")
+    assert json.loads(again.out)["runs"] == answer["runs"]
+
+
+def test_what_is_no_ledger_is_called_so(refused, trained):
+    for name in ("config.toml", "metrics.jsonl"):
+        refused("privacy", "spent", trained / name, wanted="RUN must be a ledger, got")
+
+
+def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, new_rows, tmp_path):
+    pytest.importorskip("opendp")
+    run, table = tmp_path / "run", new_rows(tmp_path / "shops.csv", "abcdef")
+    table.write_text(table.read_text() + "a,1,red,\n")  # a row without a label
+    options = {"privacy__noise": "secure", "training__evaluate_every": 1}
+    local = ("--algorithm", "local")
+    found = _train(command, fast, table, encoder, run, *local, "--json", **options)
     assert found.code == 0, found.err
-    assert "Scores are not private" in found.err
-    assert "not valid for release" not in found.err
+    assert "dropped" not in found.err
+    assert found.err.count("checkpoint/ holds models and scores") == 1
+    answer = json.loads(found.out)
+    assert (answer["methods"], answer["scores_withheld"]) == ({}, True)
+    assert [end["method"] for end in answer["runs"]] == ["fedavg"]
     assert not (run / "clients.parquet").exists()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert len(lines) == 3
+    assert [line["method"] for line in lines] == ["fedavg"] * 3  # what is alone tells of scores
     assert not {"clients", "left_out", "valid", "test"} & set().union(*lines)
-    assert json.loads((run / "summary.json").read_text())["methods"] == {}
+    assert json.loads((run / "summary.json").read_text()) == answer
+    (digest,) = (run / "checkpoint" / "fingerprint").read_text().split()
+    shown = [path for path in run.rglob("*") if path.is_file() and "checkpoint" not in path.parts]
+    assert len(shown) == 4
+    assert not any(digest in path.read_text() for path in shown)
+    (ledger,) = run.rglob("ledger.jsonl")
+    assert ledger.relative_to(run).parts[:2] == ("privacy", "fedavg-seed-0")
+    again = command("train", "--resume", run)
+    assert again.out == ""
+    assert "Scores are not private" in again.err
+    assert "Secure noise." in again.err
+    assert "not valid for release" not in again.err
 
 
-def test_scores_are_released_when_asked_for(command, fast, table, tmp_path):
+def test_scores_are_released_when_asked_for_and_cohorts_never(
+    command, fast, table, encoder, tmp_path
+):
     pytest.importorskip("opendp")
     run = tmp_path / "run"
-    found = _train(command, fast, table, run, "--release-scores", privacy__noise="secure")
+    options = {"privacy__noise": "secure", "training__evaluate_every": 1}
+    found = _train(command, fast, table, encoder, run, "--release-scores", "--json", **options)
     assert found.code == 0, found.err
-    assert (run / "clients.parquet").exists()
+    answer = json.loads(found.out)
+    assert not answer["scores_withheld"]
+    assert set(answer["methods"]) == {"fedavg"}
+    with duckdb.connect() as connection:
+        rows = connection.read_parquet(str(run / "clients.parquet"))
+        assert rows.columns == ["seed", "client", "fedavg"]  # no sizes
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert "valid" in lines[0]
+    assert not {"clients", "left_out"} & set().union(*lines)
 
 
 def test_a_budget_below_one_round_is_refused_before_anything_is_made(
-    refused, fast, table, tmp_path
+    refused, fast, table, encoder, tmp_path
 ):
-    on = ["--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "fedavg"]
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
     options = fast(**{**PRIVATE, "privacy__epsilon": 0.1}, privacy__noise_multiplier=0.5)
-    options += ["--set", "privacy.allow_delta=true"]
     refused("train", *on, *options, "--out", tmp_path / "run", wanted="one round")
     assert not (tmp_path / "run").exists()

@@ -5,7 +5,9 @@ import json
 
 import pytest
 
-NAMES = ["bernoulli", "elections", "gaussian-dp", "batting", "dp-figures"]
+from fedprior.experiments import linear
+
+NAMES = ["bernoulli", "elections", "gaussian-dp", "batting", "dp-figures", "linear", "logistic"]
 
 
 @pytest.fixture
@@ -126,6 +128,70 @@ def test_batting(command, baseball):
     assert "nonparametric" in shown.out
 
 
+def test_linear(command, monkeypatch):
+    words = ["reproduce", "linear", "--quick", "--seed", "3"]
+    answer = json.loads(command(*words, "--json").out)
+    assert (answer["format"], answer["seed"], answer["runs"]) == (1, 3, 1)
+    methods = ["known", "default", "paper", "local", "pooled"]
+    wanted = [(d, method) for d in (50, 100) for method in methods]
+    assert [(row["d"], row["method"]) for row in answer["rows"]] == wanted
+    assert all(set(row) == {"d", "method", "mse", "paper_says"} for row in answer["rows"])
+    assert any("14.8% is out of reach" in remark for remark in answer["remarks"])
+    rows = [linear.Error(**row) for row in answer["rows"]]
+    monkeypatch.setattr(linear, "run", lambda **options: rows)  # the same again, at once
+    shown = command(*words)
+    assert (shown.code, shown.err) == (0, "")
+    assert "fedprior reproduce linear --runs 1 --seed 3 --quick" in shown.out
+
+
+def test_logistic(command, monkeypatch, tmp_path):
+    from fedprior.experiments import logistic
+
+    def run(*, seed, quick, watch):
+        assert (seed, quick) == (3, True)
+        return [
+            logistic.Loss(
+                scale=1.0,
+                method=method,
+                log_loss=0.5 + behind,
+                behind=behind,
+                behind_se=0.01,
+                variance=None,
+                note="",
+                by_size={"5-9": 0.1 + behind, "10-19": 0.05 + behind},
+            )
+            for method, behind in (
+                ("personal", 0.0),
+                ("plug-in", 0.03),
+                ("local", 0.4),
+                ("local, tuned", 0.05),
+                ("pooled", 0.2),
+            )
+        ]
+
+    monkeypatch.setattr(logistic, "logistic", run)
+    file = tmp_path / "losses.png"
+    words = ["reproduce", "logistic", "--quick", "--seed", "3"]
+    answer = json.loads(command(*words, "--plot", file, "--json").out)
+    assert (answer["format"], answer["experiment"], answer["seed"]) == (1, "logistic", 3)
+    assert answer["rows"][2] | {"by_size": {}} == {
+        "scale": 1.0,
+        "method": "local",
+        "log_loss": 0.9,
+        "behind": 0.4,
+        "behind_se": 0.01,
+        "variance": None,
+        "note": "",
+        "by_size": {},
+    }
+    assert any("ahead of local and pooled" in remark for remark in answer["remarks"])
+    assert file.stat().st_size > 10_000
+    shown = command(*words)
+    assert (shown.code, shown.err) == (0, "")
+    assert "0.0500 ± 0.0100" in shown.out
+    assert "fedprior reproduce logistic --seed 3 --quick" in shown.out
+
+
 def test_bad_input(refused, command, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDPRIOR_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -138,6 +204,8 @@ def test_bad_input(refused, command, tmp_path, monkeypatch):
     words = ["reproduce", "gaussian-dp", "--runs", "1", "--plot"]
     refused(*words, "figure.txt", wanted="--plot must be a .png, .pdf or .svg file")
     refused(*words, "none/figure.png", wanted="--plot must be in a folder that exists")
+    wanted = "logistic: --plot must be a .png, .pdf or .svg file"
+    refused("reproduce", "logistic", "--plot", "figure.txt", wanted=wanted)
     refused("reproduce", "--json", "bernoulli", wanted="--json must be behind the name")
     assert command("reproduce", "bernouli").code == 2
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """`fedprior train`: what it prints, what it writes, how it goes on."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -11,9 +12,11 @@ import duckdb
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import fedprior
 from fedprior.cli.progress import Watcher
+from fedprior.engines.simulate import Progress
 
 METHODS = ["adaped", "fedavg-fine-tuning", "local"]
 FIGURES = {"mean", "worst_decile", "best_decile", "gain_over_local", "share_gaining"}
@@ -174,3 +177,42 @@ def test_several_seeds(command, on_table, trained, tmp_path):
     run = fedprior.load(tmp_path / "run")
     means = [run.result(seed=seed).scores.mean() for seed in (1, 2)]
     assert figures["mean"] == pytest.approx(np.mean(means))
+
+
+def shown_by(**flags):
+    """What a watcher draws on a terminal."""
+    watcher = Watcher(quiet=False, **flags)
+    screen = io.StringIO()
+    watcher.console = Console(file=screen, force_terminal=True, width=120)
+    with watcher.watch("fedavg") as move:
+        move(Progress(round=2, rounds=3, score=0.625, clients_per_second=4321.0))
+    return screen.getvalue()
+
+
+def test_progress_shows_scores_and_speed_unless_they_stay():
+    told = shown_by()
+    assert "score 62.5" in told
+    assert "4,321 clients/s" in told
+    assert "2/3" in told
+    kept = shown_by(scores=False, speed=False)
+    assert "2/3" in kept
+    assert "score" not in kept
+    assert "clients/s" not in kept
+
+
+def test_what_a_run_tells_on_its_way(command, tmp_path, monkeypatch):
+    """The command asks for a discreet watcher where noise is secure."""
+    asked = []
+
+    def note(self, **flags):
+        asked.append(flags)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(Watcher, "__init__", note)
+    private = ["privacy.epsilon=8", "privacy.delta=1e-2", "privacy.noise_multiplier=9"]
+    changes = ["methods=fedavg", "privacy.noise=secure", *private]
+    for name, more in (("a", []), ("b", changes), ("c", [*changes, "privacy.release_scores=true"])):
+        options = [word for change in more for word in ("--set", change)]
+        command("train", *options, "--quiet", "--out", tmp_path / name)
+    shown = [(flags["scores"], flags["speed"]) for flags in asked]
+    assert shown == [(True, True), (False, False), (True, False)]

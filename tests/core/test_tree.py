@@ -67,3 +67,8 @@ def test_is_finite_reads_floats_only():
     assert bool(tree.is_finite({}))
     for bad in (np.nan, np.inf, -np.inf):
         assert not bool(tree.is_finite({"a": jnp.ones(3), "b": jnp.array([0.0, bad])}))
+
+
+def test_the_absolute_norm_is_flat_at_zero():
+    slope = jax.grad(tree.absolute_norm)(jnp.array([0.0, -2.0, 3.0]))
+    np.testing.assert_array_equal(slope, [0.0, -1.0, 1.0])

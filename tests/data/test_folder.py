@@ -84,3 +84,20 @@ def test_errors_name_the_file(tmp_path):
     (tmp_path / "b.npz").write_bytes(b"not a zip file")
     with pytest.raises(ValueError, match=r"b\.npz must be an \.npz file of plain arrays, got"):
         from_folder(tmp_path)
+
+
+def test_classes_that_are_given_do_not_depend_on_the_labels(tmp_path):
+    x, y = rows(6)
+    write(tmp_path, "a", x=x, y=y)
+    known = ["0", "1", "2"]
+    federation = from_folder(tmp_path, classes=known, valid_share=0, test_share=0)
+    assert federation.classes == ("0", "1", "2")
+    assert sorted(federation.train.y.tolist()) == [0, 0, 0, 1, 1, 1]
+    write(tmp_path, "b", x=x, y=y + 3)
+    with pytest.raises(ValueError, match="each label must be one of 0, 1, 2, got '3'"):
+        from_folder(tmp_path, classes=known)
+    for wrong in (["0"], ["0", "0"], "01"):
+        with pytest.raises(ValueError, match="classes must be a list of at least 2 names"):
+            from_folder(tmp_path, classes=wrong)
+    with pytest.raises(ValueError, match="classes must be None for regression"):
+        from_folder(tmp_path, classes=known, regression=True)

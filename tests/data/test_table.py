@@ -11,6 +11,7 @@ from fedprior.data.table import (
     Encoder,
     encode_rows,
     federation_from_table,
+    fit_encoder,
     from_frame,
     read_table,
 )
@@ -351,3 +352,120 @@ def test_a_column_without_any_cell_adds_no_input(tmp_path):
     federation, encoder, _ = federation_from_table(path, client="c", label="y")
     assert encoder.feature_names == ["a"]
     assert federation.shape == (1,)
+
+
+PUBLIC = """size,kind,code,bought
+1.5,red,1.50,1
+2.5,blue,a2,0
+,red,3,1
+9.5,green,1.50,0
+"""
+
+
+@pytest.fixture
+def public(tmp_path):
+    path = tmp_path / "public.csv"
+    path.write_text(PUBLIC)
+    return fit_encoder(path, **NAMES)
+
+
+def test_an_encoder_of_public_rows_needs_no_client_column(public):
+    assert public.client == "shop"
+    assert public.features == ["size", "kind", "code"]
+    assert public.classes == ("0", "1")
+    assert public.columns[0].median == 2.5
+    assert Encoder.from_json(public.to_json()) == public
+
+
+def test_a_given_encoder_is_used_as_it_is(public, tmp_path):
+    path = tmp_path / "shops.csv"
+    path.write_text(
+        "shop,size,kind,code,other,bought\na,1,red,3.0,x,1\na,,pink,a2,x,0\nb,3,red,7,x,1\n"
+    )
+    options = {"encoder": public, "valid_share": 0, "test_share": 0}
+    federation, encoder, counts = federation_from_table(path, **NAMES, **options)
+    assert encoder is public
+    assert "by the encoder" in counts["reason"]
+    assert counts["clients_without_label"] == 0
+    size = (np.array([1.0, 2.5, 3.0]) - public.columns[0].mean) / public.columns[0].scale
+    words = [[0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0]]  # kinds, then codes
+    wanted = np.column_stack([size, [0, 1, 0], words]).astype(np.float32)
+    order = np.argsort(federation.train.x[:, 0])
+    np.testing.assert_allclose(federation.train.x[order], wanted[np.argsort(size)], rtol=1e-6)
+
+
+@given(
+    size=st.sampled_from(["7", "7.25", "", "1e3", "-4"]),
+    kind=st.sampled_from(["red", "1", "2.0", "true", ""]),
+    code=st.sampled_from(["1.50", "1", "7.5", "2020-01-01", "false", ""]),
+    label=st.sampled_from(["0", "1", "1.0", ""]),
+)
+@settings(max_examples=8, deadline=None)
+def test_under_a_given_encoder_no_client_changes_another(tmp_path_factory, size, kind, code, label):
+    """Whatever one client writes into its cells, types of columns included."""
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "public.csv").write_text(PUBLIC)
+    encoder = fit_encoder(folder / "public.csv", **NAMES)
+    header = "shop,size,kind,code,bought\n"
+    others = "a,1,red,1.50,1\na,2,blue,3,0\nb,3,1,5,1\nb,4,2,1,0\nz,1,red,3,1\n"
+
+    def told(own):
+        path = folder / "shops.csv"
+        path.write_text(header + others + own)
+        found, _, _ = federation_from_table(path, **NAMES, encoder=encoder, seed=1)
+        rows = [part.client(client) for part in (found.train, found.test) for client in (0, 1)]
+        return [(np.asarray(each.x), np.asarray(each.y)) for each in rows]
+
+    one, other = told("z,5,blue,3,0\n"), told(f"z,{size},{kind},{code},{label}\n")
+    for (x, y), (x_other, y_other) in zip(one, other, strict=True):
+        np.testing.assert_array_equal(x, x_other)
+        np.testing.assert_array_equal(y, y_other)
+
+
+def test_a_class_that_the_encoder_does_not_know_is_refused(public, tmp_path):
+    path = tmp_path / "shops.csv"
+    path.write_text("shop,size,kind,code,bought\na,1,red,01,1\na,2,red,01,perhaps\n")
+    with pytest.raises(ValueError, match=r"one of 0, 1, got 'perhaps'\. Leave such rows out"):
+        federation_from_table(path, **NAMES, encoder=public)
+
+
+def test_clients_that_have_no_label_at_all_are_counted(tmp_path):
+    path = tmp_path / "shops.csv"
+    path.write_text("shop,size,bought\na,1,x\na,2,y\nb,3,\nb,4,\nc,5,x\nc,6,\n")
+    federation, _, counts = federation_from_table(path, **NAMES)
+    assert federation.clients.tolist() == ["a", "c"]
+    assert (counts["clients_without_label"], counts["dropped_without_label"]) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client": "place"}, "client must be the encoder's, 'shop', got 'place'"),
+        ({"features": ["size"]}, r"features must be the encoder's, \['size', 'kind', 'code'\]"),
+        ({"regression": True}, "regression must be the encoder's, False, got True"),
+    ],
+)
+def test_what_contradicts_the_encoder_is_refused(public, options, message):
+    with pytest.raises(ValueError, match=message):
+        federation_from_table("nowhere.csv", **NAMES | {"encoder": public} | options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": ["a"]}, "classes must be None or at least 2 names"),
+        ({"classes": ["a", "a"]}, "classes must be named once each"),
+        ({"columns": [{"name": "size"}]}, "must be what to_json wrote, got: .*missing"),
+        ({"columns": 3}, "must be what to_json wrote"),
+        ({"unheard": 3}, "must be what to_json wrote, got: .*unheard"),
+    ],
+)
+def test_an_encoder_written_by_hand_is_checked(public, change, message):
+    text = json.dumps(json.loads(public.to_json()) | change)
+    with pytest.raises(ValueError, match=message):
+        Encoder.from_json(text)
+    column = json.loads(public.to_json())["columns"][0]
+    for wrong in ({"scale": 0}, {"mean": float("nan")}, {"median": "high"}):
+        text = json.dumps(json.loads(public.to_json()) | {"columns": [column | wrong]})
+        with pytest.raises(ValueError, match="Encoder column 'size': "):
+            Encoder.from_json(text)

@@ -9,21 +9,31 @@ from fedprior.learning import catalog
 VALUES = {
     "catch_up": 7,
     "clip": 2.0,
+    "curvature": "full",
+    "curvature_samples": 8,
     "decay": 0.9,
     "degrees": 2.0,
     "direction": "reverse",
     "fine_tuning_rate": 0.01,
     "fine_tuning_steps": 3,
     "gamma_rate": 0.2,
+    "head": "1",
+    "head_steps": 2,
     "initial_psi": 2.0,
+    "jitter": 0.1,
+    "learn_mean": False,
     "local_steps": 4,
     "newcomer_steps": 0,
+    "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,
+    "per_coordinate": True,
     "psi_floor": 0.1,
     "psi_rate": 0.01,
     "psi_scale": 0.1,
+    "rank": 3,
     "scale": 0.3,
+    "scale_floor": 0.01,
     "start": "initial",
     "steps_per_epoch": 10,
     "temperature": 2.0,
@@ -32,9 +42,10 @@ VALUES = {
     "weight": "samples",
     "weight_decay": 1e-3,
 }
-MODEL = fedprior.logistic(4, 3)
+MODEL = fedprior.mlp((4,), 3, hidden=(5,))  # a body and a head
 
 
+@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
 @pytest.mark.parametrize("name", sorted(catalog.METHODS))
 def test_every_method_builds_and_takes_each_option_it_lists(name):
     method = catalog.method(name)
@@ -55,8 +66,12 @@ def test_options_are_listed_where_they_are_understood():
     assert "fine_tuning_steps" in listed["fedavg-fine-tuning"]
     assert "scale" in listed["gaussian-prior"]
     assert "theta_rate" not in listed["fedem"]  # its clients have shares, and no model to move
-    for options in listed.values():
-        assert {"gamma_rate", "decay"} <= options
+    assert "gamma_rate" not in listed["mixture-clustering"]  # its mixture is replaced, not moved
+    assert {"curvature", "scale", "scale_floor"} <= listed["gaussian-em"]
+    assert not {"start", "catch_up", "upload_stale"} & listed["gaussian-em"]
+    for name, options in listed.items():
+        assert "decay" in options
+        assert "gamma_rate" in options or name == "mixture-clustering"
         assert (
             not {"local_steps", "model", "population", "name", "batches", "rule", "options"}
             & options

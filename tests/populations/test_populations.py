@@ -13,7 +13,11 @@ POPULATIONS = {
     "flat": fedprior.Flat(),
     "point": fedprior.PointMass(),
     "gaussian": fedprior.Gaussian(scale=0.7),
+    "gaussian-each": fedprior.Gaussian(scale=0.7, per_coordinate=True),
+    "gaussian-narrow": fedprior.Gaussian(scale=1e-5),
     "laplace": fedprior.Laplace(scale=0.7),
+    "mixture": fedprior.GaussianMixture(num_components=3, scale=0.7, jitter=0.5),
+    "discrete": fedprior.Discrete(num_components=3, jitter=0.5),
     "distillation": fedprior.Distillation(),
     "distillation-low": fedprior.Distillation(initial_psi=0.1, psi_floor=0.5),
     "distillation-reverse": fedprior.Distillation(direction="reverse", temperature=2.0),
@@ -52,8 +56,12 @@ def test_the_center_realizes_the_mean(population):
 
 def test_start_holds_the_parameters_and_every_learned_block(population):
     gamma = population.start(parameters(0))
-    same(gamma["mean"], parameters(0))
     assert set(population.blocks) <= set(gamma)
+    if "centers" in gamma:  # scattered around the parameters: their mean is only near them
+        away = tree.flatten(gamma["mean"]) - tree.flatten(parameters(0))
+        assert 0 < jnp.abs(away).max() < 5 * population.jitter
+    else:
+        same(gamma["mean"], parameters(0))
 
 
 def test_project_is_idempotent_and_leaves_start_alone(population):
@@ -64,17 +72,20 @@ def test_project_is_idempotent_and_leaves_start_alone(population):
 
 
 def test_the_penalty_ignores_masked_samples(population):
+    if isinstance(population, fedprior.Discrete):
+        pytest.skip("A law of points has no density.")
     draws = np.random.default_rng(1)
     gamma, own = population.start(parameters(0)), parameters(1)
-    x = jnp.asarray(draws.normal(size=(5, 4)), jnp.float32)
-    mask = jnp.array([True, False, True, True, False])
-    value = population.penalty(gamma, own, predict, x, mask)
-    strange = jnp.where(mask[:, None], x, 100 * x + 1)
-    other = population.penalty(gamma, own, predict, strange, mask)
+    x = draws.normal(size=(5, 4)).astype(np.float32)
+    mask = np.array([True, False, True, True, False])
+    penalty = jax.jit(population.penalty, static_argnums=2)
+    value = penalty(gamma, own, predict, x, mask)
+    strange = np.where(mask[:, None], x, 100 * x + 1)
+    other = penalty(gamma, own, predict, strange, mask)
     np.testing.assert_array_equal(value, other)
-    kept = population.penalty(gamma, own, predict, x[mask], jnp.ones(3, bool))
+    kept = penalty(gamma, own, predict, x[mask], np.ones(3, bool))
     np.testing.assert_allclose(value, kept, rtol=1e-6)
-    nobody = population.penalty(gamma, own, predict, x, jnp.zeros(5, bool))
+    nobody = penalty(gamma, own, predict, x, np.zeros(5, bool))
     assert np.isfinite(nobody)
 
 

@@ -6,6 +6,7 @@ from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
 from fedprior.learning.adaped import trust
 from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.events import Event
 from fedprior.reporting.config import read
 from fedprior.reporting.setting import setting
@@ -45,11 +46,16 @@ def test_adaped_does_not_trust_noise(federation):
 
 def test_trust_leaves_a_good_mean_alone():
     assert trust(0.02, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 0.1, "initial_psi": 4.0}
-    assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 5.0, "initial_psi": 10.0}
+    assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {
+        "psi_floor": 5.0,
+        "initial_psi": 10.0,
+        "start": "initial",
+    }
 
 
 def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):
     fixed = [*PRIVATE, "training.cohort=fixed", "privacy.relation=replace-one"]
+    fixed.append("privacy.noise_multiplier=6.6")  # a little more than the least for the budget
     found = setting(read(None, fixed), "fedavg", federation)
     assert found.cohort.amplifies
     assert found.terms.relation == "replace-one"
@@ -58,8 +64,20 @@ def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):
     spent = epsilon([(event, 20)], delta=1e-3, relation="replace-one")
     assert 3.9 < spent <= 4.0
     assert not setting(read(None, fixed), "adaped", federation).cohort.amplifies
-    added = setting(read(None, [*PRIVATE, "training.cohort=fixed"]), "fedavg", federation)
-    assert not added.cohort.amplifies  # add-remove has no proof for a fixed size
+
+
+def test_cohorts_are_poisson_by_default_with_privacy(federation):
+    own = [change for change in PRIVATE if "cohort=" not in change]
+    private = setting(read(None, own), "fedavg", federation)
+    assert private.cohort == Poisson(rate=2 / federation.num_clients)
+    plain = setting(read(None, ["training.cohort_size=2"]), "fedavg", federation)
+    assert plain.cohort == FixedSize(size=2)
+
+
+def test_a_fixed_size_without_a_proof_is_refused():
+    with pytest.raises(PrivacyError, match=r"relation must be replace-one .*cohort=poisson"):
+        read(None, [*PRIVATE, "training.cohort=fixed"])
+    read(None, ["training.cohort=fixed"])  # nothing to prove
 
 
 @pytest.mark.parametrize(
@@ -84,4 +102,5 @@ def test_a_large_delta_is_refused_unless_allowed(federation):
     with pytest.raises(PrivacyError, match="below 1 / clients"):
         setting(read(None, changes), "adaped", federation)
     allowed = read(None, [*changes, "privacy.allow_delta=true"])
-    assert setting(allowed, "adaped", federation).terms.delta == 0.5
+    terms = setting(allowed, "adaped", federation).terms
+    assert (terms.delta, terms.allow_delta) == (0.5, True)

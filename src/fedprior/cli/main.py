@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from fedprior.cli import catalog, estimate, personalize, privacy, reproduce, train
+from fedprior.cli import catalog, encoder, estimate, personalize, privacy, regress, reproduce, train
 from fedprior.core.check import PrivacyError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("estimate")(estimate.estimate)
+app.command("regress")(regress.regress)
+app.command("encoder")(encoder.encoder)
 app.command("personalize")(personalize.personalize)
 app.command("algorithms")(catalog.algorithms)
 app.command("datasets")(catalog.datasets)

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Shows how far each method is: rounds, validation score, clients a second, time left."""
+    """Shows how far each method is: rounds, validation score, clients a second, time left.
 
-    def __init__(self, *, quiet: bool) -> None:
+    Scores are not private, and clients a second tell how many took part: a run that releases
+    neither shows neither.
+    """
+
+    def __init__(self, *, quiet: bool, scores: bool = True, speed: bool = True) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.scores, self.speed = scores, speed
 
     def say(self, line: str) -> None:
         """One line on standard error."""
@@ -32,8 +37,9 @@ class Watcher:
                 task = bar.add_task(name, total=None, score="", speed="compiling")
 
                 def move(step: "Step") -> None:
-                    score = "" if math.isnan(step.score) else f"score {100 * step.score:.1f}"
-                    speed = f"{step.clients_per_second:,.0f} clients/s"
+                    shown = self.scores and not math.isnan(step.score)
+                    score = f"score {100 * step.score:.1f}" if shown else ""
+                    speed = f"{step.clients_per_second:,.0f} clients/s" if self.speed else ""
                     bar.update(
                         task, completed=step.round, total=step.rounds, score=score, speed=speed
                     )

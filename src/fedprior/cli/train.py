@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,10 @@ def train(
     features: Annotated[
         str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
     ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="A public encoder of the table, by `fedprior encoder`."),
+    ] = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to run; may be repeated.")
     ] = None,
@@ -42,6 +47,9 @@ def train(
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    allow_delta: Annotated[
+        bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
+    ] = False,
     release_scores: Annotated[
         bool,
         typer.Option(
@@ -62,15 +70,13 @@ def train(
     from fedprior.data.datasets import needs_files
     from fedprior.reporting.config import read
     from fedprior.reporting.folder import Folder
-    from fedprior.reporting.ledgers import sentence, spent
-    from fedprior.reporting.summary import summarize
-    from fedprior.reporting.train import check_run
+    from fedprior.reporting.train import check_run, scores_stay
     from fedprior.reporting.train import train as run
 
-    watcher = Watcher(quiet=quiet)
+    remarks: list[str] = []
     if resume is not None:
-        others = (config, data, client, label, features, algorithm, changes, seed, seeds, out)
-        if release_scores or any(other is not None for other in others):
+        others = (config, data, client, label, features, encoder, algorithm, changes, seed, seeds)
+        if allow_delta or release_scores or any(each is not None for each in (*others, out)):
             raise ValueError(
                 "train: --resume must stand alone (with --json and --quiet), got other options. "
                 "A resumed run keeps its configuration."
@@ -79,33 +85,55 @@ def train(
         settings = folder.open()
     else:
         named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
-        given = _given(data, named, client, label, features, algorithm, seed, seeds)
-        if release_scores:
-            given.append("privacy.release_scores=true")
+        given = _given(data, named, client, label, features, encoder, algorithm, seed, seeds)
+        switches = {"allow_delta": allow_delta, "release_scores": release_scores}
+        given += [f"privacy.{name}=true" for name, asked in switches.items() if asked]
         settings = read(config, [*given, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _, remarks = check_run(settings)
-        for remark in remarks:
-            watcher.say(remark)
         settings = folder.create(settings)
+    secure = settings.privacy.noise == "secure"
+    watcher = Watcher(quiet=quiet, scores=not scores_stay(settings.privacy), speed=not secure)
+    for remark in remarks:
+        watcher.say(remark)
     try:
-        scores = run(settings, folder, resume=resume is not None, watch=watcher.watch)
+        summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
     except KeyboardInterrupt:
         watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
         raise
-    methods, bills = summarize(scores), spent(folder.path)
     if as_json:
-        answer = {"format": 1, "run": str(folder.path), "methods": methods}
-        typer.echo(json.dumps({**answer, "privacy": bills} if bills else answer))
+        typer.echo(json.dumps(summary))
+    elif summary["methods"]:
+        Console(highlight=False).print(table(settings, summary["methods"]))
+    for line in _told(summary, as_json=as_json, secure=secure):
+        watcher.say(line)
+
+
+def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[str]:
+    """What is said on standard error after a run; with --json only what must not be missed."""
+    from fedprior.reporting.ledgers import sentence, sentence_together
+
+    for end in summary["runs"]:
+        if end["ended_by"] == "budget":
+            yield (
+                f"{end['method']}, seed {end['seed']}: stopped by its budget after {end['rounds']} "
+                f"of {end['planned']} rounds."
+            )
+    if secure:
+        yield (
+            "checkpoint/ holds models and scores of single clients: it stays with whoever holds "
+            "the data."
+        )
+    if as_json:
         return
-    if methods:
-        Console(highlight=False).print(table(settings, methods))
-    else:
-        watcher.say("Scores are not private and stay here (--release-scores gives them up).")
-    for bill in bills:
-        watcher.say(sentence(bill))
-    watcher.say(f"Run folder: {folder.path}")
+    if summary["scores_withheld"]:
+        yield "Scores are not private and stay here (--release-scores gives them up)."
+    for bill in summary.get("privacy", ()):
+        yield sentence(bill)
+    if summary.get("together"):
+        yield sentence_together(summary["together"])
+    yield f"Run folder: {summary['run']}"
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
@@ -148,6 +176,7 @@ def _given(
     client: str | None,
     label: str | None,
     features: str | None,
+    encoder: Path | None,
     algorithm: list[str] | None,
     seed: int | None,
     seeds: int | None,
@@ -157,6 +186,7 @@ def _given(
         "data.client": client,
         "data.label": label,
         "data.features": [name.strip() for name in features.split(",")] if features else None,
+        "data.encoder": None if encoder is None else str(encoder),
         "methods": list(algorithm) if algorithm else None,
         "seed": seed,
         "seeds": seeds,

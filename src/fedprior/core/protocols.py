@@ -1,7 +1,7 @@
 """What a population, a model, a channel, a cohort and a client's data have to offer."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fedprior.core.algorithm import Array, Key, PyTree
 
@@ -70,6 +70,68 @@ class Population(Protocol):
     def project(self, gamma: Gamma) -> Gamma:
         """A block that left its range (a floored scale) put back."""
         return gamma
+
+
+class Parts(NamedTuple):
+    """A prior as a mixture of independent normals, one a part, along a leading axis.
+
+    Part l has log probability `log_share[l]` and, for coordinate j of theta, the law
+    N(center[l, j], 1 / precision[l, j]); `center` and `precision` are trees like theta. Where a law
+    only resembles a normal near the client's last posterior, `precision` draws w to the center and
+    `certainty` is what the prior adds to the inverse of the spread; for a normal they are one.
+    """
+
+    log_share: Array
+    center: PyTree
+    precision: PyTree
+    certainty: PyTree
+
+
+class Posterior(NamedTuple):
+    """What a client knows of its theta: N(w[l], spread[l]) with probability share[l].
+
+    `w` and `spread`, the coordinates' variances, are trees like theta with a leading axis of parts.
+    """
+
+    share: Array
+    w: PyTree
+    spread: PyTree
+
+
+@runtime_checkable
+class Maximizable(Population, Protocol):
+    """A population whose gamma, its scales included, has an EM step.
+
+    A client's prior is a mixture of `num_parts` normals, exactly or near its last posterior.
+    Statistics are increments: their mean over clients is zero where gamma is a fixed point, which
+    keeps messages short for a clip, and gamma has moments of its own, so that a rate below 1 mixes
+    the cohort's moments with those (stepwise EM).
+
+    Laws: `maximize` at rate 1 with the mean over all clients never lowers the expected
+    log density of their thetas; for any finite average and rate in (0, 1] it returns a gamma that
+    `project` leaves alone (noise may have been added: scales stay above their floor, shares
+    positive).
+    """
+
+    @property
+    def num_parts(self) -> int:
+        return 1
+
+    def prior(self, gamma: Gamma) -> Posterior:
+        """What a client without data knows."""
+        ...
+
+    def parts(self, gamma: Gamma, posterior: Posterior) -> Parts:
+        """The client's prior, as normals, given what it knew last."""
+        ...
+
+    def statistics(self, gamma: Gamma, posterior: Posterior) -> dict[str, PyTree]:
+        """What a client's posterior adds to the next gamma."""
+        ...
+
+    def maximize(self, gamma: Gamma, average: dict[str, PyTree], rate: Array) -> Gamma:
+        """The next gamma from the clients' mean statistics."""
+        ...
 
 
 class Channel(Protocol):

@@ -1,6 +1,7 @@
 """The Encoder: how the columns of a table become features, learned from training rows only."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +27,14 @@ class Numeric:
     median: float
     indicator: bool
 
+    def __post_init__(self) -> None:
+        owner = f"Encoder column {self.name!r}"
+        check.positive(owner, scale=self.scale)
+        for name in ("mean", "median"):
+            value = getattr(self, name)
+            rule = "a finite number"
+            check.require(_is_finite(value), owner, name, rule, value)
+
     def labels(self) -> list[str]:
         return [self.name] + [f"{self.name} missing"] * self.indicator
 
@@ -48,7 +57,7 @@ class Category:
 
     def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
         words = np.array(self.categories, str)  # of type text even where there is none
-        found = _words(values)[:, None] == words[None, :]
+        found = _spelled(_words(values), self.categories)[:, None] == words[None, :]
         return (found & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
 
 
@@ -66,8 +75,15 @@ class Encoder:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        owner = "Encoder"
         remedy = "Use the version of fedprior that wrote it, or a newer one."
-        check.require(self.format == FORMAT, "Encoder", "format", str(FORMAT), self.format, remedy)
+        check.require(self.format == FORMAT, owner, "format", str(FORMAT), self.format, remedy)
+        for name, given in (("columns", self.features), ("classes", self.classes or ())):
+            once = len(set(given)) == len(given)
+            check.require(once, owner, name, "named once each", list(given))
+        rule = "None or at least 2 names"
+        enough = self.classes is None or len(self.classes) >= 2
+        check.require(enough, owner, "classes", rule, self.classes)
 
     @property
     def features(self) -> list[str]:
@@ -93,12 +109,14 @@ class Encoder:
         missing = np.ma.getmaskarray(values)
         if self.classes is None:
             return np.where(missing, np.nan, _numbers(self.label, values)).astype(np.float32)
-        words = names(values)
+        words = _spelled(names(values), self.classes)
         position = {word: code for code, word in enumerate(self.classes)}
         present, place = np.unique(np.where(missing, self.classes[0], words), return_inverse=True)
         for word in present:
             rule = "one of " + ", ".join(self.classes)
-            check.require(word in position, "table", f"label {self.label!r}", rule, str(word))
+            remedy = "Leave such rows out, or use an encoder that knows the class."
+            known = word in position
+            check.require(known, "table", f"label {self.label!r}", rule, str(word), remedy)
         codes = np.array([position[str(word)] for word in present], np.int32)[place]
         return np.where(missing, np.int32(-1), codes)
 
@@ -108,17 +126,23 @@ class Encoder:
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
         """The encoder that `to_json` wrote."""
-        fields: dict[str, Any] = json.loads(text)
-        if not isinstance(fields, dict) or "columns" not in fields:
-            raise ValueError("Encoder: text must be what to_json wrote, got something else.")
-        columns = tuple(
-            Category(name=each["name"], categories=tuple(each["categories"]))
-            if "categories" in each
-            else Numeric(**each)
-            for each in fields.pop("columns")
-        )
-        classes = fields.pop("classes")
-        return cls(**fields, columns=columns, classes=None if classes is None else tuple(classes))
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            columns = tuple(
+                Category(name=each["name"], categories=tuple(each["categories"]))
+                if "categories" in each
+                else Numeric(**each)
+                for each in fields.pop("columns")
+            )
+            classes = fields.pop("classes")
+            classes = None if classes is None else tuple(classes)
+            return cls(**fields, columns=columns, classes=classes)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+            raise ValueError(
+                f"Encoder: text must be what to_json wrote, got: {reason}. Write it anew with "
+                "fedprior encoder."
+            ) from None
 
 
 def fit_column(name: str, values: np.ma.MaskedArray, train: np.ndarray) -> Numeric | Category:
@@ -163,6 +187,26 @@ def refuse_nonfinite(columns: Columns) -> None:
             )
 
 
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _spelled(words: np.ndarray, known: tuple[str, ...]) -> np.ndarray:
+    """Each word as `known` spells it: 3.0 and 03 are 3 where only 3 is known.
+
+    Decided cell by cell, so that nobody's rows depend on how others write theirs.
+    """
+    present, place = np.unique(words, return_inverse=True)
+    return np.array([_spelling(str(word), known) for word in present], str)[place]
+
+
+def _spelling(word: str, known: tuple[str, ...]) -> str:
+    try:
+        return word if word in known else str(names(np.ma.MaskedArray([float(word)]))[0])
+    except ValueError:
+        return word
+
+
 def _words(values: np.ma.MaskedArray) -> np.ndarray:
     """Cells as text, truth spelled alike: a CSV file may say true where a data frame has True."""
     words = names(values)
@@ -179,7 +223,7 @@ def _numbers(name: str, values: np.ma.MaskedArray) -> np.ndarray:
     for row in np.flatnonzero(~missing):
         try:
             numbers[row] = float(values.data[row])
-        except ValueError:
+        except (ValueError, TypeError):
             remedy = f"See row {row + 1}."
             got = str(values.data[row])
             check.require(False, "table", f"column {name!r}", "a number", got, remedy)

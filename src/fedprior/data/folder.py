@@ -1,6 +1,7 @@
 """A folder of .npz files, one a client: the file's stem is the client's name."""
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def from_folder(
     path: str | Path,
     *,
     regression: bool | None = None,
+    classes: Sequence[str] | None = None,
     valid_share: float = 0.15,
     test_share: float = 0.25,
     seed: int = 0,
@@ -36,7 +38,8 @@ def from_folder(
     """Client i = the i-th .npz file by name, holding x, y (split at random by the shares), or
     x_train, y_train, x_test, y_test and perhaps x_valid, y_valid (taken as they are).
 
-    Labels with fractions are a quantity (regression) unless `regression` says otherwise. Object
+    Labels with fractions are a quantity (regression) unless `regression` says otherwise. Classes
+    are the sorted labels of all clients, or those given: then any other label is refused. Object
     arrays are refused: nothing is unpickled.
     """
     owner = "from_folder"
@@ -52,19 +55,14 @@ def from_folder(
         for number, file in enumerate(files)
     ]
     _check_alike(clients)
-    labels = np.concatenate([part for client in clients for part in client.y])
-    is_quantity = _has_fractions(labels) if regression is None else regression
-    if is_quantity and labels.dtype.kind not in "iuf":
-        rule = "numeric for regression"
-        raise ValueError(check.message(owner, "labels", rule, str(labels.dtype)))
-    classes = None if is_quantity else _classes(labels)
-    train, valid, test = (_pool(clients, part, classes) for part in range(3))
+    known = _known(clients, regression, classes)
+    train, valid, test = (_pool(clients, part, known) for part in range(3))
     return Federation(
         train=train,
         valid=valid,
         test=test,
         clients=np.array([file.stem for file in files]),
-        classes=classes,
+        classes=known,
         name=folder.name if name is None else name,
     )
 
@@ -178,6 +176,26 @@ def _check_alike(clients: list[_Client]) -> None:
                     f"from_folder: labels must be all text or all numbers, got {y.dtype} in "
                     f"{client.path} and {first.y[0].dtype} in {first.path}."
                 )
+
+
+def _known(
+    clients: list[_Client], regression: bool | None, classes: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """The classes that were given, else those of all labels; None for a quantity."""
+    owner = "from_folder"
+    if classes is not None:
+        remedy = "A quantity has no classes."
+        check.require(not regression, owner, "classes", "None for regression", classes, remedy)
+        words = [] if isinstance(classes, str) else [str(word) for word in classes]
+        several = len(set(words)) == len(words) >= 2
+        check.require(several, owner, "classes", "a list of at least 2 names", classes)
+        return tuple(words)
+    labels = np.concatenate([part for client in clients for part in client.y])
+    is_quantity = _has_fractions(labels) if regression is None else regression
+    if is_quantity and labels.dtype.kind not in "iuf":
+        rule = "numeric for regression"
+        raise ValueError(check.message(owner, "labels", rule, str(labels.dtype)))
+    return None if is_quantity else _classes(labels)
 
 
 def _classes(labels: np.ndarray) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def unreadable(path: str, error: Exception) -> ValueError:
 
 
 @contextmanager
-def writing(path: Path, option: str) -> Iterator[None]:
+def writing(path: Path, option: str, *, owner: str = "estimate") -> Iterator[None]:
     """A failure to write, of the system or of DuckDB, names the option that named the file."""
     try:
         yield
@@ -126,7 +126,7 @@ def writing(path: Path, option: str) -> Iterator[None]:
             raise
         reason = (isinstance(error, OSError) and error.strerror) or _reason(error)
         rule = "a file that can be written"
-        raise ValueError(f"estimate: {option} must be {rule}, got {path} ({reason}).") from None
+        raise ValueError(f"{owner}: {option} must be {rule}, got {path} ({reason}).") from None
 
 
 def _reason(error: Exception) -> str:

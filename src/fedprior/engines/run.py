@@ -62,6 +62,10 @@ class Run:
         owner = "simulate"
         check.count(owner, least=0, rounds=self.rounds)
         check.seed(owner, self.seed)
+        known = self.algorithm.num_clients
+        rule = f"a federation of {known} clients for {self.algorithm.name}"
+        fits = known is None or known == self.num_clients
+        check.require(fits, owner, "federation", rule, self.num_clients)
         self.cohort.capacity(self.num_clients)  # refuses a cohort larger than the federation
         if self.channel.private and not self.algorithm.unit_weight:
             raise check.PrivacyError(

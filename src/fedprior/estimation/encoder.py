@@ -1,18 +1,18 @@
 """Categories as numbers: each becomes its personal estimate of the target."""
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check, random
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.estimator import with_empty
+from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means, counts_of, means_of
@@ -22,12 +22,6 @@ _TYPES = ("auto", "binary", "continuous")
 _POPULATIONS = ("default", "nonparametric", "point", "auto")
 _FEW = 4  # below, no shrinkage toward the mean is better everywhere (James and Stein)
 _CHANCE = 1e-3  # agreement within all categories more likely than this may well be chance
-# scikit-learn 1.6 renamed the argument that lets missing values through.
-_LENIENT: dict[str, Any] = (
-    {"ensure_all_finite": False}
-    if "ensure_all_finite" in inspect.signature(check_array).parameters
-    else {"force_all_finite": False}
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +100,7 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Each category's number, learned from all training rows."""
         check_is_fitted(self, "encodings_")
-        columns = self._columns(X, reset=False)
+        columns = feature_columns(self, X, reset=False)
         places = (
             labels.look_up(_OWNER, "X", levels, column, any_kind=True)
             for levels, column in zip(self.categories_, columns, strict=True)
@@ -124,7 +118,9 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             check.count(_OWNER, least=2, cv=self.cv)
         remedy = "This encoder requires y to be passed, but the target y is None."
         check.require(y is not None, _OWNER, "y", "one target a row", None, remedy)
-        factors = [labels.factorize(_OWNER, "X", each) for each in self._columns(X, reset=True)]
+        factors = [
+            labels.factorize(_OWNER, "X", each) for each in feature_columns(self, X, reset=True)
+        ]
         target, self.target_type_, self.classes_ = labels.read_target(_OWNER, y, self.target_type)
         numeric.same_length(_OWNER, X=factors[0].place, y=target)
         self.target_mean_ = float(target.mean())
@@ -189,21 +185,6 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         fold[shuffled] = np.arange(rows) % min(cv, rows)
         return fold
 
-    def _columns(self, X: Any, *, reset: bool) -> list[Any]:
-        """The columns of X, each with its own type; scikit-learn's checks of shape and names."""
-        if numeric.column_names(X) is None:
-            # NumPy would make one type of a list's words and numbers, and the word "nan" of NaN.
-            kept = object if not hasattr(X, "__array__") and _has_text(X) else None
-            X = check_array(X, dtype=kept, **_LENIENT)
-        _check_features(self, X, reset=reset)
-        rows, number = X.shape
-        check.require(rows > 0, _OWNER, "number of rows", "at least 1", "0 sample(s)")
-        check.require(number > 0, _OWNER, "number of columns", "at least 1", "0 feature(s)")
-        kind = numeric.frame_kind(X)
-        if kind == "pandas":
-            return [X.iloc[:, column] for column in range(number)]
-        return list(X.get_columns()) if kind == "polars" else list(X.T)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
@@ -256,21 +237,3 @@ def shrink_linearly(
     with np.errstate(invalid="ignore"):  # 0 / 0 for a category without rows and without noise
         weight = n * between / (n * between + noise) if between > 0 else np.zeros(len(n))
     return common + np.where(n > 0, weight * (mean - common), 0.0), float(common)
-
-
-def _check_features(encoder: Any, X: Any, *, reset: bool) -> None:
-    """Names and number of columns, remembered or compared."""
-    try:
-        from sklearn.utils.validation import validate_data
-    except ImportError:  # scikit-learn before 1.6
-        encoder._check_feature_names(X, reset=reset)
-        encoder._check_n_features(X, reset=reset)
-    else:
-        validate_data(encoder, X=X, reset=reset, skip_check_array=True)
-
-
-def _has_text(rows: Any) -> bool:
-    try:
-        return np.asarray(rows).dtype.kind in "USO"
-    except ValueError:  # rows of unequal length, which check_array refuses in its own words
-        return False

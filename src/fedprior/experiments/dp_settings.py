@@ -168,7 +168,7 @@ def algorithms(setting: Setting, noise: float | None = None) -> dict[str, Algori
     Under a noise multiplier of `noise` AdaPeD trusts the mean no more than the noise leaves of it.
     """
     model = setting.model()
-    floors = {"psi_floor": 0.1, "initial_psi": 4.0}
+    floors: dict[str, Any] = {"psi_floor": 0.1, "initial_psi": 4.0}
     if noise is not None:
         floors = trust_under_noise(
             model,

@@ -177,17 +177,17 @@ def _true(row: Error) -> float:
     return row.true_epsilon or 0.0
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *, owner: str = "gaussian-dp") -> None:
     """A figure can be drawn to `path`: suffix known, folder there, matplotlib installed."""
     rule = "a .png, .pdf or .svg file"
-    check.require(path.suffix in _SUFFIXES, "gaussian-dp", "--plot", rule, str(path))
+    check.require(path.suffix in _SUFFIXES, owner, "--plot", rule, str(path))
     folder = path.resolve().parent
-    check.require(folder.is_dir(), "gaussian-dp", "--plot", "in a folder that exists", str(path))
+    check.require(folder.is_dir(), owner, "--plot", "in a folder that exists", str(path))
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         remedy = "Install it with: pip install 'fedprior[plot]'"
-        line = check.message("gaussian-dp", "--plot", "drawn by matplotlib", "none", remedy)
+        line = check.message(owner, "--plot", "drawn by matplotlib", "none", remedy)
         raise ValueError(line) from error
 
 

@@ -60,17 +60,19 @@ def adaped(
     )
 
 
-def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> dict[str, float]:
+def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> dict[str, Any]:
     """Options for a mean model that carries noise: psi_floor at least the noise-to-signal ratio.
 
     Where the mean is noise, clients agree on its soft predictions all the same, psi falls, and
     every client is pulled toward noise. With a floor at the public ratio of noise to one clipped
     update (`privacy.planning.noise_to_signal`) they stop collaborating instead. psi begins at twice
-    the floor or above.
+    the floor or above. Where the noise is larger than an update, clients begin at the initial model
+    and not at the noised one.
     """
     check.nonnegative("trust", noise_to_signal=noise_to_signal)
     floor = max(psi_floor, noise_to_signal)
-    return {"psi_floor": floor, "initial_psi": max(initial_psi, 2 * floor)}
+    options: dict[str, Any] = {"psi_floor": floor, "initial_psi": max(initial_psi, 2 * floor)}
+    return {**options, "start": "initial"} if noise_to_signal > 1 else options
 
 
 def trust_under_noise(
@@ -81,7 +83,7 @@ def trust_under_noise(
     num_clients: int,
     psi_floor: float,
     initial_psi: float,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """`trust` at the noise-to-signal ratio of AdaPeD's upload, the model and psi."""
     size = tree.size(jax.eval_shape(model.init, random.root(0))) + 1
     ratio = noise_to_signal(

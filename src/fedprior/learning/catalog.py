@@ -8,13 +8,14 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
-from fedprior.learning import adaped, priors
+from fedprior.learning import adaped, clustering, priors, representation
 from fedprior.learning.alternating import alternating
 from fedprior.learning.baselines import fedavg, fedem, local
+from fedprior.learning.em import em
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
-_NOT_OPTIONS |= {"block_scales", "unused"}
+_NOT_OPTIONS |= {"block_scales", "unused", "cluster"}
 _NOT_OPTIONS |= {"local_steps"}  # one for all methods: budgets are compared by it
 
 
@@ -36,7 +37,7 @@ class Method:
     def options(self) -> list[str]:
         """Names of the options that `build` takes for this method."""
         factories = [self.factory, self.passes_to]
-        if self.passes_to is not self.factory:
+        if self.passes_to not in (self.factory, em):
             factories.append(alternating)
         names = [name for each in factories for name in inspect.signature(each).parameters]
         return [name for name in dict.fromkeys(names) if name not in _NOT_OPTIONS]
@@ -65,6 +66,22 @@ _METHODS = (
         passes_to=adaped.adaped,
     ),
     Method(
+        name="clustered",
+        factory=priors.clustered,
+        population="a few models of all, each client being of one kind",
+        sends="increments of the client's likeliest model",
+        reference="Ghosh et al. 2020",
+        passes_to=em,
+    ),
+    Method(
+        name="discrete-mixture",
+        factory=priors.discrete_mixture,
+        population="a few models of all, each client probably of one kind",
+        sends="increments of every model, weighted by the client's probabilities",
+        reference="Ozkara et al. 2022, Algorithm 7",
+        passes_to=em,
+    ),
+    Method(
         name="fedavg",
         factory=fedavg.fedavg,
         population="point mass: one model for all",
@@ -87,11 +104,27 @@ _METHODS = (
         passes_to=fedem.fedem,
     ),
     Method(
+        name="gaussian-em",
+        factory=priors.gaussian_em,
+        population="Gaussian with a learned mean and spread",
+        sends="statistics of the client's posterior: mean, squared distance",
+        reference="Ozkara et al. 2022, section 3.1",
+        passes_to=em,
+    ),
+    Method(
         name="gaussian-prior",
         factory=priors.gaussian_prior,
         population="Gaussian around a learned mean (l2 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
+    ),
+    Method(
+        name="laplace-em",
+        factory=priors.laplace_em,
+        population="Laplace with a learned mean and spread",
+        sends="statistics of the client's posterior: weighted mean, weights, distance",
+        reference="Ozkara et al. 2022, section 3",
+        passes_to=em,
     ),
     Method(
         name="laplace-prior",
@@ -115,6 +148,36 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+    ),
+    Method(
+        name="mixture-clustering",
+        factory=clustering.mixture_clustering,
+        population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
+        sends="the client's model, seen by the server",
+        reference="Ozkara et al. 2022, Algorithm 4",
+        passes_to=clustering.mixture_clustering,
+    ),
+    Method(
+        name="mixture-em",
+        factory=priors.mixture_em,
+        population="Gaussian mixture with learned shares, centers and spreads",
+        sends="statistics of the client's posterior by component",
+        reference="Ozkara et al. 2022, Algorithm 4, corrected",
+        passes_to=em,
+    ),
+    Method(
+        name="shared-body",
+        factory=representation.shared_body,
+        population="a network's body of all, a head (last layer) of each client's own",
+        sends="increments of the body",
+        reference="Arivazhagan et al. 2019; Collins et al. 2021",
+    ),
+    Method(
+        name="shared-subspace",
+        factory=representation.shared_subspace,
+        population="a mean and a basis of all, coordinates of each client's own: mean + B w",
+        sends="increments of the mean and of the basis",
+        reference="Ozkara et al. 2022, section 3.6",
     ),
 )
 METHODS = {method.name: method for method in _METHODS}

@@ -25,8 +25,9 @@ class Data:
     client: str = ""  # column that names a row's client
     label: str = ""  # column to predict
     features: tuple[str, ...] = ()  # columns to predict from; empty: all others
+    encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
-    fingerprint: str = ""  # of the path's content, noted when a run begins
+    fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Training:
     """What all methods share."""
 
     rounds: int = 600
-    cohort: Literal["everyone", "fixed", "poisson"] = "fixed"
+    cohort: Literal["auto", "everyone", "fixed", "poisson"] = "auto"  # fixed; poisson with privacy
     cohort_size: int = 0  # clients a round (poisson: expected); 0: a third of them
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
@@ -117,6 +118,12 @@ class Config:
         remedy = "There is no default; it must be well below 1 / clients."
         inside = 0 < privacy.delta < 1
         check.require(inside, owner, "delta", "in (0, 1)", privacy.delta, remedy)
+        if self.training.cohort == "fixed" and privacy.relation != "replace-one":
+            raise check.PrivacyError(
+                f"{owner}: relation must be replace-one for cohorts of fixed size, got "
+                f"{privacy.relation}: whoever is left out is replaced by another. Use "
+                "training.cohort=poisson, or privacy.relation=replace-one."
+            )
         sending = [name for name in self.methods if not METHODS[name].alone]
         if privacy.noise == "secure" and (len(sending) > 1 or self.seeds > 1):
             rule = "one method that sends anything, and one seed, with secure noise"

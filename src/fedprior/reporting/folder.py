@@ -13,7 +13,11 @@ from fedprior.reporting.config import Config, as_tables, read
 
 @dataclass(frozen=True)
 class Folder:
-    """config.toml, metrics.jsonl, clients.parquet, summary.json, checkpoint/METHOD/seed-S/."""
+    """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/.
+
+    privacy/METHOD-seed-S/ledger.jsonl is what was spent; checkpoint/METHOD/seed-S/ holds models and
+    scores of single clients, which no noise covers.
+    """
 
     path: Path
 
@@ -39,7 +43,12 @@ class Folder:
 
     def ledger(self, method: str, seed: int) -> Path:
         """What a private method has spent."""
-        return self.part(method, seed) / "ledger.jsonl"
+        return self.path / "privacy" / f"{method}-seed-{seed}" / "ledger.jsonl"
+
+    @property
+    def fingerprint(self) -> Path:
+        """Of the data of a run with secure noise: with the models, not in what may be shown."""
+        return self.path / "checkpoint" / "fingerprint"
 
     def scores(self, method: str, seed: int) -> Path:
         """The scores of a method and seed that are finished."""
@@ -58,11 +67,17 @@ class Folder:
         if config.data.root:
             root = str(Path(config.data.root).resolve())
             config = replace(config, data=replace(config.data, root=root))
+        secure, found = config.privacy.noise == "secure", setting.fingerprint(config.data)
         if config.data.path:
             path = str(Path(config.data.path).resolve())
-            data = replace(config.data, path=path, fingerprint=setting.fingerprint(config.data))
+            encoder = config.data.encoder and str(Path(config.data.encoder).resolve())
+            shown = "" if secure else found
+            data = replace(config.data, path=path, encoder=encoder, fingerprint=shown)
             config = replace(config, data=data)
         self.path.mkdir(parents=True, exist_ok=True)
+        if secure:
+            self.fingerprint.parent.mkdir(exist_ok=True)
+            write_atomically(self.fingerprint, found.encode())
         write_atomically(self.config, tomli_w.dumps(as_tables(config)).encode())
         return config
 
@@ -72,8 +87,13 @@ class Folder:
             got = "one without config.toml" if self.path.is_dir() else "none"
             raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
         config = read(self.config)
-        found = setting.fingerprint(config.data)
-        if config.data.fingerprint != found:
+        noted, found = config.data.fingerprint, setting.fingerprint(config.data)
+        if config.privacy.noise == "secure":
+            there = self.fingerprint.is_file()
+            remedy = "It stays with whoever holds the data."
+            check.require(there, "run", "checkpoint/", "in the run's folder", "none", remedy)
+            noted = self.fingerprint.read_text()
+        if noted != found:
             got = "another content" if found else "nothing"
             raise ValueError(
                 f"run: {config.data.path} must hold the data that the run began with, got {got}."

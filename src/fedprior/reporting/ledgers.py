@@ -1,30 +1,93 @@
 """What the ledgers below a run folder say, computed anew from their events."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprior.privacy.ledger import read, total
+from fedprior.core import check
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Event
+from fedprior.privacy.ledger import Terms, read, total
+
+# Whom a client has to trust for what an onlooker of the view does not learn.
+TRUSTS = {
+    "central": "whoever adds up the messages and draws cohorts and noise",
+    "local": "nobody",
+}
+_SHARED = ("delta", "relation", "view", "unit")  # what figures must have in common to be added up
 
 
 def spent(run: Path) -> list[dict[str, Any]]:
     """One row a ledger: epsilon spent and what it means; each ledger's hashes are checked."""
-    return [_row(path, run) for path in ([run] if run.is_file() else found(run))]
+    return [_row(path, run) for path in found(run)]
 
 
 def found(run: Path) -> list[Path]:
-    """The ledgers of a run, one a private method and seed."""
-    return sorted(Path(run).rglob("ledger.jsonl"))
+    """The ledgers of a run, one a private method and seed; or the one file that was named."""
+    run = Path(run)
+    if not run.is_file():
+        return sorted(run.rglob("ledger.jsonl"))
+    remedy = "Name a run folder, or a ledger.jsonl below its folder privacy/."
+    check.require(_is_ledger(run), "privacy spent", "RUN", "a ledger", str(run), remedy)
+    return [run]
+
+
+def together(run: Path) -> dict[str, Any] | None:
+    """All ledgers of a run as one: what they cost a client that was in each of them.
+
+    None where there are fewer than two. `epsilon` is None where they cannot be added up: they
+    differ in delta, relation, view or unit, or have no proof together.
+    """
+    ledgers = [read(path) for path in found(run)]
+    if len(ledgers) < 2:
+        return None
+    terms = [each for each, _ in ledgers]
+    shared: dict[str, Any] = {
+        name: value if len({getattr(each, name) for each in terms}) == 1 else None
+        for name in _SHARED
+        for value in [getattr(terms[0], name)]
+    }
+    events = _events([record for _, own in ledgers for record in own])
+    secure = all(each.noise == "secure" for each in terms)
+    return {
+        "epsilon": None if None in shared.values() else _composed(events, terms[0]),
+        **shared,
+        "sampling": sampling([event for event, _ in events]),
+        "noise": "secure" if secure else "simulated",
+        "valid_for_release": secure,
+        "trusts": TRUSTS.get(shared["view"], "unknown"),
+        "ledgers": len(ledgers),
+    }
 
 
 def sentence(row: dict[str, Any]) -> str:
     """A row in words."""
     budget = f" of {row['budget']:g}" if row["budget"] is not None else ""
-    kind = "" if row["noise"] == "secure" else " Simulated noise: not valid for release."
-    meaning = f"for one {row['unit']} ({row['relation']}), {row['view']} view"
+    rounds = "1 round" if row["rounds"] == 1 else f"{row['rounds']} rounds"
     return (
         f"{row['ledger']}: epsilon {row['epsilon']:.4g}{budget} at delta {row['delta']:g} after "
-        f"{row['rounds']} rounds, {meaning}.{kind}"
+        f"{rounds}, for one {row['unit']} ({row['relation']}), {row['view']} view, "
+        f"{row['sampling']}; trusts {row['trusts']}. {_release(row['noise'])}"
     )
+
+
+def sentence_together(row: dict[str, Any]) -> str:
+    """All ledgers in words."""
+    whole = f"All {row['ledgers']} ledgers together, on the same clients"
+    if row["epsilon"] is None:
+        reason = "they differ in delta, relation, view or unit, or have no proof together"
+        return f"{whole}: no epsilon is proven ({reason})."
+    return (
+        f"{whole}: epsilon {row['epsilon']:.4g} at delta {row['delta']:g}, for one {row['unit']} "
+        f"({row['relation']}), {row['view']} view, {row['sampling']}; trusts {row['trusts']}. "
+        f"{_release(row['noise'])}"
+    )
+
+
+def _release(noise: str) -> str:
+    return "Secure noise." if noise == "secure" else "Simulated noise: not valid for release."
 
 
 def _row(path: Path, run: Path) -> dict[str, Any]:
@@ -41,8 +104,54 @@ def _row(path: Path, run: Path) -> dict[str, Any]:
         "delta": terms.delta,
         "relation": terms.relation,
         "view": terms.view,
+        "sampling": sampling([event for event, _ in _events(records)]),
         "unit": terms.unit,
         "noise": terms.noise,
+        "valid_for_release": terms.noise == "secure",
+        "trusts": TRUSTS.get(terms.view, "unknown"),
         "budget": terms.budget,
         "rounds": len(rounds),
     }
+
+
+def sampling(events: Sequence[Event]) -> str:
+    """Who took part in the rounds, in words."""
+    return " and ".join(dict.fromkeys(map(_sampler, events))) or "no round yet"
+
+
+def _sampler(event: Event) -> str:
+    if event.sampling == "everyone":
+        return "everyone in every round"
+    if event.sampling == "poisson":
+        return f"Poisson sampling at rate {event.rate:.4g}"
+    claim = "" if event.amplified else ", nobody hidden by it"
+    return f"{event.size} of {event.num_clients} clients a round{claim}"
+
+
+def _events(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
+    """What was reserved, equal events put together."""
+    rounds: dict[Event, int] = {}
+    for record in records:
+        if record["kind"] == "reserve":
+            event = Event.from_json(record["event"])
+            rounds[event] = rounds.get(event, 0) + int(record["rounds"])
+    return list(rounds.items())
+
+
+def _composed(events: list[tuple[Event, int]], terms: Terms) -> float | None:
+    try:
+        return epsilon(events, delta=terms.delta, relation=terms.relation)
+    except PrivacyError:  # mechanisms that the accountant has no common proof for
+        return None
+
+
+def _is_ledger(path: Path) -> bool:
+    """By its name, or by its first line; a damaged ledger is told so when it is read."""
+    if path.name == "ledger.jsonl":
+        return True
+    with path.open("rb") as file:
+        first = file.readline()
+    try:
+        return "previous" in json.loads(first)
+    except (ValueError, TypeError):
+        return False

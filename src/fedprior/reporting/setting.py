@@ -44,43 +44,103 @@ class Setting:
     terms: Terms | None = None  # of the ledger, where the channel is private
 
 
-def federation(data: Data, *, seed: int) -> tuple[Federation, Encoder | None, list[str]]:
-    """The clients for one seed, the encoder of a table, and remarks on what was read."""
+def federation(
+    data: Data, *, seed: int, privacy: Privacy | None = None
+) -> tuple[Federation, Encoder | None, list[str]]:
+    """The clients for one seed, the encoder of a table, and remarks on what was read.
+
+    With `privacy`, what is learned from everybody's rows before the first round (the encoding of a
+    table, the classes of a folder) must be given: no noise covers it.
+    """
+    private = privacy is not None and privacy.epsilon > 0
     if not data.path:
+        check.require(not data.encoder, "data", "encoder", "none without a table", data.encoder)
         root = data.root or None
         options = {"seed": seed, **data.options}
         return datasets.load(data.name, root=root, **options), None, []
     path = Path(data.path)
+    known = ("regression", "valid_share", "test_share", *["classes"] * path.is_dir())
     for option in data.options:
-        known = ("regression", "valid_share", "test_share")
         check.choice("config data options", "key", option, known)
     if path.is_dir():
+        check.require(not data.encoder, "data", "encoder", "none for a folder", data.encoder)
+        if private:
+            _check_target(data)
         from fedprior.data.folder import from_folder
 
         return from_folder(path, seed=seed, **data.options), None, []
+    found, encoder, counts = _table(data, path, seed, private)
+    secure = privacy is not None and privacy.noise == "secure"
+    return found, encoder, [] if secure else _remarks(counts)
+
+
+def _table(
+    data: Data, path: Path, seed: int, private: bool
+) -> tuple[Federation, Encoder, dict[str, Any]]:
+    """A table's clients, with the encoder that was given or one of all training rows."""
     from fedprior.data.table import federation_from_table
 
-    for column in ("client", "label"):
-        remedy = f"Say which column it is: --{column} COLUMN."
-        given = getattr(data, column)
-        check.require(bool(given), "data", column, "given for a table", given, remedy)
+    encoder = read_encoder(data.encoder) if data.encoder else None
+    if private and encoder is None:
+        raise check.PrivacyError(
+            f"data: encoder must be given for a private run on a table, got {data.encoder!r}. "
+            "Fitted on everybody's rows it would tell of each client: write one from public rows "
+            "with fedprior encoder, then --encoder FILE."
+        )
     found, encoder, counts = federation_from_table(
         path,
-        client=data.client,
-        label=data.label,
+        client=_column(data, encoder, "client"),
+        label=_column(data, encoder, "label"),
         features=data.features or None,
+        encoder=encoder,
         seed=seed,
         **data.options,
     )
-    return found, encoder, _remarks(counts)
+    if private and counts["clients_without_label"]:
+        raise check.PrivacyError(
+            "data: every client must have a row with a label in a private run, got some without. "
+            "Who takes part is public and must not depend on labels: leave such clients out."
+        )
+    return found, encoder, counts
+
+
+def _column(data: Data, encoder: Encoder | None, name: str) -> str:
+    """The column that was named, or the encoder's."""
+    given: str = getattr(data, name) or (getattr(encoder, name) if encoder else "")
+    remedy = f"Say which column it is: --{name} COLUMN."
+    check.require(bool(given), "data", name, "given for a table", given, remedy)
+    return given
+
+
+def _check_target(data: Data) -> None:
+    """Whether labels are a quantity, and if not which classes there are, is public."""
+    if data.options.get("regression") or data.options.get("classes"):
+        return
+    raise check.PrivacyError(
+        "data: options.classes must be given for a private run on a folder, got none. Collected "
+        "from everybody's labels they would tell of each client: name all that are possible, --set "
+        """'data.options.classes=["no", "yes"]', or --set data.options.regression=true."""
+    )
+
+
+def read_encoder(path: str | Path) -> Encoder:
+    """The encoder in a JSON file that `fedprior encoder` wrote."""
+    file = Path(path)
+    check.require(file.is_file(), "data", "encoder", "a file that exists", str(path))
+    return Encoder.from_json(file.read_text())
 
 
 def fingerprint(data: Data) -> str:
-    """The content of a file of one's own, so that a resumed run reads the same one."""
+    """The content of a file of one's own, so that a resumed run reads the same one.
+
+    It lets anybody who guesses the rows confirm the guess.
+    """
     path = Path(data.path)
     if not data.path or not path.exists():
         return ""
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    if data.encoder and Path(data.encoder).is_file():
+        files.append(Path(data.encoder))
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
@@ -116,7 +176,7 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     takes as many, with everyone in every round, and so do fine-tuning and newcomers.
     """
     training, chosen = config.training, method(name)
-    cohort = _cohort(training, clients.num_clients)
+    cohort = _cohort(config, clients.num_clients)
     share = cohort.expected_size(clients.num_clients) / clients.num_clients
     rounds = max(1, round(training.rounds * share))
     steps = rounds * training.local_steps
@@ -138,8 +198,7 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     algorithm = chosen.build(network, own, **given)
     private = bool(config.privacy.epsilon) and not chosen.alone
     if private and isinstance(cohort, FixedSize):
-        hides = algorithm.memoryless and config.privacy.relation == "replace-one"
-        cohort = replace(cohort, amplifies=hides)
+        cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
     if private and "psi_floor" in chosen.options():
         own |= trust_under_noise(
@@ -195,19 +254,25 @@ def _private(plain: Setting, privacy: Privacy, noise: float, num_clients: int) -
         view="central",
         noise=privacy.noise,
         budget=privacy.epsilon,
+        allow_delta=privacy.allow_delta,
     )
     check_budget(plain.cohort.amplify(events.gaussian(noise), num_clients), terms)
     channel = CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise)
     return replace(plain, channel=channel, terms=terms)
 
 
-def _cohort(training: Training, num_clients: int) -> Cohort:
-    if training.cohort == "everyone":
+def _cohort(config: Config, num_clients: int) -> Cohort:
+    """Who takes part; by default Poisson with privacy, where a fixed size proves less."""
+    training = config.training
+    kind = training.cohort
+    if kind == "auto":
+        kind = "poisson" if config.privacy.epsilon else "fixed"
+    if kind == "everyone":
         return Everyone()
     rule = f"at most the number of clients ({num_clients})"
     size = training.cohort_size or max(1, round(num_clients / 3))
     check.require(size <= num_clients, "config training", "cohort_size", rule, size)
-    if training.cohort == "fixed":
+    if kind == "fixed":
         return FixedSize(size=size)
     return Poisson(rate=size / num_clients)
 

@@ -59,15 +59,23 @@ def _mean(values: list[Any]) -> float | None:
 
 
 def write_clients(
-    path: Path, clients: dict[int, tuple[np.ndarray, np.ndarray]], scores: dict[str, Scores]
+    path: Path,
+    clients: dict[int, tuple[np.ndarray, np.ndarray]],
+    scores: dict[str, Scores],
+    *,
+    sizes: bool = True,
 ) -> None:
-    """One row a seed and client: its name, training size, and test score under each method."""
+    """One row a seed and client: its name, training size, and test score under each method.
+
+    Without `sizes` how many samples a client has stays untold.
+    """
     seeds = list(clients)
     table = {
         "seed": np.concatenate([np.full(len(clients[s][0]), s, np.int32) for s in seeds]),
         "client": np.concatenate([clients[s][0].astype(object) for s in seeds]),
-        "size": np.concatenate([clients[s][1] for s in seeds]),
     }
+    if sizes:
+        table["size"] = np.concatenate([clients[s][1] for s in seeds])
     for name, own in scores.items():
         table[name.replace("-", "_")] = np.concatenate([own.test[s] for s in seeds])
     write_table(table, path)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import numpy as np
 from fedprior.core.files import write_atomically
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
-from fedprior.engines.result import Result
+from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
+from fedprior.learning.catalog import METHODS
 from fedprior.privacy.ledger import Ledger
+from fedprior.reporting import ledgers
 from fedprior.reporting import setting as settings
 from fedprior.reporting.config import Config, Privacy, as_tables
 from fedprior.reporting.folder import Folder
@@ -22,16 +25,35 @@ from fedprior.reporting.summary import Scores, summarize, write_clients
 Watch = Callable[[str], AbstractContextManager[Callable[[Progress], Any]]]
 
 
-def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Scores]:
-    """Every method for every seed; what is finished already is read back, not run again."""
+@dataclass(frozen=True)
+class End:
+    """How one method's run for one seed ended: after `rounds` of the `planned` ones, and why."""
+
+    method: str
+    seed: int
+    rounds: int
+    planned: int
+    ended_by: EndedBy
+
+
+def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
+    """Every method for every seed; what is finished already is read back, not run again.
+
+    Returns what summary.json holds. Where scores stay, nothing in it depends on them: neither
+    figures nor when a method that sends nothing ended.
+    """
     found: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
+    ends: list[End] = []
     sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for seed in range(config.seed, config.seed + config.seeds):
-        clients, _, _ = settings.federation(config.data, seed=seed)
+        clients, _, _ = settings.federation(config.data, seed=seed, privacy=config.privacy)
         sizes[seed] = (clients.clients, clients.train.size)
         for name in config.methods:
-            history = _one(config, folder, name, seed, clients, resume, watch, found[name])
+            history, end = _one(config, folder, name, seed, clients, resume, watch, found[name])
+            if scores_stay(config.privacy) and METHODS[name].alone:
+                continue
+            ends.append(end)
             lines += [
                 {"method": name, "seed": seed, "round": number + 1, **_shown(entry, config.privacy)}
                 for number, entry in enumerate(history)
@@ -41,10 +63,11 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     if scores_stay(config.privacy):
         found = {}
     else:
-        write_clients(folder.clients, sizes, found)
-    summary = {"format": 1, "run": str(folder.path), "methods": summarize(found)}
+        secure = config.privacy.noise == "secure"  # then scores were released, and nothing else
+        write_clients(folder.clients, sizes, found, sizes=not secure)
+    summary = _summary(config, folder, found, ends)
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
-    return found
+    return summary
 
 
 def scores_stay(privacy: Privacy) -> bool:
@@ -52,9 +75,26 @@ def scores_stay(privacy: Privacy) -> bool:
     return privacy.noise == "secure" and not privacy.release_scores
 
 
+def _summary(
+    config: Config, folder: Folder, found: dict[str, Scores], ends: list[End]
+) -> dict[str, Any]:
+    summary = {
+        "format": 1,
+        "run": str(folder.path),
+        "methods": summarize(found),
+        "scores_withheld": scores_stay(config.privacy),
+        "runs": [asdict(end) for end in ends],
+    }
+    if not config.privacy.epsilon:
+        return summary
+    bills = ledgers.spent(folder.path)
+    return {**summary, "privacy": bills, "together": ledgers.together(folder.path)}
+
+
 def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
-    """What a round may tell: with secure noise neither scores nor anything about its cohort."""
-    hidden = ("clients", "left_out", "valid") if scores_stay(privacy) else ()
+    """What a round may tell: with secure noise nothing about its cohort, and scores if released."""
+    hidden = ["clients", "left_out"] if privacy.noise == "secure" else []
+    hidden += ["valid"] if scores_stay(privacy) else []
     return {name: value for name, value in entry.items() if name not in hidden}
 
 
@@ -67,26 +107,30 @@ def _one(
     resume: bool,
     watch: Watch,
     scores: Scores,
-) -> list[dict[str, float]]:
-    """One method and seed: run it (or read it back), note its scores, return its history."""
+) -> tuple[list[dict[str, float]], End]:
+    """One method and seed: run it (or read it back), note its scores, tell how it went."""
     file = folder.scores(name, seed)
     if resume and file.exists():
         header = checkpoint.read_header(file, identity=_identity(config, name))
         like = {part: np.empty(clients.num_clients) for part in ("test", "valid")}
         arrays = checkpoint.load_arrays(file, like)
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
-        return header["history"]
+        history, why = header["history"], header.get("ended_by", "rounds")
+        return history, End(name, seed, len(history), header.get("planned", len(history)), why)
     label = f"{name}, seed {seed}" if config.seeds > 1 else name
     with watch(label) as progress:
         result = run_one(config, folder, name, seed, clients, resume=resume, progress=progress)
     scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
+    planned = settings.setting(config, name, clients).rounds
     checkpoint.save_checkpoint(
         file,
         {"test": result.scores, "valid": result.valid_scores},
         identity=_identity(config, name),
         history=result.history,
+        planned=planned,
+        ended_by=result.ended_by,
     )
-    return result.history
+    return result.history, End(name, seed, result.rounds, planned, result.ended_by)
 
 
 def run_one(
@@ -130,7 +174,7 @@ def run_one(
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Everything that can be wrong is found before a folder is made: data, models, cohorts."""
-    clients, _, remarks = settings.federation(config.data, seed=config.seed)
+    clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
     for name in config.methods:
         settings.setting(config, name, clients)
     return clients, remarks
@@ -139,7 +183,8 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
 def _identity(config: Config, name: str) -> str:
     """What decides a method's bits: not how many seeds or which other methods run beside it."""
     tables = as_tables(config)
-    data = {key: value for key, value in tables["data"].items() if key not in ("root", "path")}
+    places = ("root", "path", "encoder")
+    data = {key: value for key, value in tables["data"].items() if key not in places}
     training = {key: v for key, v in tables["training"].items() if key != "checkpoint_every"}
     own = config.options.get(name, {})
     privacy = tables["privacy"] if config.privacy.epsilon else None

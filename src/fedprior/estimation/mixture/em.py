@@ -150,23 +150,28 @@ def step(
 
 
 def _ahead(start: Mixture, first: Mixture, second: Mixture) -> Mixture | None:
-    """x0 + 2 a r + a^2 v with r = x1 - x0, v = x2 - 2 x1 + x0, a = |r| / |v|, at least 1.
-
-    At a = 1 it is x2 itself. None where the path is straight or leaves no probability.
-    """
+    """The `extrapolated` mixture; None where it leaves no probability."""
     flat = [
         np.concatenate([each.centers.ravel(), each.probabilities])
         for each in (start, first, second)
     ]
-    change = flat[1] - flat[0]
-    bend = flat[2] - flat[1] - change
-    length = float(np.linalg.norm(bend))
-    if length == 0:
-        return None
-    reach = max(float(np.linalg.norm(change)) / length, 1.0)
-    point = flat[0] + 2 * reach * change + reach**2 * bend
+    point = extrapolated(*flat)
     share = np.maximum(point[start.centers.size :], 0.0)
     if share.sum() == 0:
         return None
     centers = point[: start.centers.size].reshape(start.centers.shape)
     return Mixture(centers, share / share.sum())
+
+
+def extrapolated(start: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """x0 + 2 a r + a^2 v with r = x1 - x0, v = x2 - 2 x1 + x0, a = |r| / |v|, at least 1 (SQUAREM).
+
+    At a = 1, and where the path is straight, it is x2 itself.
+    """
+    change = first - start
+    bend = second - first - change
+    length = float(np.linalg.norm(bend))
+    if length == 0:
+        return second
+    reach = max(float(np.linalg.norm(change)) / length, 1.0)
+    return start + 2 * reach * change + reach**2 * bend

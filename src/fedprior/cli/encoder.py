@@ -1,0 +1,66 @@
+"""`fedprior encoder`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprior.core import check
+
+
+def encoder(
+    public: Annotated[
+        Path, typer.Argument(help="A CSV or Parquet file of PUBLIC rows, like those to train on.")
+    ],
+    client: Annotated[
+        str,
+        typer.Option(help="Column that names a row's client; the public rows need not have it."),
+    ],
+    label: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path, typer.Option(help="Where the encoder goes: a .json file.")],
+    features: Annotated[
+        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
+    ] = None,
+    regression: Annotated[
+        bool | None,
+        typer.Option(
+            "--regression/--classes", help="Is the label a quantity? (default: by its values)"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+) -> None:
+    """How columns become inputs (means, scales, medians, words, classes), from PUBLIC rows.
+
+    All that the file says can be told from the rows it was made of, and no noise covers it: use
+    rows that everybody may know, never those of the clients who are to be protected. A private run
+    on a table needs such a file.
+
+    Example: `fedprior encoder public.csv --client hospital --label outcome --out encoder.json`
+    """
+    from fedprior.cli.progress import Watcher
+    from fedprior.core.files import write_atomically
+    from fedprior.data.table import fit_encoder
+
+    check.require(out.suffix == ".json", "encoder", "--out", "a .json file", str(out))
+    here = out.parent.is_dir()
+    check.require(here, "encoder", "--out", "in a folder that exists", str(out))
+    found = fit_encoder(
+        public,
+        client=client,
+        label=label,
+        features=[name.strip() for name in features.split(",")] if features else None,
+        regression=regression,
+    )
+    write_atomically(out, found.to_json().encode())
+    if as_json:
+        facts = {"features": found.features, "inputs": len(found.feature_names)}
+        answer = {"format": 1, "out": str(out), **facts, "classes": found.classes}
+        typer.echo(json.dumps(answer))
+        return
+    kind = "a quantity" if found.classes is None else f"one of {', '.join(found.classes)}"
+    Watcher(quiet=quiet).say(
+        f"{', '.join(found.features)} become {len(found.feature_names)} inputs; {label} is {kind}. "
+        f"Written to {out}; it tells of the rows in {public}, which must be public."
+    )

@@ -1,0 +1,40 @@
+"""`fedprior reproduce linear`."""
+
+from typing import Annotated
+
+import typer
+
+from fedprior.core import check
+
+
+def linear(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the clients.")] = False,
+    runs: Annotated[int, typer.Option("--runs", "--seeds", help="How many seeds.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+) -> None:
+    """Errors of personal linear regressions with more features than rows (m = 10,000, n = 10).
+
+    `known` has the true population, `default` learns it by marginal likelihood, `paper` by the
+    printed algorithm on log-variances with floors; `local` is least squares by client, `pooled`
+    over all, which is what FedAvg converges to.
+
+    Example: `fedprior reproduce linear --json`
+    """
+    from fedprior.cli.reproduce import _print, _print_json, _table, _watching
+    from fedprior.experiments.linear import remarks, run
+
+    check.count("linear", runs=runs)
+    check.seed("linear", seed)
+    with _watching("linear", quiet) as watch:
+        rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
+    if as_json:
+        return _print_json("linear", rows, remarks(rows), seed=seed, runs=runs)
+    clients = "1,000" if quick else "10,000"
+    title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
+    command = f"fedprior reproduce linear --runs {runs} --seed {seed}" + " --quick" * quick
+    table = _table(title, "d", "method", "error", "the paper says", caption=command)
+    for row in rows:
+        table.add_row(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "")
+    return _print(table, *remarks(rows))

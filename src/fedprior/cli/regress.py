@@ -1,0 +1,88 @@
+"""`fedprior regress`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, **more)
+
+
+def _listed(names: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (names or "").split(",") if name.strip())
+
+
+def regress(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="CSV or Parquet file, or a glob; without one, a simulated example."),
+    ] = None,
+    group: Annotated[str | None, _option("Column that names a row's group.")] = None,
+    target: Annotated[str | None, _option("Column to be explained: numbers or classes.")] = None,
+    features: Annotated[
+        str | None, _option("Columns with a coefficient for each group, between commas.")
+    ] = None,
+    fixed: Annotated[
+        str | None, _option("Columns with one coefficient for all, between commas.")
+    ] = None,
+    family: Annotated[
+        str, _option("auto, gaussian (numbers), binomial (2 classes) or multinomial.")
+    ] = "auto",
+    population: Annotated[
+        str, _option("gaussian, mixture (kinds with spread) or discrete (kinds without).")
+    ] = "gaussian",
+    components: Annotated[str, _option("Number of kinds of groups, or bic.")] = "bic",
+    covariance: Annotated[str, _option("auto, full, diagonal or isotropic.")] = "auto",
+    criterion: Annotated[str, _option("auto, reml or ml.")] = "auto",
+    method: Annotated[
+        str, _option("default, or paper: Algorithms 2, 3, 4 and 7, with floors.")
+    ] = "default",
+    center: Annotated[
+        bool, _option("Subtract the features' means: the intercept of a mean row.", "--center")
+    ] = False,
+    level: Annotated[float, _option("Coverage of the intervals in --out.")] = 0.95,
+    out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
+    plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
+    strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
+    as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
+    seed: Annotated[int, _option("Decides which rows are held out, and restarts.")] = 0,
+    quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
+) -> None:
+    """Fit a regression to every group with the help of all the others (a mixed model).
+
+    Prints the population's mean and spread with standard errors, the share of variance between
+    groups, and how well held-out rows are predicted by personal, separate and pooled fits. A
+    quarter of the rows of each group with 3 or more is held out for that, drawn by --seed; all
+    else is fitted to all rows. --out has a row a group: each coefficient, its error and interval.
+
+    Words in a feature become an indicator for each word but the first. Rows without a group, a
+    target or a feature are dropped and counted.
+
+    Example: `fedprior regress radon.csv --group county --target log_radon --features basement`
+    """
+    from fedprior.cli.progress import Watcher
+    from fedprior.cli.regress_answer import answer
+    from fedprior.reporting.regress_question import RegressQuestion
+
+    question = RegressQuestion(
+        file=file,
+        group=group,
+        target=target,
+        features=_listed(features),
+        fixed=_listed(fixed),
+        family=family,
+        population=population,
+        components=components,
+        covariance=covariance,
+        criterion=criterion,
+        method=method,
+        center=center,
+        level=level,
+        seed=seed,
+        out=out,
+        plot=plot,
+        strict=strict,
+    )
+    answer(question, Watcher(quiet=quiet), as_json=as_json)

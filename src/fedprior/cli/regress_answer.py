@@ -1,0 +1,213 @@
+"""What `fedprior regress` prints and writes."""
+
+import importlib.util
+import json
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.cli.progress import Watcher
+from fedprior.data.scan import writing
+from fedprior.regression.face.analysis import Analysis
+from fedprior.regression.face.holdout import HeldOut
+from fedprior.reporting import regression as reporting
+from fedprior.reporting.regress_question import RegressQuestion
+from fedprior.reporting.regression import RegressAnswer
+
+_BESIDE = 3  # coefficients up to which correlations fit beside them
+_MOST_CORRELATIONS = 10  # coefficients up to which they fit into a table of their own
+_METRICS = {"rmse": "root mean squared error", "log_loss": "log loss"}
+
+
+def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
+    """Read, fit, write the files that are asked for, print; files come last and whole."""
+    if question.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            "regress: --plot must be given with matplotlib installed, got none. "
+            "pip install 'fedprior[plot]'"
+        )
+    with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
+        found = reporting.regress(question)
+    _save(question, found)
+    if as_json:
+        more = {} if question.out is None else {"out": str(question.out)}
+        typer.echo(json.dumps(reporting.summary(found) | more))
+    else:
+        _print(found)
+    for path in (question.out, question.plot):
+        if path is not None:
+            watcher.say(f"Written to {path}")
+
+
+def _save(question: RegressQuestion, found: RegressAnswer) -> None:
+    """Both files or none: the picture waits under another name until the table is written."""
+    aside = None
+    try:
+        if question.plot is not None:
+            from fedprior.reporting.regression_plot import draw
+
+            aside = draw(found.analysis, question.plot)
+        if question.out is not None:
+            reporting.write_table(found.analysis.columns(question.level), question.out)
+        if aside is not None and question.plot is not None:
+            with writing(question.plot, "--plot", owner="regress"):
+                aside.rename(question.plot)
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+def _print(answer: RegressAnswer) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
+    found = answer.analysis
+    console.print(_head(found))
+    console.print(_coefficients(found))
+    if _BESIDE < len(found.names) <= _MOST_CORRELATIONS and _has_correlations(found):
+        console.print(_correlations(found))
+    if len(found.fit.population.components) > 1:
+        console.print(_components(found))
+    console.print(_variances(found))
+    if answer.held_out is not None:
+        console.print(_held_out(answer.held_out))
+        console.print(_sentence(answer.held_out, answer.question.seed), soft_wrap=True)
+    for note in answer.notes:
+        console.print(f"Note: {note}", soft_wrap=True)
+
+
+def _has_correlations(found: Analysis) -> bool:
+    covariance = found.fit.population.covariance
+    return bool((covariance != np.diag(np.diag(covariance))).any())
+
+
+def _grid() -> Table:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column()
+    return lines
+
+
+def _table(title: str, *names: str) -> Table:
+    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.collapse_padding, table.pad_edge = True, False
+    table.add_column(names[0], no_wrap=True, overflow="ellipsis", min_width=8)
+    for name in names[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _head(found: Analysis) -> Table:
+    lines, fit, specification = _grid(), found.fit, found.specification
+    dropped = f" ({found.num_dropped:,} dropped)" if found.num_dropped else ""
+    lines.add_row("groups", f"{len(found.levels):,}, {found.rows.num_rows:,} rows{dropped}")
+    classes = ""
+    if found.classes is not None:
+        names = [str(each) for each in found.classes.tolist()]
+        classes = f": {', '.join(names[1:])} against {names[0]}"
+    lines.add_row("family", f"{fit.family}{classes}")
+    how = f"{specification.covariance} covariance, "
+    how = "" if fit.population.kind == "discrete" else how
+    way = "as in the paper" if specification.method == "paper" else specification.criterion.upper()
+    lines.add_row("population", f"{fit.population.kind} ({how}{way})")
+    return lines
+
+
+def _coefficients(found: Analysis) -> Table:
+    """Mean and spread of each coefficient, then the fixed ones."""
+    population, names = found.fit.population, found.names
+    deviation, errors = reporting.deviations(found)
+    correlation = reporting.correlations(population.covariance)
+    shown = range(len(names) - 1 if len(names) <= _BESIDE and _has_correlations(found) else 0)
+    heads = [f"corr {names[j]}" for j in shown]
+    table = _table("Coefficients", "", "mean", "error", "sd between", "error", *heads)
+    means = population.mean_errors
+    for row, name in enumerate(names):
+        own = "" if means is None else _number(means[row])
+        beside = [_correlation(correlation[row, j]) if j < row else "" for j in shown]
+        spread = (_number(deviation[row]), _number(errors[row]))
+        table.add_row(name, _number(population.mean[row]), own, *spread, *beside)
+    for row, name in enumerate(found.fixed_names):
+        own = "" if population.fixed_errors is None else _number(population.fixed_errors[row])
+        table.add_row(name, _number(population.fixed[row]), own, "fixed", "", *([""] * len(heads)))
+    return table
+
+
+def _correlations(found: Analysis) -> Table:
+    """Of more coefficients than have room beside their means; columns are numbered as rows are."""
+    names = found.names
+    correlation = reporting.correlations(found.fit.population.covariance)
+    numbers = range(len(names) - 1)
+    table = _table("Correlations between groups", "", *(str(j + 1) for j in numbers))
+    for row, name in enumerate(names):
+        cells = (_correlation(correlation[row, j]) if j < row else "" for j in numbers)
+        table.add_row(f"{row + 1} {name}", *cells)
+    return table
+
+
+def _components(found: Analysis) -> Table:
+    names = found.names
+    table = _table("Kinds of groups", "", "share", *names)
+    for number, each in enumerate(found.fit.population.components):
+        spread = np.sqrt(np.diag(each.covariance))
+        cells = [
+            _number(mean) + (f" ({_number(sd)})" if sd > 0 else "")
+            for mean, sd in zip(each.mean, spread, strict=True)
+        ]
+        table.add_row(f"component {number}", f"{each.share:.3f}", *cells)
+    return table
+
+
+def _variances(found: Analysis) -> Table:
+    lines, population = _grid(), found.fit.population
+    if population.noise_variance is not None:
+        deviation = math.sqrt(population.noise_variance)
+        error = population.noise_error
+        doubt = "" if error is None else f" ± {_number(error / (2 * deviation))}"
+        lines.add_row("noise", f"sd {_number(deviation)}{doubt}")
+    scale = "" if found.classes is None else " of the log odds"
+    share = f"{100 * found.share_between:.1f}% of the variance{scale} at the mean row"
+    lines.add_row("between groups", share)
+    likelihood = found.fit.log_likelihood
+    if likelihood is not None:
+        word = "restricted " if found.fit.criterion == "reml" else ""
+        lines.add_row(f"{word}log-likelihood", f"{likelihood:.2f}")
+    return lines
+
+
+def _held_out(held: HeldOut) -> Table:
+    table = _table("Held-out prediction", "", _METRICS[held.metric], "personal is")
+    table.add_row("personal", f"{held.personal:.4g}", "")
+    for name, error, gain in (
+        ("separate", held.separate, held.gain_over_separate),
+        ("pooled", held.pooled, held.gain_over_pooled),
+    ):
+        word = "lower" if gain >= 0 else "higher"
+        table.add_row(name, f"{error:.4g}", f"{abs(gain):.1f}% {word}")
+    return table
+
+
+def _sentence(held: HeldOut, seed: int) -> str:
+    """Whether it helps, in one plain sentence, and on which rows."""
+    separate, pooled = held.gain_over_separate > 0, held.gain_over_pooled > 0
+    said = {
+        (True, True): "Personal fits predict better than separate ones and than a pooled one",
+        (False, True): "Separate fits predict as well as personal ones or better",
+        (True, False): "One pooled fit predicts as well as personal ones or better",
+        (False, False): "Separate fits and a pooled one both predict as well or better",
+    }[separate, pooled]
+    return (
+        f"{said}, on {held.num_rows:,} held-out rows of {held.num_groups:,} groups (seed {seed})."
+    )
+
+
+def _number(value: Any) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def _correlation(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else ""

@@ -1,0 +1,163 @@
+"""EM for clients that are one of a few shared models: zero spread, clustered learning."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.batches import Batches
+from fedprior.learning.curvature import Curvature, all_samples, losses, measure
+from fedprior.learning.descent import Descent
+from fedprior.learning.noise import Noise
+from fedprior.learning.posterior import Steps, rate_at
+from fedprior.learning.predictive import mixed, mixture, several
+from fedprior.populations.discrete import Discrete
+from fedprior.populations.mixture import column, shares_after
+
+_NULL = 1e-5  # eigenvalues below this share of the largest count as zero in a pseudo-inverse
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Assignment:
+    """alpha_l ~ share_l p(data_i | center_l); center_l moves as its clients, weighted, move it.
+
+    `diagonal`: a client takes `local_steps` gradient steps on each model (its likeliest alone where
+    the population is `hard`) and sends alpha_l times the increment; a model's sum is divided by the
+    clients that it has, so that one component is federated averaging and hard ones are that within
+    each cluster. `full`: it sends alpha_l times its Hessian and gradient, and the server solves:
+    exact EM for a linear model (D4), a Newton step for a logistic one. Gradient steps bear a
+    channel's noise; a noisy Hessian does not bear being inverted.
+
+    A client predicts with the likeliest model where `hard`, else with all of them weighted by
+    alpha, p(y | x, data_i). State: gamma, the noise variance of a regression model, the number of
+    rounds done. Memory: the key of its batches; they follow the rounds, not the client's own past.
+    """
+
+    model: Model
+    population: Discrete
+    local_steps: int
+    batches: Batches
+    descent: Descent
+    curvature: Curvature
+    noise: Noise
+
+    def algorithm(self, name: str) -> Algorithm:
+        """The functions, as an Algorithm."""
+        return Algorithm(
+            name=name,
+            init=self.init,
+            enroll=self.enroll,
+            local=self.local,
+            update=self.update,
+            personalize=self.personalize,
+            predict=self.model.apply if self.population.hard else mixed(self.model),
+            loss=self.model.loss,
+            score=self.model.score,
+            memoryless=True,
+        )
+
+    def init(self, key: Key) -> State:
+        population = self.population
+        centers = several(self.model, population.num_components, population.jitter, key)
+        gamma = population.start_at(centers)
+        return {"gamma": gamma, "round": jnp.zeros((), jnp.int32), **self.noise.init()}
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {"words": random.words(random.fold(key, "batches"))}
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        gamma, variance = state["gamma"], self.noise.at(state)
+        alpha, sums = self._expect(state, data)
+        if self.curvature == "full":
+            moves = self._quadratic(gamma["centers"], alpha, data)
+        else:
+            time = state["round"] * self.local_steps
+            number = jnp.asarray(self.local_steps)
+            words = memory["words"]
+            steps = Steps(data, self.batches, self.descent, words, time, number, time)
+            moves = self._increments(gamma["centers"], alpha, steps)
+        value = {
+            "share": alpha - jax.nn.softmax(gamma["log_shares"]),
+            "moves": moves,
+            "noise": self.noise.statistics(variance, 2 * jnp.sum(alpha * sums), data.size),
+        }
+        return Message(value, jnp.ones(())), memory
+
+    def update(self, state: State, total: Message) -> State:
+        some = total.weight > 0
+        average = tree.combine(lambda one: one / jnp.where(some, total.weight, 1), total.value)
+        rate = jnp.ones(())
+        if self.curvature == "full":
+            rate = rate_at(self.descent, state["round"] * self.local_steps)
+        gamma, floor = state["gamma"], self.population.share_floor
+        mass, log_shares = shares_after(gamma, average["share"], rate, floor)
+        if self.curvature == "full":
+            shift = _solve(average["moves"], gamma["centers"], rate)
+        else:
+            shift = tree.combine(lambda leaf: leaf / column(mass, leaf), average["moves"])
+        centers = tree.combine(jnp.add, gamma["centers"], shift)
+        gamma = self.population.project({"centers": centers, "log_shares": log_shares})
+        new = {**state, "gamma": gamma, **self.noise.maximize(state, average["noise"], rate)}
+        return {**tree.where(some, new, state), "round": state["round"] + 1}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        alpha, _ = self._expect(state, data)
+        centers = state["gamma"]["centers"]
+        return _best(centers, alpha) if self.population.hard else mixture(centers, alpha)
+
+    def _expect(self, state: State, data: ClientData) -> tuple[Array, Array]:
+        """Alpha, (components,), and the sum of the client's losses under each model."""
+        samples = all_samples(data)
+        centers = state["gamma"]["centers"]
+        sums = jax.vmap(lambda one: losses(self.model, one, samples))(centers)
+        return self.population.belonging(state["gamma"], sums / self.noise.at(state)), sums
+
+    def _increments(self, centers: PyTree, alpha: Array, steps: Steps) -> PyTree:
+        """Alpha_l times what the client's steps add to model l."""
+
+        def moved(center: PyTree) -> PyTree:
+            def body(number: Array, theta: PyTree) -> PyTree:
+                return steps.step(self.model, theta, number)[0]
+
+            theta = jax.lax.fori_loop(0, steps.number, body, center)
+            return tree.combine(jnp.subtract, theta, center)
+
+        if self.population.hard:  # one model to train instead of all
+            move = moved(_best(centers, alpha))
+            return tree.combine(lambda leaf: jnp.multiply.outer(alpha, leaf), move)
+        moves = jax.vmap(moved)(centers)
+        return tree.combine(lambda leaf: column(alpha, leaf) * leaf, moves)
+
+    def _quadratic(self, centers: PyTree, alpha: Array, data: ClientData) -> dict[str, Array]:
+        """Alpha_l times the Hessian and minus the gradient of the client's loss at model l."""
+        samples = all_samples(data)
+        found = jax.vmap(lambda one: measure(self.model, one, samples, curvature="full"))(centers)
+        return {
+            "hessian": alpha[:, None, None] * found.curvature,
+            "slope": -alpha[:, None] * found.gradient,
+        }
+
+
+def _best(centers: PyTree, alpha: Array) -> PyTree:
+    """The likeliest model."""
+    return tree.combine(lambda leaf: leaf[jnp.argmax(alpha)], centers)
+
+
+def _solve(moves: dict[str, Array], centers: PyTree, rate: Array) -> PyTree:
+    """Hessian^+ slope of each model, times the rate."""
+
+    def one(hessian: Array, slope: Array) -> Array:
+        values, vectors = jnp.linalg.eigh((hessian + hessian.T) / 2)
+        known = values > _NULL * jnp.max(jnp.abs(values))
+        inverse = jnp.where(known, 1 / jnp.where(known, values, 1), 0)
+        return rate * vectors @ (inverse * (vectors.T @ slope))
+
+    shift = jax.vmap(one)(moves["hessian"], moves["slope"])
+    like = tree.combine(lambda leaf: leaf[0], centers)
+    return jax.vmap(lambda vector: tree.unflatten(vector, like))(shift)

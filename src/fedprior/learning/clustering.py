@@ -1,0 +1,214 @@
+"""The clustering server of the paper (Algorithm 4): it sees every client's theta."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Gamma, Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent
+from fedprior.learning.posterior import Steps, toward
+from fedprior.learning.predictive import several
+from fedprior.populations.mixture import GaussianMixture
+
+# (thetas (clients, d), components) -> shares (components,), centers (components, d), scales
+Cluster = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+_WARNING = (
+    "clusters thetas that are already shrunk toward the clusters: the spread within a cluster runs "
+    "to its floor, and clusters that overlap collapse (ERRATA 23, 27). Use mixture-em, which adds "
+    "the posterior spread."
+)
+
+
+class CollapseWarning(UserWarning):
+    """The method is the paper's, and what it learns collapses round by round."""
+
+
+def mixture_clustering(
+    model: Model,
+    *,
+    num_components: int = 2,
+    cluster: Cluster | None = None,
+    scale: float = 1.0,
+    scale_floor: float = 1e-3,
+    jitter: float = 0.01,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    newcomer_steps: int | None = None,
+    name: str = "mixture-clustering",
+    **unused: float,
+) -> Algorithm:
+    """theta_i steps on f_i - log p(theta_i | mixture); the server clusters the thetas it receives.
+
+    Algorithm 4 with its penalty corrected (ERRATA 26), the scales started, broadcast and floored
+    (ERRATA 27). `cluster(thetas, num_components)` gives shares, centers and scales, by default
+    those of scikit-learn's k-means; a differentially private function makes the released mixture
+    private against everybody but the server, which sees every theta (`pools="gather"`, refused with
+    private channels). Clients that are absent or not finite are left out; with fewer clients than
+    components the mixture stays. `gamma_rate` has no meaning here: the mixture is replaced.
+
+    Warns when it is built: each round clusters what the last one shrank, so that scales run to the
+    floor and overlapping clusters collapse (ERRATA 23). One round does no harm.
+    """
+    check.count(name, local_steps=local_steps)
+    for option in unused:
+        check.choice(name, "option", option, ("gamma_rate",))
+    newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
+    check.count(name, least=0, newcomer_steps=newcomer_steps)
+    population = GaussianMixture(
+        num_components=num_components, scale=scale, scale_floor=scale_floor, jitter=jitter
+    )
+    warnings.warn(f"{name}: {_WARNING}", CollapseWarning, stacklevel=2)
+    method = _Clustering(
+        model=model,
+        population=population,
+        cluster=kmeans if cluster is None else cluster,
+        local_steps=local_steps,
+        newcomer_steps=newcomer_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        descent=Descent(
+            rate=theta_rate,
+            decay=decay,
+            steps_per_epoch=steps_per_epoch,
+            weight_decay=weight_decay,
+            clip=clip,
+        ),
+    )
+    return Algorithm(
+        name=name,
+        init=method.init,
+        enroll=method.enroll,
+        local=method.local,
+        update=method.update,
+        personalize=method.personalize,
+        predict=model.apply,
+        loss=model.loss,
+        score=model.score,
+        pools="gather",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Clustering:
+    """The functions of `mixture_clustering`.
+
+    State: gamma, the number of rounds done. Memory: w, the key of the client's batches, its steps.
+    """
+
+    model: Model
+    population: GaussianMixture
+    cluster: Cluster
+    local_steps: int
+    newcomer_steps: int
+    batches: Batches
+    descent: Descent
+
+    def init(self, key: Key) -> State:
+        population = self.population
+        centers = several(self.model, population.num_components, population.jitter, key)
+        return {"gamma": population.start_at(centers), "round": jnp.zeros((), jnp.int32)}
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {
+            "w": self.population.center(state["gamma"]),
+            "words": random.words(random.fold(key, "batches")),
+            "step": jnp.zeros((), jnp.int32),
+        }
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        w = self._move(state, memory, data, jnp.asarray(self.local_steps))
+        memory = {**memory, "w": w, "step": memory["step"] + self.local_steps}
+        return Message(w, jnp.ones(())), memory
+
+    def update(self, state: State, total: Message) -> State:
+        """The mixture of the thetas whose weight is above 0."""
+        gamma: Gamma = state["gamma"]
+        flat = jax.vmap(tree.flatten)
+        before = (jax.nn.softmax(gamma["log_shares"]), flat(gamma["centers"]), gamma["scale"])
+        share, centers, scale = jax.pure_callback(
+            partial(_serve, self.cluster),
+            jax.eval_shape(lambda: before),
+            flat(total.value),
+            total.weight,
+            *before,
+            vmap_method="sequential",
+        )
+        some = jnp.sum(total.weight > 0) >= self.population.num_components
+        share = jnp.maximum(share, self.population.share_floor)
+        like = tree.combine(lambda leaf: leaf[0], gamma["centers"])
+        found = {
+            "centers": jax.vmap(lambda vector: tree.unflatten(vector, like))(centers),
+            "log_shares": jnp.log(share / jnp.sum(share)),
+            "scale": scale,
+        }
+        kept = tree.where(some, self.population.project(found), gamma)
+        return {"gamma": kept, "round": state["round"] + 1}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        fresh = (memory["step"] == 0) & (data.size > 0)
+        return self._move(state, memory, data, jnp.where(fresh, self.newcomer_steps, 0))
+
+    def _move(self, state: State, memory: Memory, data: ClientData, number: Array) -> PyTree:
+        """W after `number` steps, each on the loss and then, implicitly, on the penalty."""
+        gamma, time = state["gamma"], state["round"] * self.local_steps
+        words, first = memory["words"], memory["step"]
+        steps = Steps(data, self.batches, self.descent, words, first, number, time)
+
+        def body(number: Array, w: PyTree) -> PyTree:
+            center, precision = self.population.pull(gamma, w)
+            moved, rate = steps.step(self.model, w, number)
+            strength = rate * precision / jnp.maximum(data.size, 1)
+            return toward(moved, center, tree.combine(lambda _: strength, center))
+
+        return jax.lax.fori_loop(0, number, body, memory["w"])
+
+
+def kmeans(thetas: np.ndarray, num_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Shares, centers and root mean squared distances a coordinate of scikit-learn's k-means."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct thetas than clusters
+        found = KMeans(num_components, n_init=4, random_state=0).fit(thetas)
+    size = np.bincount(found.labels_, minlength=num_components)
+    squares = ((thetas - found.cluster_centers_[found.labels_]) ** 2).mean(axis=1)
+    variance = np.bincount(found.labels_, squares, num_components) / np.maximum(size, 1)
+    return size / len(thetas), found.cluster_centers_, np.sqrt(variance)
+
+
+def _serve(
+    cluster: Cluster,
+    thetas: Array,
+    weight: Array,
+    share: Array,
+    centers: Array,
+    scale: Array,
+) -> tuple[np.ndarray, ...]:
+    """`cluster` of the clients that are there; what was before where they are too few."""
+    before = tuple(np.asarray(part) for part in (share, centers, scale))
+    there = np.asarray(thetas, np.float64)[np.asarray(weight) > 0]
+    if len(there) < len(before[0]):
+        return before
+    found = tuple(np.asarray(part) for part in cluster(there, len(before[0])))
+    shapes, wanted = [part.shape for part in found], [part.shape for part in before]
+    check.require(shapes == wanted, "cluster", "results", f"of shapes {wanted}", shapes)
+    finite = all(bool(np.isfinite(part).all()) for part in found)
+    check.require(finite, "cluster", "results", "finite", found)
+    return tuple(new.astype(old.dtype) for new, old in zip(found, before, strict=True))

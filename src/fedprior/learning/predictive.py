@@ -1,0 +1,43 @@
+"""Several models at once: where they start, and what a client unsure of its own predicts."""
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import tree
+from fedprior.core.algorithm import Array, Key, PyTree, Theta
+from fedprior.core.protocols import Model, Predict
+from fedprior.populations.mixture import scattered
+
+
+def several(model: Model, number: int, jitter: float, key: Key) -> PyTree:
+    """`number` initial models, stacked: draws of their own, `jitter` added to every entry.
+
+    Models that start at zero would otherwise start alike, and stay alike.
+    """
+
+    def one(key: Key) -> PyTree:
+        return tree.combine(lambda leaf: leaf[0], scattered(model.init(key), 1, jitter, key))
+
+    return jax.vmap(one)(jax.random.split(key, number))
+
+
+def mixture(components: PyTree, shares: Array) -> Theta:
+    """The theta of a client that is model l with probability share_l."""
+    return {"components": components, "shares": shares}
+
+
+def mixed(model: Model) -> Predict:
+    """p(y | x) = sum_l share_l p(y | x, component_l), for the theta of `mixture`.
+
+    Log p of each class; for a quantity the mean prediction, which for a linear model is that of the
+    mean theta.
+    """
+
+    def predict(theta: Theta, x: Array) -> Array:
+        outputs = jax.vmap(model.apply, in_axes=(0, None))(theta["components"], x)
+        if getattr(model, "regression", False):
+            return jnp.tensordot(theta["shares"], outputs, axes=1)
+        shares = jnp.log(jnp.maximum(theta["shares"], 1e-30))[:, None, None]
+        return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
+
+    return predict

@@ -1,0 +1,131 @@
+"""Shared representations: a basis or a body of all, coordinates or a head of each client's own."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from fedprior.core import check, random
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.protocols import Model, Population
+from fedprior.data.federation import ClientData
+from fedprior.learning.alternating import alternating
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, descend, masked_mean
+from fedprior.populations.shared_body import Head, SharedBody
+from fedprior.populations.subspace import Subspace
+
+
+def shared_subspace(
+    model: Model,
+    *,
+    rank: int = 2,
+    scale: float | None = None,
+    learn_mean: bool = True,
+    head_steps: int = 0,
+    **options: Any,
+) -> Algorithm:
+    """theta_i = mean + B w_i: clients learn mean and basis together, and their coordinates alone.
+
+    `scale` is the standard deviation of a normal prior on the coordinates; None is a flat one.
+    Without `learn_mean` it is the paper's theta_i = B w_i, for linear models, which start at 0
+    (`Subspace`). `options` go to `alternating`.
+    """
+    population = Subspace(rank=rank, scale=scale, learn_mean=learn_mean)
+    _check_start(model, population)
+    return head_first(model, population, name="shared-subspace", head_steps=head_steps, **options)
+
+
+def shared_body(
+    model: Model, *, head: Head | None = None, head_steps: int = 0, **options: Any
+) -> Algorithm:
+    """A network with a body of all and a head of each client's own; only the body is sent.
+
+    Head and body move in turn in every step (as FedPer, which moves them at once); `head_steps`
+    more steps of the head come first (as FedRep, whose head then rests). `head` names the leaves of
+    the head, the last layer by default (`SharedBody`). `options` go to `alternating`.
+    """
+    population = SharedBody(head=head)
+    _check_start(model, population)
+    return head_first(model, population, name="shared-body", head_steps=head_steps, **options)
+
+
+def head_first(
+    model: Model,
+    population: Population,
+    *,
+    name: str = "head-first",
+    head_steps: int = 0,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    **options: Any,
+) -> Algorithm:
+    """`alternating`, but a client begins a round with `head_steps` steps of its w alone.
+
+    They are taken at the gamma that it received; the clock of the rates does not count them, so
+    that the first of them and the round's first step have one rate.
+    """
+    check.count(name, least=0, head_steps=head_steps)
+    if head_steps:
+        alone = options.get("catch_up")
+        remedy = "A client that trains on between rounds is ahead already."
+        check.require(alone is None, name, "catch_up", "None with head_steps", alone, remedy)
+    batches = Batches(size=20) if batches is None else batches
+    shaped: dict[str, Any] = {
+        "decay": decay,
+        "steps_per_epoch": steps_per_epoch,
+        "weight_decay": weight_decay,
+        "clip": clip,
+    }
+    common: dict[str, Any] = {"local_steps": local_steps, "batches": batches, **shaped, **options}
+    plain = alternating(model, population, name=name, theta_rate=theta_rate, **common)
+    if head_steps == 0 or not population.personal:
+        return plain
+    descent = Descent(rate=theta_rate, rule=options.get("rule"), **shaped)
+
+    def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
+        def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
+            return _objective(model, population, state["gamma"], w, x, y, mask, data.size)
+
+        w, rule = descend(
+            objective,
+            memory["w"],
+            memory["rule"],
+            descent=descent,
+            data=data,
+            batches=batches,
+            words=memory["words"],
+            first_step=memory["step"],
+            num_steps=head_steps,
+            time=state["round"] * local_steps,
+        )
+        ahead = {**memory, "w": w, "rule": rule, "step": memory["step"] + head_steps}
+        return plain.local(state, ahead, data, key)
+
+    return replace(plain, local=local)
+
+
+def _objective(
+    model: Model,
+    population: Population,
+    gamma: Any,
+    w: PyTree,
+    x: Array,
+    y: Array,
+    mask: Array,
+    size: Array,
+) -> Array:
+    """One sample's share of -log p(y, w | gamma), as `alternating` has it."""
+    loss = masked_mean(model.loss(model.apply(population.realize(gamma, w), x), y), mask)
+    penalty = population.penalty(gamma, w, model.apply, x, mask)
+    return loss + (penalty if population.per_sample else penalty / size)
+
+
+def _check_start(model: Model, population: Population) -> None:
+    """What does not fit the model's parameters is refused now, not in the first round."""
+    jax.eval_shape(lambda: population.start(model.init(random.root(0))))

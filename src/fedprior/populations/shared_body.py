@@ -1,0 +1,75 @@
+"""A network whose body all clients share and whose head is each client's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedprior.core import check, tree
+from fedprior.core.algorithm import Array, PyTree
+from fedprior.core.protocols import Gamma, Population, Predict
+
+Head = str | Callable[[str], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedBody(Population):
+    """theta_i = (body, w_i): the body is gamma's, the head w_i the client's, under a flat prior.
+
+    `head` says which leaves are the head, by their paths ("1/weight", as `core.tree.names` has
+    them): the beginning of a path ("1", "params/Dense_1"), or a function of it. None is the last
+    layer: the last leaf in tree order, and those beside it.
+
+    Gamma holds the body, which is learned and sent, and the head that every client begins with,
+    which is neither. Both are the parameters' own tree, with None in the place of the other part.
+    """
+
+    head: Head | None = None
+
+    blocks = ("body",)
+
+    def start(self, parameters: PyTree) -> Gamma:
+        chosen = self._chosen(parameters)
+        return {
+            "body": _kept(parameters, [not own for own in chosen]),
+            "head": _kept(parameters, chosen),
+        }
+
+    def center(self, gamma: Gamma) -> PyTree:
+        return gamma["head"]
+
+    def realize(self, gamma: Gamma, w: PyTree) -> PyTree:
+        import jax
+
+        def present(shared: Any, own: Any) -> Any:
+            return own if shared is None else shared
+
+        return jax.tree.map(present, gamma["body"], w, is_leaf=lambda leaf: leaf is None)
+
+    def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
+        return 0.0
+
+    def _chosen(self, parameters: PyTree) -> list[bool]:
+        """Whether each leaf belongs to the head; some do, and some do not."""
+        paths = list(tree.names(parameters))
+        head = self.head
+        if head is None:
+            # A single layer has no parent path: then every leaf is in the last layer.
+            head = paths[-1].rpartition("/")[0]
+        if isinstance(head, str):
+            chosen = [path == head or path.startswith(f"{head}/") or not head for path in paths]
+        else:
+            chosen = [bool(head(path)) for path in paths]
+        given = "the last layer" if self.head is None else self.head
+        remedy = f"Its leaves are {', '.join(paths)}."
+        some = any(chosen) and not all(chosen)
+        check.require(some, "SharedBody", "head", "a part of the parameters", given, remedy)
+        return chosen
+
+
+def _kept(parameters: PyTree, keep: list[bool]) -> PyTree:
+    """The tree with None for the leaves that are not kept."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(parameters)
+    kept = [leaf if stays else None for leaf, stays in zip(leaves, keep, strict=True)]
+    return jax.tree.unflatten(structure, kept)

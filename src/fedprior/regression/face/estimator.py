@@ -1,0 +1,157 @@
+"""What personal regressions share: checked columns, labels, intervals, frames, held-out errors."""
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from fedprior.core import check
+from fedprior.estimation import groups as labels
+from fedprior.estimation import numeric
+from fedprior.estimation.features import feature_columns
+from fedprior.regression.face.analysis import Analysis, analyze
+from fedprior.regression.face.holdout import HeldOut, compare
+from fedprior.regression.face.specification import Specification
+
+
+class PersonalEstimator(BaseEstimator, ABC):
+    """What regressions with coefficients of their own for every group have in common.
+
+    After a fit, one row a group in each of `groups_` (its label), `n_`, `theta_` and
+    `theta_errors_`, whose columns are `coefficient_names_`, all in the units of the table. Of the
+    whole: `population_` (mean, covariance, components, and standard errors), `fixed_` with
+    `fixed_names_`, `noise_variance_`, `share_between_` (of the variance at the mean row),
+    `covariance_kind_`, `log_likelihood_`, `responsibilities_` (of the components), `notes_`,
+    `num_dropped_`, and all of it together as `analysis_`.
+
+    Text columns become an indicator for each word but the first. Rows with a missing target,
+    feature or group are left out, or refused if `strict`.
+    """
+
+    population: str
+    covariance: str
+    method: str
+    num_components: int | str
+    fixed: Any
+    intercept: bool
+    center: bool
+    standardize: bool
+    restarts: int
+    max_rounds: int | None
+    seed: int
+    level: float
+    strict: bool
+
+    def fit(self, X: Any, y: Any, groups: Any) -> Self:
+        """Learn from rows: features X, target y, the label of the group of each."""
+        check.fraction(self._owner, level=self.level)
+        check.require(self.level < 1, self._owner, "level", "below 1", self.level)
+        for name in ("intercept", "center", "standardize", "strict"):
+            given = getattr(self, name)
+            is_truth = isinstance(given, bool | np.bool_)
+            check.require(is_truth, self._owner, name, "True or False", given)
+        remedy = "It requires y to be passed, but the target y is None."
+        check.require(y is not None, self._owner, "y", "one target a row", None, remedy)
+        columns = self._columns(X, reset=True)
+        self._learn(
+            analyze(
+                columns,
+                _single(y),
+                groups,
+                specification=self._specification(),
+                fixed=self.fixed,
+                intercept=self.intercept,
+                center=self.center,
+                standardize=self.standardize,
+                strict=self.strict,
+            )
+        )
+        self._frame = numeric.frame_kind(X, y, groups)
+        return self
+
+    def interval(self, groups: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper limits of theta, a row a label: of all groups unless some are named.
+
+        theta -+ z error, which holds the uncertainty of theta and of the population's mean, but
+        not of its spread. A group not seen in fit gets the limits of the population.
+        """
+        check_is_fitted(self, "analysis_")
+        if groups is None:
+            return self.analysis_.interval(self.level, np.arange(len(self.groups_)))
+        return self.analysis_.interval(self.level, self._place(groups))
+
+    def to_frame(self) -> Any:
+        """One row a group: group, n, each coefficient with its error, lower and upper limit.
+
+        A pandas or polars frame where the data came from one, else a dictionary of columns.
+        """
+        check_is_fitted(self, "analysis_")
+        return labels.to_frame(self.analysis_.columns(self.level), self._frame)
+
+    def held_out(self, *, share: float = 0.25, seed: int = 0) -> HeldOut:
+        """The errors of personal, separate and pooled fits on rows that they have not seen.
+
+        A `share` of each group of 3 rows or more is held out, drawn by `seed`; all three are fitted
+        to the rest. The model itself stays fitted to all rows.
+        """
+        check_is_fitted(self, "analysis_")
+        found = self.analysis_
+        return compare(found.rows, found.specification, share=share, seed=seed)
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    @abstractmethod
+    def _specification(self) -> Specification:
+        """What is to be fitted."""
+
+    def _shared(self) -> dict[str, Any]:
+        names = ("population", "covariance", "method", "num_components", "restarts", "max_rounds")
+        return {"owner": self._owner, **{name: getattr(self, name) for name in (*names, "seed")}}
+
+    def _learn(self, found: Analysis) -> None:
+        fit = found.fit
+        self.analysis_, self.population_ = found, fit.population
+        self.groups_, self.n_ = found.levels, found.rows.sizes
+        self.theta_, self.theta_errors_ = fit.theta, fit.errors
+        self.coefficient_names_, self.fixed_names_ = found.names, found.fixed_names
+        self.fixed_, self.noise_variance_ = fit.population.fixed, fit.population.noise_variance
+        self.share_between_, self.log_likelihood_ = found.share_between, fit.log_likelihood
+        self.covariance_kind_ = found.specification.covariance
+        self.responsibilities_ = fit.responsibilities
+        self.num_dropped_, self.notes_ = found.num_dropped, found.notes
+        if not fit.converged and self.method != "paper":
+            message = f"{self._owner}: the fit stopped before it settled; see notes_."
+            warnings.warn(message, labels.EstimationWarning, stacklevel=3)
+
+    def _columns(self, X: Any, *, reset: bool) -> dict[str, Any]:
+        cells = feature_columns(self, X, reset=reset)
+        names = numeric.column_names(X)
+        if not reset:
+            names = [column.name for column in self.analysis_.design.columns]
+        names = names or [f"x{number}" for number in range(len(cells))]
+        twice = [name for number, name in enumerate(names) if name in names[:number]]
+        check.require(not twice, self._owner, "names of columns", "different", twice)
+        return dict(zip(names, cells, strict=True))
+
+    def _place(self, groups: Any) -> np.ndarray:
+        return labels.look_up(self._owner, "groups", self.groups_, groups)
+
+    def _asked(self, X: Any, groups: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x, fixed and place of rows to be predicted."""
+        check_is_fitted(self, "analysis_")
+        x, fixed = self.analysis_.design.apply(self._columns(X, reset=False))
+        place = self._place(groups)
+        numeric.same_length(self._owner, X=x, groups=place)
+        return x, fixed, place
+
+
+def _single(y: Any) -> Any:
+    """A target of one column as a list of numbers or labels, as scikit-learn takes it."""
+    if numeric.column_names(y) is not None or getattr(y, "ndim", 1) == 2:
+        return column_or_1d(y, warn=True)
+    return y

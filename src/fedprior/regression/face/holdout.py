@@ -1,0 +1,102 @@
+"""What personal, separate and pooled regressions predict of rows that none of them has seen."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.core import check, random
+from fedprior.regression.face.specification import Specification
+from fedprior.regression.linear import local_linear, pooled_linear
+from fedprior.regression.logistic import local_logistic, pooled_logistic, probabilities
+from fedprior.regression.rows import Rows
+
+_LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
+_LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Errors on held-out rows: root mean squared ("rmse"), or mean -log probability ("log_loss").
+
+    Gains are the percentages by which the personal error is below the others.
+    """
+
+    metric: str
+    personal: float
+    separate: float
+    pooled: float
+    num_rows: int
+    num_groups: int
+
+    @property
+    def gain_over_separate(self) -> float:
+        return 100 * (1 - self.personal / self.separate)
+
+    @property
+    def gain_over_pooled(self) -> float:
+        return 100 * (1 - self.personal / self.pooled)
+
+
+def held_out_rows(rows: Rows, *, share: float = 0.25, seed: int = 0) -> np.ndarray:
+    """Which rows are held out: at random a `share` of each group of 3 rows or more, at least 1."""
+    draws = random.stream(check.seed("held_out_rows", seed), "split").random(rows.num_rows)
+    order = np.lexsort([draws, rows.place])
+    rank = np.empty(rows.num_rows, np.int64)
+    rank[order] = np.arange(rows.num_rows) - rows.start[rows.place[order]]
+    given = np.maximum(np.floor(share * rows.sizes), 1) * (rows.sizes >= _LEAST_ROWS)
+    return rank < given[rows.place]
+
+
+def compare(
+    rows: Rows, specification: Specification, *, share: float = 0.25, seed: int = 0
+) -> HeldOut:
+    """Personal, separate and pooled fits of the rows that stay, on those that are held out."""
+    check.share("compare", share=share)
+    out = held_out_rows(rows, share=share, seed=seed)
+    remedy = "Nothing can be held out of smaller ones."
+    largest = int(rows.sizes.max())
+    rule = f"of {_LEAST_ROWS} rows or more"
+    check.require(bool(out.any()), "compare", "largest group", rule, largest, remedy)
+    stay, asked = rows.subset(~out), rows.subset(out)
+    place, width = asked.place, rows.num_features * specification.num_logits
+    fit = specification.fit(stay)
+    if specification.family == "gaussian":
+        pooled = pooled_linear(stay)[0]
+        separate = local_linear(stay)
+    else:
+        classes = specification.num_classes
+        pooled = pooled_logistic(stay, num_classes=classes).coefficients
+        separate = local_logistic(stay, num_classes=classes)
+    common = np.broadcast_to(pooled[:width], (asked.num_rows, width))
+    beta, beta_own = pooled[width:], fit.population.fixed
+    return HeldOut(
+        metric="rmse" if specification.family == "gaussian" else "log_loss",
+        personal=_error(asked, fit.theta[place], beta_own, specification, fit.errors[place]),
+        separate=_error(asked, separate[place], beta, specification),
+        pooled=_error(asked, common, beta, specification),
+        num_rows=asked.num_rows,
+        num_groups=int((asked.sizes > 0).sum()),
+    )
+
+
+def _error(
+    asked: Rows,
+    theta: np.ndarray,
+    beta: np.ndarray,
+    specification: Specification,
+    errors: np.ndarray | None = None,
+) -> float:
+    """The error of each row's own theta (rows, D) with common coefficients beta."""
+    if specification.family == "gaussian":
+        left = asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta
+        return float(np.sqrt((left**2).mean()))
+    found = probabilities(
+        theta,
+        asked.x,
+        errors=errors,
+        fixed=asked.fixed,
+        coefficients=beta,
+        num_classes=specification.num_classes,
+    )
+    of_class = found[np.arange(asked.num_rows), asked.y.astype(np.int64)]
+    return float(-np.log(np.maximum(of_class, _LEAST_PROBABILITY)).mean())

@@ -1,0 +1,161 @@
+"""The scikit-learn face of regression: a table and its groups in, coefficients a group out."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+
+from fedprior.regression.face.analysis import Analysis
+from fedprior.regression.face.estimator import PersonalEstimator
+from fedprior.regression.face.specification import Specification
+
+
+class PersonalRegression(RegressorMixin, PersonalEstimator):
+    """y = x theta_i + fixed beta + noise, theta_i ~ population: theta_i of every group i.
+
+    A linear mixed model. `population` is gaussian, mixture (a few kinds of groups, each with
+    spread) or discrete (a few kinds, all members alike), the last two with `num_components`, a
+    number or "bic". `covariance` of theta is full, diagonal or isotropic; auto takes full where
+    there are 5 groups with enough rows for each of its numbers, else diagonal, else isotropic.
+    `criterion` is reml, ml or auto (reml where there is one); `method` default, em (messages that
+    add) or paper (Algorithm 2, ERRATA 31). `fixed` names columns, by name or place, that have one
+    coefficient for all; those constant within every group are so by themselves.
+
+    `standardize` divides features by their root mean square for the fit, which matters where the
+    covariance is isotropic, and then makes it independent of units; coefficients are always those
+    of the table's units. `center` subtracts the features' means, so that the intercept is that of
+    the mean row.
+
+    >>> import numpy as np
+    >>> place = np.repeat(np.arange(20), 6)
+    >>> x = np.tile(np.arange(6.0), 20)
+    >>> y = 1 + (2 + np.sin(place)) * x + np.cos(np.arange(120) ** 2)
+    >>> model = PersonalRegression(covariance="diagonal").fit(x[:, None], y, place)
+    >>> model.coefficient_names_, model.theta_.shape
+    (['intercept', 'x0'], (20, 2))
+    >>> model.predict([[1.0], [1.0]], groups=[3, 99]).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        *,
+        population: str = "gaussian",
+        covariance: str = "auto",
+        criterion: str = "auto",
+        method: str = "default",
+        num_components: int | str = "bic",
+        fixed: Any = None,
+        intercept: bool = True,
+        center: bool = False,
+        standardize: bool = True,
+        restarts: int = 8,
+        max_rounds: int | None = None,
+        seed: int = 0,
+        level: float = 0.95,
+        strict: bool = False,
+    ) -> None:
+        self.population = population
+        self.covariance = covariance
+        self.criterion = criterion
+        self.method = method
+        self.num_components = num_components
+        self.fixed = fixed
+        self.intercept = intercept
+        self.center = center
+        self.standardize = standardize
+        self.restarts = restarts
+        self.max_rounds = max_rounds
+        self.seed = seed
+        self.level = level
+        self.strict = strict
+
+    def predict(self, X: Any, groups: Any) -> np.ndarray:
+        """`x` theta_i + fixed beta; a group not seen in fit has the population's mean for theta."""
+        asked = self._asked(X, groups)
+        return self.analysis_.predict(*asked)
+
+    def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
+        """R^2 of `predict`."""
+        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def _specification(self) -> Specification:
+        return Specification(criterion=self.criterion, **self._shared())
+
+
+class PersonalClassifier(ClassifierMixin, PersonalEstimator):
+    """log odds = x theta_i + fixed beta, theta_i ~ population: theta_i of every group i.
+
+    A logistic mixed model; with more than two classes a softmax one, whose coefficients are those
+    of each class against the first of `classes_`. `approximation` of the integral over theta is
+    auto, laplace, quadrature, variational or expectation-propagation; `method="paper"` is
+    Algorithm 3 with its sign put right (ERRATA 35, 37); all else as in `PersonalRegression`.
+
+    >>> import numpy as np
+    >>> place = np.repeat(np.arange(30), 8)
+    >>> y = np.where(np.sin(np.arange(240) ** 2) + np.sin(place) > 0, "yes", "no")
+    >>> model = PersonalClassifier().fit(np.cos(np.arange(240.0))[:, None], y, place)
+    >>> model.classes_.tolist()
+    ['no', 'yes']
+    >>> model.predict_proba([[0.0], [0.0]], groups=[3, 99]).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        population: str = "gaussian",
+        covariance: str = "auto",
+        approximation: str = "auto",
+        method: str = "default",
+        num_components: int | str = "bic",
+        fixed: Any = None,
+        intercept: bool = True,
+        center: bool = False,
+        standardize: bool = True,
+        restarts: int = 8,
+        max_rounds: int | None = None,
+        seed: int = 0,
+        level: float = 0.95,
+        strict: bool = False,
+    ) -> None:
+        self.population = population
+        self.covariance = covariance
+        self.approximation = approximation
+        self.method = method
+        self.num_components = num_components
+        self.fixed = fixed
+        self.intercept = intercept
+        self.center = center
+        self.standardize = standardize
+        self.restarts = restarts
+        self.max_rounds = max_rounds
+        self.seed = seed
+        self.level = level
+        self.strict = strict
+
+    def predict_proba(self, X: Any, groups: Any) -> np.ndarray:
+        """Probabilities of `classes_`, a row each; averaged over the population for a new group."""
+        asked = self._asked(X, groups)
+        return self.analysis_.probabilities(*asked)
+
+    def predict_log_proba(self, X: Any, groups: Any) -> np.ndarray:
+        """The logarithm of `predict_proba`."""
+        return np.log(self.predict_proba(X, groups))
+
+    def predict(self, X: Any, groups: Any) -> np.ndarray:
+        """The most probable class."""
+        place = self.predict_proba(X, groups).argmax(axis=1)
+        return np.asarray(self.classes_)[place]
+
+    def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class is predicted."""
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def _specification(self) -> Specification:
+        return Specification(family="binomial", approximation=self.approximation, **self._shared())
+
+    def _learn(self, found: Analysis) -> None:
+        super()._learn(found)
+        self.classes_ = found.classes

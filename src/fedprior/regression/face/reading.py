@@ -1,0 +1,95 @@
+"""The rows of a table that have all they need: features, a target, a group."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation import groups as labels
+from fedprior.estimation import numeric
+from fedprior.regression.face.design import Column, encode, read_columns
+
+_MOST_CLASSES = 50  # more distinct whole numbers are a quantity
+
+
+class Reading(NamedTuple):
+    """Encoded features `table` (rows, features), `target` and `place` (of the group) of each row.
+
+    The target is a number, or a class as its place among `classes`; `levels` are the groups.
+    """
+
+    columns: tuple[Column, ...]
+    table: np.ndarray
+    target: np.ndarray
+    place: np.ndarray
+    levels: np.ndarray
+    classes: np.ndarray | None
+    num_dropped: int
+
+
+def read(
+    owner: str,
+    columns: Mapping[str, Any],
+    target: Any,
+    groups: Any,
+    *,
+    target_name: str,
+    is_class: bool,
+    strict: bool,
+) -> Reading:
+    """Rows with a gap are left out and counted, or refused if `strict`; at least two groups."""
+    kinds = read_columns(owner, columns)
+    table = encode(owner, kinds, columns, lenient=True)
+    factor = labels.factorize(owner, "groups", groups)
+    y, classes = _target(owner, target_name, target, is_class=is_class)
+    numeric.same_length(owner, X=table, y=y, groups=factor.place)
+    keep = ~np.isnan(table).any(axis=1) & ~np.isnan(y) & (factor.place >= 0)
+    _check_kept(owner, keep, strict=strict)
+    factor, y = factor.keep(keep), y[keep]
+    rule, remedy = "at least 2", "A population is learned from many groups."
+    check.require(len(factor.levels) > 1, owner, "number of groups", rule, 1, remedy)
+    if classes is not None:
+        y, classes = _seen(owner, target_name, y, classes)
+    dropped = int((~keep).sum())
+    return Reading(kinds, table[keep], y, factor.place, factor.levels, classes, dropped)
+
+
+def _target(
+    owner: str, name: str, target: Any, *, is_class: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The target as numbers, NaN where it is missing, and its classes."""
+    if not is_class:
+        return numeric.numbers(owner, name, target), None
+    factor = labels.factorize(owner, name, target)
+    classes = factor.levels
+    remedy = "Numbers are for a linear regression."
+    if classes.dtype.kind == "f":
+        bad = ~np.isfinite(classes) | (classes != np.rint(classes))
+        got = float(classes[bad][0]) if bad.any() else 0.0
+        rule = "a class in every row, not continuous"
+        check.require(not bad.any(), owner, name, rule, got, remedy)
+    few, rule = len(classes) <= _MOST_CLASSES, f"at most {_MOST_CLASSES}"
+    check.require(few, owner, f"number of classes in {name}", rule, len(classes), remedy)
+    return np.where(factor.place < 0, np.nan, factor.place), classes
+
+
+def _seen(
+    owner: str, name: str, y: np.ndarray, classes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The classes of the rows that were kept, at least two, and their places."""
+    used = np.bincount(y.astype(np.int64), minlength=len(classes)) > 0
+    got = f"1 class ({classes[used].tolist()[0]!r})"
+    rule = "at least 2"
+    check.require(int(used.sum()) > 1, owner, f"number of classes in {name}", rule, got)
+    return (np.cumsum(used) - 1.0)[y.astype(np.int64)], classes[used]
+
+
+def _check_kept(owner: str, keep: np.ndarray, *, strict: bool) -> None:
+    number = int((~keep).sum())
+    if number and strict:
+        remedy = f"The first is row {int(np.argmin(keep)) + 1}. Leave such rows out, or be lenient."
+        name = "number of rows with a missing target, feature or group"
+        check.require(False, owner, name, "0 in strict mode", number, remedy)
+    name = "number of rows with a target, all features and a group"
+    check.require(bool(keep.any()), owner, name, "at least 1", 0)

@@ -1,0 +1,145 @@
+"""Which regression is fitted to the rows of a table."""
+
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.linear import fit_linear
+from fedprior.regression.logistic import fit_logistic
+from fedprior.regression.mixture import fit_mixture
+from fedprior.regression.result import Covariance, Family, RegressionFit
+from fedprior.regression.rows import Rows
+
+POPULATIONS = ("gaussian", "mixture", "discrete")
+COVARIANCES = ("auto", *get_args(Covariance))
+CRITERIA = ("auto", "reml", "ml")
+METHODS = ("default", "em", "paper")
+_GROUPS_A_NUMBER = 5  # groups for each free number of the covariance, at least
+_WIDEST_FULL = 8  # coefficients: 36 variances, the most whose standard errors are cheap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specification:
+    """The family, the population and the way it is learned; "auto" is settled by the rows."""
+
+    owner: str
+    family: Family = "gaussian"
+    num_classes: int = 2
+    population: str = "gaussian"
+    covariance: str = "auto"
+    criterion: str = "auto"
+    method: str = "default"
+    approximation: str = "auto"
+    num_components: int | str = "bic"
+    restarts: int = 8
+    max_rounds: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check.choice(self.owner, "population", self.population, POPULATIONS)
+        check.choice(self.owner, "covariance", self.covariance, COVARIANCES)
+        check.choice(self.owner, "criterion", self.criterion, CRITERIA)
+        known = METHODS if self.is_gaussian else ("default", "paper")
+        check.choice(self.owner, "method", self.method, known)
+        check.seed(self.owner, self.seed)
+        if self.max_rounds is not None:
+            check.count(self.owner, max_rounds=self.max_rounds)
+            rule = "None but for a gaussian population"
+            check.require(self.is_gaussian, self.owner, "max_rounds", rule, self.max_rounds)
+        exact = self.is_gaussian and self.family == "gaussian" and self.method == "default"
+        if not exact:
+            rule = "ml (or auto) but for numbers, a gaussian population and the default method"
+            fine = self.criterion != "reml"
+            check.require(fine, self.owner, "criterion", rule, self.criterion)
+        if self.method == "paper" and self.is_gaussian:
+            fine = self.covariance in ("auto", "isotropic")
+            rule = "isotropic (or auto) with the paper's method"
+            check.require(fine, self.owner, "covariance", rule, self.covariance)
+
+    @property
+    def is_gaussian(self) -> bool:
+        return self.population == "gaussian"
+
+    @property
+    def num_logits(self) -> int:
+        """Coefficients that a feature has."""
+        return 1 if self.family == "gaussian" else self.num_classes - 1
+
+    def settled(self, rows: Rows) -> "Specification":
+        """Without "auto".
+
+        The covariance is full where 5 groups with at least as many rows as coefficients stand for
+        each of its numbers (and up to 8 coefficients), else diagonal where 5 groups of 2 rows or
+        more stand for each, else isotropic; isotropic for mixtures and for the paper's method.
+        """
+        exact = self.is_gaussian and self.family == "gaussian" and self.method == "default"
+        criterion = self.criterion
+        if criterion == "auto":
+            criterion = "reml" if exact else "ml"
+        covariance = self.covariance
+        if covariance == "auto":
+            covariance = self._covariance(rows)
+        return replace(self, covariance=covariance, criterion=criterion)
+
+    def _covariance(self, rows: Rows) -> Covariance:
+        if self.method == "paper" or not self.is_gaussian:
+            return "isotropic"
+        width = rows.num_features * self.num_logits
+        numbers = width * (width + 1) // 2
+        wide = int((rows.sizes >= max(rows.num_features, 2)).sum())
+        if width <= _WIDEST_FULL and wide >= _GROUPS_A_NUMBER * numbers:
+            return "full"
+        several = int((rows.sizes >= 2).sum())
+        return "diagonal" if several >= _GROUPS_A_NUMBER * width else "isotropic"
+
+    def fit(self, rows: Rows) -> RegressionFit:
+        """The fit of a settled specification."""
+        if not self.is_gaussian:
+            form: Any = self.covariance
+            return fit_mixture(
+                rows,
+                family=self.family,
+                num_components=self.num_components,
+                spread="component" if self.population == "mixture" else "none",
+                covariance=form,
+                method=self.method,
+                restarts=self.restarts,
+                seed=self.seed,
+                num_classes=self.num_classes if self.num_logits > 1 else None,
+            )
+        how: dict[str, Any] = {"covariance": self.covariance, "method": self.method}
+        how["max_rounds"] = self.max_rounds
+        if self.family == "gaussian":
+            return fit_linear(rows, criterion="reml" if self.criterion == "reml" else "ml", **how)
+        how["approximation"] = self.approximation
+        return fit_logistic(rows, num_classes=self.num_classes, **how)
+
+
+def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
+    """The fit to x / scale as one to x: theta / scale; REML's likelihood loses sum log scale."""
+    population = fit.population
+    s = np.tile(scale, len(population.mean) // len(scale))
+    table = np.outer(s, s)
+    likelihood = fit.log_likelihood
+    if likelihood is not None and fit.criterion == "reml":
+        likelihood -= float(np.log(scale).sum())
+    errors, spread_errors = population.mean_errors, population.covariance_errors
+    return replace(
+        fit,
+        theta=fit.theta / s,
+        errors=fit.errors / s,
+        log_likelihood=likelihood,
+        population=replace(
+            population,
+            mean=population.mean / s,
+            covariance=population.covariance / table,
+            components=tuple(
+                replace(each, mean=each.mean / s, covariance=each.covariance / table)
+                for each in population.components
+            ),
+            mean_errors=None if errors is None else errors / s,
+            covariance_errors=None if spread_errors is None else spread_errors / table,
+        ),
+    )

@@ -1,0 +1,6 @@
+"""Personalized linear regression: type-II likelihood, federated EM, the paper's descent, Thm6."""
+
+from fedprior.regression.linear.fit import fit_linear
+from fedprior.regression.linear.pooled import dependent_columns, local_linear, pooled_linear
+
+__all__ = ["dependent_columns", "fit_linear", "local_linear", "pooled_linear"]

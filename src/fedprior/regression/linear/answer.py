@@ -1,0 +1,131 @@
+"""From a fitted or a known population to what the caller gets."""
+
+import numpy as np
+from scipy import linalg
+
+from fedprior.regression.linear.likelihood import Profile
+from fedprior.regression.linear.maximum import ALL_SPREAD, room
+from fedprior.regression.linear.posterior import posterior
+from fedprior.regression.linear.reduction import Reduction
+from fedprior.regression.linear.structure import expand, num_free
+from fedprior.regression.linear.uncertainty import MOST_PARAMETERS, variance_errors
+from fedprior.regression.result import Component, Population, RegressionFit
+from fedprior.regression.rows import Rows
+
+
+def described(
+    rows: Rows,
+    reduction: Reduction,
+    found: Profile,
+    *,
+    coefficients: np.ndarray,
+    noise: float,
+    restricted: bool,
+    method: str,
+    log_likelihood: float,
+    rounds: int,
+    converged: bool,
+    history: tuple[float, ...] = (),
+) -> RegressionFit:
+    """The fit with its standard errors and with notes on what was found on a boundary."""
+    notes = _notes(rows, found, converged=converged)
+    if num_free(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
+        notes.append("The variances are too many for standard errors of their own.")
+    root = reduction.transform @ linalg.inv(linalg.cholesky(found.normal, lower=True)).T
+    table = noise * root @ root.T
+    population = _population(reduction, found, coefficients, noise, table, restricted=restricted)
+    theta, theta_errors = posterior(rows, population, coefficient_covariance=table)
+    return RegressionFit(
+        family="gaussian",
+        method=method,
+        criterion="reml" if restricted else "ml",
+        population=population,
+        theta=theta,
+        errors=theta_errors,
+        responsibilities=np.ones((rows.num_groups, 1)),
+        log_likelihood=log_likelihood,
+        rounds=rounds,
+        converged=converged,
+        notes=tuple(notes),
+        history=history,
+    )
+
+
+def _population(
+    reduction: Reduction,
+    found: Profile,
+    coefficients: np.ndarray,
+    noise: float,
+    table: np.ndarray,
+    *,
+    restricted: bool,
+) -> Population:
+    """In the units of the columns as given; `table` is the covariance of the coefficients."""
+    width = reduction.num_features
+    inner = reduction.transform[:width, :width]
+    spread = noise * inner @ expand(found.relative, width=width) @ inner.T
+    spread_errors, noise_error = None, None
+    if num_free(reduction.covariance, width) < MOST_PARAMETERS:
+        spread_errors, noise_error = variance_errors(found, reduction, noise, restricted=restricted)
+    errors = np.sqrt(np.diag(table))
+    return Population(
+        kind="gaussian",
+        mean=coefficients[:width],
+        covariance=spread,
+        components=(Component(share=1.0, mean=coefficients[:width], covariance=spread),),
+        fixed=coefficients[width:],
+        noise_variance=noise,
+        mean_errors=errors[:width],
+        covariance_errors=spread_errors,
+        fixed_errors=errors[width:],
+        noise_error=noise_error,
+    )
+
+
+def _notes(rows: Rows, found: Profile, *, converged: bool) -> list[str]:
+    notes = []
+    if not converged:
+        notes.append("The search stopped before it settled. Raise max_rounds.")
+    relative = found.relative
+    if not np.any(relative):
+        notes.append("No spread between groups was found: every theta is the population's mean.")
+    elif relative.ndim == 1 and (relative == 0).any():
+        places = ", ".join(str(j) for j in np.flatnonzero(relative == 0))
+        notes.append(f"No spread between groups was found in x column {places}.")
+    elif relative.ndim == 2 and not room(relative):
+        notes.append("The covariance is singular: a sum of columns has one coefficient for all.")
+    if np.max(relative) > ALL_SPREAD:
+        notes.append("No noise was found: what groups do not share is spread between them.")
+    return notes + empty_note(rows)
+
+
+def empty_note(rows: Rows) -> list[str]:
+    """A line on groups without rows, where there are any."""
+    count = int((rows.sizes == 0).sum())
+    return [f"{count} groups without rows have the population's mean."] if count else []
+
+
+def known(
+    rows: Rows,
+    prior: Population,
+    *,
+    method: str = "known",
+    theta: np.ndarray | None = None,
+    notes: tuple[str, ...] = (),
+    rounds: int = 0,
+) -> RegressionFit:
+    """Thm6 under `prior`; `theta` replaces its answer where the method has one of its own."""
+    found, errors = posterior(rows, prior)
+    return RegressionFit(
+        family="gaussian",
+        method=method,
+        criterion="none",
+        population=prior,
+        theta=found if theta is None else theta,
+        errors=errors,
+        responsibilities=np.ones((rows.num_groups, 1)),
+        log_likelihood=None,
+        rounds=rounds,
+        converged=True,
+        notes=(*notes, *empty_note(rows)),
+    )

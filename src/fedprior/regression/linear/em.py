@@ -1,0 +1,164 @@
+"""Federated EM of many linear regressions (D5): what each group sends, and what the server does.
+
+`messages` is the client's half and `maximize` the server's. Messages add, so that they also run
+behind a channel, and are increments about what the server sent: an absent group is exactly zero.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.linear.posterior import condition
+from fedprior.regression.linear.reduction import CELLS
+from fedprior.regression.linear.structure import expand, nearest
+from fedprior.regression.result import Component, Covariance, Population
+from fedprior.regression.rows import Block, Rows
+
+
+class Gamma(NamedTuple):
+    """What the server knows: theta_i ~ N(mean, covariance), y_i = x theta_i + fixed + noise."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    fixed: np.ndarray
+    noise_variance: float
+
+    def population(self) -> Population:
+        """The same as a single Gaussian population."""
+        return Population(
+            kind="gaussian",
+            mean=self.mean,
+            covariance=self.covariance,
+            components=(Component(share=1.0, mean=self.mean, covariance=self.covariance),),
+            fixed=self.fixed,
+            noise_variance=self.noise_variance,
+        )
+
+
+class Message(NamedTuple):
+    """One group a row, or their total.
+
+    `shift` is E theta - mean; `spread` E (theta - mean)(theta - mean)' as a trace, a diagonal or a
+    matrix; `squares` E|y - X theta - F fixed|^2; `pull` and `normal` are F'E[...] and F'F.
+    `log_likelihood` is that of the group at the gamma received, for the record only.
+    """
+
+    num_groups: np.ndarray
+    num_rows: np.ndarray
+    shift: np.ndarray
+    spread: np.ndarray
+    squares: np.ndarray
+    pull: np.ndarray
+    normal: np.ndarray
+    log_likelihood: np.ndarray
+
+
+def messages(block: Block, gamma: Gamma, *, covariance: Covariance) -> Message:
+    """Each group's expected statistics given its rows and gamma, a leading axis of groups."""
+    noise, (groups, size, _) = gamma.noise_variance, block.x.shape
+    relative = gamma.covariance / noise
+    residual = block.y - block.x @ gamma.mean - block.fixed @ gamma.fixed
+    found = condition(np.concatenate([block.x, residual[..., None]], axis=2), relative)
+    shift, pull, white = found.shift, found.pull, found.white
+    left = residual - (block.x @ shift[..., None])[..., 0]
+    # tr(X Sigma X') = noise tr(I - V^-1) = noise tr(relative X'V^-1 X)
+    doubt = noise * (white[..., :-1] * pull).sum(axis=(1, 2))
+    # r'V^-1 r = r'(r - X shift)
+    misfit = (residual * left).sum(axis=1) / noise
+    log_likelihood = size * np.log(2 * np.pi * noise) + found.log_determinant + misfit
+    turned = block.fixed.transpose(0, 2, 1)
+    return Message(
+        num_groups=np.ones(groups),
+        num_rows=np.full(groups, float(size)),
+        shift=shift,
+        spread=_second(shift, pull, relative, noise, covariance),
+        squares=(left**2).sum(axis=1) + doubt,
+        pull=(turned @ left[..., None])[..., 0],
+        normal=turned @ block.fixed,
+        log_likelihood=-log_likelihood / 2,
+    )
+
+
+def _second(
+    shift: np.ndarray,
+    pull: np.ndarray,
+    relative: np.ndarray,
+    noise: float,
+    covariance: Covariance,
+) -> np.ndarray:
+    """Sigma + shift shift', as far as the covariance's shape needs it."""
+    if covariance == "full":
+        sigma = noise * (relative - pull.transpose(0, 2, 1) @ pull)
+        return sigma + shift[:, :, None] * shift[:, None, :]
+    diagonal = shift**2 + noise * (np.diag(relative) - (pull**2).sum(axis=1))
+    return diagonal if covariance == "diagonal" else diagonal.sum(axis=1)
+
+
+def add(first: Message, second: Message) -> Message:
+    """Messages are sums."""
+    return Message(*(one + other for one, other in zip(first, second, strict=True)))
+
+
+def total(sent: Message) -> Message:
+    """The sum over the leading axis of groups."""
+    return Message(*(each.sum(axis=0) for each in sent))
+
+
+def maximize(sent: Message, gamma: Gamma) -> Gamma:
+    """The gamma of highest expected likelihood given the total message; floors are the caller's.
+
+    mean = average theta, covariance = average (theta - mean)(theta - mean)' + Sigma in its shape,
+    fixed by least squares, noise = (|y - X theta - F fixed|^2 + tr(X Sigma X')) / rows.
+    """
+    width = len(gamma.mean)
+    step = sent.shift / sent.num_groups
+    spread = sent.spread / sent.num_groups
+    if spread.ndim == 2:
+        values = spread - np.outer(step, step)
+    elif spread.ndim == 1:
+        values = spread - step**2
+    else:
+        values = (spread - step @ step) / width
+    move = np.linalg.pinv(sent.normal, hermitian=True) @ sent.pull
+    return Gamma(
+        mean=gamma.mean + step,
+        covariance=expand(np.asarray(values), width=width),
+        fixed=gamma.fixed + move,
+        noise_variance=float((sent.squares - move @ sent.pull) / sent.num_rows),
+    )
+
+
+def expected(rows: Rows, gamma: Gamma, *, covariance: Covariance) -> Message:
+    """The total message of all groups that have rows."""
+    check.require(rows.num_rows > 0, "expected", "rows", "at least one row", 0)
+    sent = (messages(block, gamma, covariance=covariance) for block in rows.blocks(cells=CELLS))
+    return reduce(add, map(total, sent))
+
+
+class EmFit(NamedTuple):
+    """The last gamma, and the marginal log-likelihood after each round."""
+
+    gamma: Gamma
+    history: tuple[float, ...]
+    converged: bool
+
+
+def fit_em(
+    rows: Rows, start: Gamma, *, covariance: Covariance, most_rounds: int, tolerance: float
+) -> EmFit:
+    """EM until a round adds less than `tolerance` a row to the marginal log-likelihood."""
+    width = len(start.mean)
+    values = nearest(start.covariance, covariance)
+    gamma = start._replace(covariance=expand(values, width=width))
+    history: list[float] = []
+    sent = expected(rows, gamma, covariance=covariance)
+    for _ in range(most_rounds):
+        gamma = maximize(sent, gamma)
+        before = float(sent.log_likelihood)
+        sent = expected(rows, gamma, covariance=covariance)
+        history.append(float(sent.log_likelihood))
+        if history[-1] - before < tolerance * rows.num_rows:
+            return EmFit(gamma, tuple(history), True)
+    return EmFit(gamma, tuple(history), False)

@@ -1,0 +1,213 @@
+"""A linear regression of its own for every group, from the population that all share."""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.linear.answer import described, known
+from fedprior.regression.linear.em import Gamma, fit_em
+from fedprior.regression.linear.identify import check_identified, check_rows
+from fedprior.regression.linear.likelihood import freedom, log_likelihood, profile
+from fedprior.regression.linear.maximum import maximize
+from fedprior.regression.linear.paper import descend
+from fedprior.regression.linear.pooled import inverse_triangle
+from fedprior.regression.linear.reduction import reduce
+from fedprior.regression.linear.structure import expand, nearest
+from fedprior.regression.linear.threads import one_thread
+from fedprior.regression.result import Covariance, Population, RegressionFit
+from fedprior.regression.rows import Rows
+
+_OWNER = "fit_linear"
+_ROUNDS = {"default": 500, "em": 1000, "paper": 200}
+Criterion = Literal["ml", "reml"]
+Method = Literal["default", "em", "paper"]
+
+
+def fit_linear(
+    rows: Rows,
+    *,
+    covariance: Covariance = "isotropic",
+    criterion: Criterion = "ml",
+    method: Method = "default",
+    prior: Population | None = None,
+    start: Population | None = None,
+    max_rounds: int | None = None,
+    tolerance: float = 1e-9,
+    rate: float = 0.5,
+    floor: float = 1e-3,
+) -> RegressionFit:
+    """y_i = X_i theta_i + F_i beta + noise, theta_i ~ N(mean, covariance): E[theta_i | y_i].
+
+    "default" maximizes the marginal likelihood, theta integrated out (type II; "reml" restricted),
+    mean and beta profiled out exactly; "em" reaches the same by messages that add (D5), until a
+    round adds less than `tolerance` a row; "paper" is Algorithm 2 with `rate`, variances above
+    `floor` times their start (ERRATA 31, 32). With `prior` nothing is learned (Thm6) and
+    sum(errors**2) is a group's mean squared error. Groups may be of any size, 0 included.
+
+    `errors` are those of the prediction theta^_i - theta_i: the posterior variance and that of the
+    estimated mean and beta; not that of the variances. "paper" and `prior` have only the first.
+    """
+    check.choice(_OWNER, "method", method, _ROUNDS)
+    limit = _ROUNDS[method] if max_rounds is None else max_rounds
+    check.count(_OWNER, max_rounds=limit)
+    check.positive(_OWNER, tolerance=tolerance)
+    check.fraction(_OWNER, rate=rate, floor=floor)
+    _check_choices(rows, covariance, criterion, method)
+    for name, given in (("prior", prior), ("start", start)):
+        if given is not None:
+            _check_population(rows, name, given)
+    with one_thread():
+        if prior is not None:
+            return known(rows, prior)
+        corner = check_rows(rows)
+        first = _guess(rows, corner) if start is None else start
+        if method == "em":
+            return _em(rows, corner, covariance, first, limit=limit, tolerance=tolerance)
+        if method == "paper":
+            return _paper(rows, first, limit=limit, rate=rate, floor=floor)
+        restricted = criterion == "reml"
+        return _default(rows, corner, covariance, restricted=restricted, start=start, limit=limit)
+
+
+def _check_choices(
+    rows: Rows, covariance: Covariance, criterion: Criterion, method: Method
+) -> None:
+    check.choice(_OWNER, "covariance", covariance, get_args(Covariance))
+    check.choice(_OWNER, "criterion", criterion, get_args(Criterion))
+    if method != "default":
+        rule, remedy = f"ml with {method}", 'Use method="default", or criterion="ml".'
+        check.require(criterion == "ml", _OWNER, "criterion", rule, criterion, remedy)
+    if method == "paper":
+        remedy = 'Algorithm 2 has no other: use method="default" or "em".'
+        plain = covariance == "isotropic"
+        check.require(plain, _OWNER, "covariance", "isotropic with paper", covariance, remedy)
+        count = rows.num_fixed
+        check.require(count == 0, _OWNER, "fixed", "without columns with paper", count, remedy)
+
+
+def _check_population(rows: Rows, name: str, given: Population) -> None:
+    width, fixed = rows.num_features, rows.num_fixed
+    sizes = (len(given.mean), len(given.fixed), given.covariance.shape)
+    rule = f"for {width} features that vary and {fixed} that do not"
+    check.require(sizes == (width, fixed, (width, width)), _OWNER, name, rule, sizes)
+    noise = given.noise_variance
+    rule = "with a positive noise variance"
+    check.require(noise is not None and 0 < noise < np.inf, _OWNER, name, rule, noise)
+    values = np.linalg.eigvalsh(given.covariance)
+    rule = "with a covariance without negative variances"
+    fine = bool(values[0] >= -1e-9 * max(values[-1], 0.0))
+    check.require(fine, _OWNER, name, rule, float(values[0]))
+
+
+def _guess(rows: Rows, corner: np.ndarray) -> Population:
+    """Pooled coefficients; what they leave unexplained is half noise and half spread."""
+    coefficients = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
+    half = corner[-1, -1] ** 2 / rows.num_rows / 2
+    length = np.sum(corner[:-1, : rows.num_features] ** 2) / rows.num_rows
+    width = rows.num_features
+    return Population(
+        kind="gaussian",
+        mean=coefficients[:width],
+        covariance=half / length * np.eye(width),
+        components=(),
+        fixed=coefficients[width:],
+        noise_variance=half,
+    )
+
+
+def _default(
+    rows: Rows,
+    corner: np.ndarray,
+    covariance: Covariance,
+    *,
+    restricted: bool,
+    start: Population | None,
+    limit: int,
+) -> RegressionFit:
+    reduction = reduce(rows, corner, covariance)
+    check_identified(reduction)
+    begin = None
+    if start is not None:
+        inverse = np.linalg.inv(reduction.transform[: rows.num_features, : rows.num_features])
+        matrix = inverse @ start.covariance @ inverse.T / start.noise_variance
+        begin = nearest(matrix, covariance)
+    best = maximize(reduction, restricted=restricted, start=begin, most=limit)
+    found = best.found
+    coefficients = reduction.transform @ found.coefficients + reduction.offset
+    return described(
+        rows,
+        reduction,
+        found,
+        coefficients=coefficients,
+        noise=found.squares / freedom(reduction, restricted=restricted),
+        restricted=restricted,
+        method="default",
+        log_likelihood=log_likelihood(found, reduction, restricted=restricted),
+        rounds=best.num_evaluations,
+        converged=best.converged,
+    )
+
+
+def _em(
+    rows: Rows,
+    corner: np.ndarray,
+    covariance: Covariance,
+    start: Population,
+    *,
+    limit: int,
+    tolerance: float,
+) -> RegressionFit:
+    reduction = reduce(rows, corner, covariance)
+    check_identified(reduction)
+    gamma = Gamma(start.mean, start.covariance, start.fixed, float(start.noise_variance or 1.0))
+    fitted = fit_em(rows, gamma, covariance=covariance, most_rounds=limit, tolerance=tolerance)
+    gamma, width = fitted.gamma, rows.num_features
+    inverse = np.linalg.inv(reduction.transform[:width, :width])
+    matrix = inverse @ gamma.covariance @ inverse.T / gamma.noise_variance
+    found = profile(reduction, nearest(matrix, covariance), restricted=False)
+    return described(
+        rows,
+        reduction,
+        found,
+        coefficients=np.concatenate([gamma.mean, gamma.fixed]),
+        noise=gamma.noise_variance,
+        restricted=False,
+        method="em",
+        log_likelihood=fitted.history[-1],
+        rounds=len(fitted.history),
+        converged=fitted.converged,
+        history=fitted.history,
+    )
+
+
+def _paper(
+    rows: Rows, start: Population, *, limit: int, rate: float, floor: float
+) -> RegressionFit:
+    width = rows.num_features
+    spread = expand(nearest(start.covariance, "isotropic"), width=width)
+    check.require(spread[0, 0] > 0, _OWNER, "start", "with a positive spread", spread[0, 0])
+    begin = Population(
+        kind="gaussian",
+        mean=start.mean,
+        covariance=spread,
+        components=(),
+        fixed=start.fixed,
+        noise_variance=start.noise_variance,
+    )
+    found = descend(rows, begin, steps=limit, rate=rate, floor=floor)
+    notes = []
+    if found.spread_at_floor:
+        notes.append(
+            "The floor of the spread is active: the joint objective falls without end as every "
+            "theta approaches the mean (ERRATA 31), so theta is nearly pooled."
+        )
+    if found.noise_at_floor:
+        notes.append(
+            "The floor of the noise is active: the joint objective falls without end as every "
+            "theta interpolates its rows (ERRATA 31), so theta is nearly local."
+        )
+    population = found.gamma.population()
+    return known(
+        rows, population, method="paper", theta=found.theta, notes=tuple(notes), rounds=limit
+    )

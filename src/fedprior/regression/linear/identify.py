@@ -1,0 +1,119 @@
+"""What rows must hold for a mean, a spread and a noise to be told apart; refusals otherwise."""
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.linear.pooled import dependent_columns, triangle
+from fedprior.regression.linear.reduction import Part, Reduction
+from fedprior.regression.rows import Rows
+
+_OWNER = "fit_linear"
+_NOTHING = 1e-12  # of y's length that counts as rounding
+_CONFOUNDED = 1e-10  # least eigenvalue of the correlations between the covariances' directions
+_WIDEST = 16  # features up to which all directions of a full covariance are compared
+
+
+def check_rows(rows: Rows) -> np.ndarray:
+    """`triangle(rows)`, once the coefficients are identified and y is not an exact sum of them."""
+    groups = int((rows.sizes > 0).sum())
+    check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
+    check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
+    corner = triangle(rows)
+    for table, column in dependent_columns(rows, corner=corner)[:1]:
+        remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
+        rule = "a table whose columns do not determine one another"
+        check.require(False, _OWNER, table, rule, f"column {column}", remedy)
+    width = rows.num_features + rows.num_fixed
+    check.require(
+        rows.num_rows > width,
+        _OWNER,
+        "rows",
+        f"more than the {width} coefficients",
+        rows.num_rows,
+        "Take fewer features, or a known prior.",
+    )
+    exact = abs(corner[-1, -1]) <= _NOTHING * np.linalg.norm(corner[:, -1])
+    check.require(not exact, _OWNER, "y", "more than a sum of the columns", "an exact fit")
+    return corner
+
+
+def check_identified(reduction: Reduction) -> None:
+    """Refuses rows in which spread and noise have the same covariance, or in which noise is 0."""
+    remedy = "Give some groups more rows, take a simpler covariance, or a known prior."
+    rule = "enough to tell the spread of theta from the noise"
+    got = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
+    check.require(_least(reduction) > _CONFOUNDED, _OWNER, "rows", rule, got, remedy)
+    width = reduction.num_features
+    free = reduction.num_rest - (reduction.num_coefficients - width)
+    if free <= 0:
+        return
+    inner = reduction.rest[width:, width:]
+    left = inner[-1, -1] - inner[-1, :-1] @ np.linalg.pinv(inner[:-1, :-1]) @ inner[:-1, -1]
+    length = sum(float((part.columns[..., -1] ** 2).sum()) for part in reduction.parts)
+    exact = left <= _NOTHING**1.5 * (length + inner[-1, -1])
+    remedy = "With no noise every group's own least squares fit is the answer."
+    check.require(not exact, _OWNER, "y", "noisy within groups", "exact fits", remedy)
+
+
+def _least(reduction: Reduction) -> float:
+    """The least eigenvalue of the correlations between I and the directions of X covariance X'.
+
+    The inner product of two directions is the sum over groups of the trace of their product.
+    """
+    if reduction.covariance == "isotropic":
+        moments = _isotropic(reduction)
+    elif reduction.covariance == "diagonal":
+        moments = _diagonal(reduction)
+    elif reduction.num_features <= _WIDEST:
+        moments = _full(reduction)
+    else:
+        return 1.0
+    scale = np.sqrt(np.diag(moments))
+    return float(np.linalg.eigvalsh(moments / np.outer(scale, scale))[0])
+
+
+def _isotropic(reduction: Reduction) -> np.ndarray:
+    levels = [part.levels for part in reduction.parts if part.levels is not None]
+    first, second = (sum(float((each**power).sum()) for each in levels) for power in (1, 2))
+    return np.array([[reduction.num_rows, first], [first, second]])
+
+
+def _inner(part: Part, width: int) -> np.ndarray:
+    """X'X by group, (g, d, d)."""
+    x = part.columns[..., :width]
+    return x.transpose(0, 2, 1) @ x
+
+
+def _diagonal(reduction: Reduction) -> np.ndarray:
+    width = reduction.num_features
+    moments = np.zeros((width + 1, width + 1))
+    moments[0, 0] = reduction.num_rows
+    for part in reduction.parts:
+        inner = _inner(part, width)
+        moments[0, 1:] += np.diagonal(inner, axis1=1, axis2=2).sum(axis=0)
+        moments[1:, 1:] += (inner**2).sum(axis=0)
+    moments[1:, 0] = moments[0, 1:]
+    return moments
+
+
+def _full(reduction: Reduction) -> np.ndarray:
+    """Directions x_j x_k' + x_k x_j': tr of their products from sums of (X'X)_kl (X'X)_mj."""
+    width = reduction.num_features
+    mean = np.zeros((width, width))
+    pairs = np.zeros((width * width, width * width))
+    for part in reduction.parts:
+        inner = _inner(part, width)
+        mean += inner.sum(axis=0)
+        flat = inner.reshape(len(inner), -1)
+        pairs += flat.T @ flat
+    products = pairs.reshape(width, width, width, width)  # [k, l, m, j]
+    rows, columns = np.tril_indices(width)
+    j, k = rows[:, None], columns[:, None]
+    l, m = rows[None], columns[None]  # noqa: E741
+    inside = products[k, l, m, j] + products[k, m, l, j]
+    inside = 2 * inside * np.where(j == k, 0.5, 1.0) * np.where(l == m, 0.5, 1.0)
+    moments = np.empty((len(rows) + 1, len(rows) + 1))
+    moments[0, 0] = reduction.num_rows
+    moments[0, 1:] = moments[1:, 0] = np.where(rows == columns, 1, 2) * mean[rows, columns]
+    moments[1:, 1:] = inside
+    return moments

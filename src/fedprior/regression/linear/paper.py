@@ -1,0 +1,72 @@
+"""The paper's Algorithm 2: gradient steps on the joint objective of all thetas and gamma.
+
+That objective has no minimum: it falls without end as the spread or the noise goes to 0 (ERRATA
+31), and one rate for all parameters cannot be stable (ERRATA 32). So it runs on log-variances with
+floors, for a fixed number of steps, each parameter's rate in units of its own curvature.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.regression.linear.em import Gamma
+from fedprior.regression.linear.posterior import posterior
+from fedprior.regression.linear.reduction import CELLS
+from fedprior.regression.result import Population
+from fedprior.regression.rows import Block, Rows
+
+
+class Descended(NamedTuple):
+    """theta (m, d) and gamma after the last step, and which floors hold it."""
+
+    theta: np.ndarray
+    gamma: Gamma
+    spread_at_floor: bool
+    noise_at_floor: bool
+
+
+def descend(rows: Rows, start: Population, *, steps: int, rate: float, floor: float) -> Descended:
+    """`steps` steps of Algorithm 2 from Thm6's theta_i under `start`.
+
+    theta_i moves by rate / (|X_i'X_i| / noise + 1 / spread) times its gradient, mean and
+    log-variances likewise; variances stay above `floor` times those of `start`. Only groups with
+    rows take part; the others have the mean.
+    """
+    theta, _ = posterior(rows, start)
+    mean, width = start.mean.copy(), rows.num_features
+    first = np.log([np.trace(start.covariance) / width, start.noise_variance or 1.0])
+    least, spread, noise = first + np.log(floor), *first
+    taking = rows.sizes > 0
+    average = rows.sizes[taking].mean()
+    blocks = [(block, _sharpness(block)) for block in rows.blocks(cells=CELLS)]
+    for _ in range(steps):
+        squares = 0.0
+        moved = theta.copy()
+        for block, sharpness in blocks:
+            here = theta[block.groups]
+            residual = block.y - (block.x @ here[..., None])[..., 0]
+            squares += float((residual**2).sum())
+            change = (residual[:, None, :] @ block.x)[:, 0] / np.exp(noise)
+            change += (mean - here) / np.exp(spread)
+            curvature = sharpness / np.exp(noise) + np.exp(-spread)
+            moved[block.groups] += rate * change / curvature[:, None]
+        apart = theta[taking] - mean
+        mean = mean + rate * apart.mean(axis=0)
+        ratios = np.array(
+            [
+                (apart**2).sum() / (apart.size * np.exp(spread)),
+                squares / (taking.sum() * average * np.exp(noise)),
+            ]
+        )
+        spread, noise = np.maximum(np.array([spread, noise]) - rate * (1 - ratios), least)
+        theta = moved
+    theta[~taking] = mean
+    gamma = Gamma(mean, np.exp(spread) * np.eye(width), start.fixed, float(np.exp(noise)))
+    return Descended(theta, gamma, bool(spread <= least[0]), bool(noise <= least[1]))
+
+
+def _sharpness(block: Block) -> np.ndarray:
+    """The largest eigenvalue of each X'X, (g,)."""
+    x, turned = block.x, block.x.transpose(0, 2, 1)
+    small = x @ turned if x.shape[1] <= x.shape[2] else turned @ x
+    return np.linalg.eigvalsh(small)[:, -1]

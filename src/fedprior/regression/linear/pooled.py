@@ -1,0 +1,92 @@
+"""Fits that borrow nothing and fits that borrow all: least squares by group, and over all rows."""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import linalg
+
+from fedprior.core import check
+from fedprior.regression.rows import Rows
+
+_ROWS = 1 << 12  # rows that are looked at once
+_SAFE = 1e-3  # a column's share of length left beside those before it, with which squaring is safe
+_DEPENDENT = 1e-9  # of a column's length that must be left beside the columns before it
+
+
+def triangle(rows: Rows) -> np.ndarray:
+    """R of the QR decomposition of [x, fixed, y], (d + p + 1, d + p + 1), over all rows.
+
+    By Cholesky's decomposition of the cross products R'R, ten times as fast, where no column is
+    near to a sum of the others, else by Householder's, which loses no digits.
+    """
+    width = rows.num_features + rows.num_fixed + 1
+    cross = np.zeros((width, width))
+    for table in _tables(rows):
+        cross += table.T @ table
+    length = np.sqrt(np.diag(cross))
+    with contextlib.suppress(np.linalg.LinAlgError):
+        found = np.linalg.cholesky(cross).T
+        if (np.diag(found) > _SAFE * length).all():
+            return found
+    found = np.zeros((0, width))
+    for table in _tables(rows):
+        found = np.asarray(np.linalg.qr(np.concatenate([found, table]), mode="r"))
+    return np.pad(found, ((0, width - len(found)), (0, 0)))
+
+
+def _tables(rows: Rows) -> Iterator[np.ndarray]:
+    """The tables [x, fixed, y] of some rows at a time."""
+    for begin in range(0, rows.num_rows, _ROWS):
+        part = slice(begin, begin + _ROWS)
+        yield np.column_stack([rows.x[part], rows.fixed[part], rows.y[part]])
+
+
+def dependent_columns(rows: Rows, *, corner: np.ndarray | None = None) -> list[tuple[str, int]]:
+    """Columns that those before them determine, as ("x" or "fixed", index); zeros are such too.
+
+    `corner` is `triangle(rows)` where the caller has it already.
+    """
+    corner = triangle(rows) if corner is None else corner
+    width = rows.num_features
+    left = np.abs(np.diag(corner))[:-1]
+    length = np.linalg.norm(corner, axis=0)[:-1]
+    places = np.flatnonzero(left <= _DEPENDENT * length)
+    return [("x", int(j)) if j < width else ("fixed", int(j) - width) for j in places]
+
+
+def pooled_linear(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """(Z'Z)^+ Z'y with Z = [x, fixed], (d + p,), and its standard errors: one model for all.
+
+    The errors take rows for independent, as pooling does; they are infinite where there are no
+    more rows than coefficients. Collinear columns share their effect (pseudo-inverse).
+    """
+    check.require(rows.num_rows > 0, "pooled_linear", "rows", "at least one row", 0)
+    corner = triangle(rows)
+    inverse = np.linalg.pinv(corner[:-1, :-1], rcond=_DEPENDENT)
+    coefficients = inverse @ corner[:-1, -1]
+    freedom = rows.num_rows - np.linalg.matrix_rank(corner[:-1, :-1], tol=None)
+    lost = corner[:-1, -1] - corner[:-1, :-1] @ coefficients
+    squares = corner[-1, -1] ** 2 + lost @ lost
+    noise = squares / freedom if freedom > 0 else np.inf
+    return coefficients, np.sqrt(noise * (inverse**2).sum(axis=1))
+
+
+def local_linear(rows: Rows) -> np.ndarray:
+    """theta_i = X_i^+ (y_i - F_i beta), (m, d), with the pooled beta: each group on its own.
+
+    The squared error is noise * tr((X'X)^-1) where X_i has rank d. With fewer rows than features
+    the pseudo-inverse answers 0 in the directions it does not see, which adds |(I - P) theta_i|^2,
+    P the projection on the rows of X_i (ERRATA 29); a group without rows has theta_i = 0.
+    """
+    theta = np.zeros((rows.num_groups, rows.num_features))
+    beta = pooled_linear(rows)[0][rows.num_features :] if rows.num_fixed else np.zeros(0)
+    for block in rows.blocks():
+        target = block.y - block.fixed @ beta
+        theta[block.groups] = (np.linalg.pinv(block.x) @ target[..., None])[..., 0]
+    return theta
+
+
+def inverse_triangle(corner: np.ndarray) -> np.ndarray:
+    """The inverse of an upper triangle without zeros on its diagonal."""
+    return linalg.solve_triangular(corner, np.eye(len(corner)))

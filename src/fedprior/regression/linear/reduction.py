@@ -1,0 +1,153 @@
+"""Every group turned so that at most d of its rows carry the spread of theta.
+
+With X = Q R and Q'Q = I, the rows Q'[X, F, y] hold all that depends on theta's covariance; those
+orthogonal to X have the covariance of the noise and enter as one table of cross products. A group
+of n < d rows stays as it is, so that the work is in the smaller of n and d.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprior.regression.linear.pooled import inverse_triangle
+from fedprior.regression.result import Covariance
+from fedprior.regression.rows import Rows
+
+CELLS = 1 << 17  # numbers handled at once: 1 MB, which stays in the cache between operations
+_SUBSTITUTE = 4  # up to this size a loop over the triangle's entries beats its inverse
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """Groups with equally many turned rows: `columns` (g, k, d + p + 1) are [x, fixed, y].
+
+    With an isotropic covariance the rows are turned once more, until they are independent:
+    `columns` is then (1, g k, d + p + 1) and `levels` (g k,) the eigenvalues of X X'.
+    """
+
+    columns: np.ndarray
+    levels: np.ndarray | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reduction:
+    """All groups with rows in coordinates x T, y - [x, fixed] offset in which columns have size 1.
+
+    `transform` (d + p, d + p) is T, `rest` the cross products of all rows orthogonal to their X,
+    `num_rest` their number.
+    """
+
+    parts: tuple[Part, ...]
+    rest: np.ndarray
+    num_rest: int
+    transform: np.ndarray
+    offset: np.ndarray
+    covariance: Covariance
+    num_rows: int
+    num_groups: int
+    num_features: int
+
+    @property
+    def num_coefficients(self) -> int:
+        return len(self.offset)
+
+
+def reduce(rows: Rows, corner: np.ndarray, covariance: Covariance) -> Reduction:
+    """The turned rows; `corner` is `triangle(rows)` of independent columns."""
+    transform = _transform(rows, corner, covariance)
+    offset = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
+    mapping = np.column_stack([transform, -offset])
+    width = rows.num_features
+    rest = np.zeros((mapping.shape[1], mapping.shape[1]))
+    turned: dict[int, list[np.ndarray]] = {}
+    for block in rows.blocks(cells=CELLS):
+        columns = np.concatenate([block.x, block.fixed], axis=2) @ mapping
+        columns[..., -1] += block.y
+        if columns.shape[1] > width:
+            basis = np.linalg.qr(columns[..., :width])[0]
+            top = basis.transpose(0, 2, 1) @ columns
+            left = (columns[..., width:] - basis @ top[..., width:]).reshape(-1, len(rest) - width)
+            rest[width:, width:] += left.T @ left
+            columns = top
+        turned.setdefault(columns.shape[1], []).append(columns)
+    merged = (each for size in sorted(turned) for each in _merge(turned[size]))
+    isotropic = covariance == "isotropic"
+    parts = tuple(_independent(each, width) if isotropic else Part(columns=each) for each in merged)
+    return Reduction(
+        parts=parts,
+        rest=rest,
+        num_rest=int(np.maximum(rows.sizes - width, 0).sum()),
+        transform=transform,
+        offset=offset,
+        covariance=covariance,
+        num_rows=rows.num_rows,
+        num_groups=int((rows.sizes > 0).sum()),
+        num_features=width,
+    )
+
+
+def _transform(rows: Rows, corner: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """T with x T of mean square 1: whitened where the covariance is full, else only scaled.
+
+    Columns of `fixed` are whitened, and freed of x, in every case: that changes no theta.
+    """
+    width, count = rows.num_features, np.sqrt(rows.num_rows)
+    transform = count * inverse_triangle(corner[:-1, :-1])
+    if covariance != "full":
+        length = np.linalg.norm(corner[:width, :width], axis=0)
+        if covariance == "isotropic":
+            length[:] = np.sqrt((length**2).mean())
+        transform[:, :width] = 0.0
+        transform[:width, :width] = np.diag(count / length)
+    return transform
+
+
+def _merge(tables: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same groups in fewer tables of at most CELLS numbers, those larger left as they are."""
+    kept: list[np.ndarray] = []
+    for table in tables:
+        if kept and sum(each.size for each in kept) + table.size > CELLS:
+            yield np.concatenate(kept)
+            kept = []
+        kept.append(table)
+    yield kept[0] if len(kept) == 1 else np.concatenate(kept)
+
+
+def _independent(columns: np.ndarray, width: int) -> Part:
+    """U'[x, fixed, y] with X X' = U diag(levels) U', all groups' rows beneath each other."""
+    x = columns[..., :width]
+    levels, basis = np.linalg.eigh(x @ x.transpose(0, 2, 1))
+    flat = (basis.transpose(0, 2, 1) @ columns).reshape(1, -1, columns.shape[2])
+    return Part(columns=flat, levels=np.maximum(levels, 0.0).ravel())
+
+
+def top_rows(columns: np.ndarray, width: int) -> np.ndarray:
+    """Q'columns with columns[..., :width] = Q R where there are more rows than `width`."""
+    if columns.shape[1] <= width:
+        return columns
+    basis = np.linalg.qr(columns[..., :width])[0]
+    return basis.transpose(0, 2, 1) @ columns
+
+
+def whiten(
+    columns: np.ndarray, relative: np.ndarray, *, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """C^-1 columns and log|V| by group; V = C C' = I + X relative X', X = columns[..., :width].
+
+    `relative` (d, d) is theta's covariance in units of the noise variance; it may be singular.
+    """
+    x = columns[..., :width]
+    total = x @ relative @ x.transpose(0, 2, 1)
+    size = total.shape[1]
+    total[:, range(size), range(size)] += 1.0
+    factor = np.linalg.cholesky(total)
+    log_determinant = 2 * np.log(factor[:, range(size), range(size)]).sum(axis=1)
+    if size > _SUBSTITUTE:
+        return np.linalg.inv(factor) @ columns, log_determinant
+    white = columns.copy()
+    for row in range(size):
+        for before in range(row):
+            white[:, row] -= factor[:, row, before, None] * white[:, before]
+        white[:, row] /= factor[:, row, row, None]
+    return white, log_determinant

@@ -1,0 +1,34 @@
+"""The free numbers of a covariance: one variance, d variances, or a whole matrix.
+
+A covariance in its own shape is () for isotropic, (d,) for diagonal and (d, d) for full.
+"""
+
+import numpy as np
+
+from fedprior.regression.result import Covariance
+
+
+def expand(values: np.ndarray, *, width: int) -> np.ndarray:
+    """The matrix (width, width) of a covariance in its own shape."""
+    if values.ndim == 2:
+        return values
+    return np.diag(np.broadcast_to(values, (width,)))
+
+
+def restrict(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """The slope d f / d values from d f / d matrix, (..., d, d): trace, diagonal, or all of it."""
+    if covariance == "full":
+        return matrix
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
+    return diagonal if covariance == "diagonal" else diagonal.sum(axis=-1)
+
+
+def nearest(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """The covariance in its own shape that is nearest to `matrix`."""
+    found = restrict(matrix, covariance)
+    return found / len(matrix) if covariance == "isotropic" else np.array(found)
+
+
+def num_free(covariance: Covariance, width: int) -> int:
+    """How many numbers there are to learn."""
+    return {"isotropic": 1, "diagonal": width, "full": width * (width + 1) // 2}[covariance]

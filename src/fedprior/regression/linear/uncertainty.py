@@ -1,0 +1,115 @@
+"""Standard errors of the variances: the curvature of the likelihood at its maximum."""
+
+import numpy as np
+
+from fedprior.regression.linear.likelihood import Profile, natural_slope, profile
+from fedprior.regression.linear.maximum import room
+from fedprior.regression.linear.reduction import Reduction
+
+MOST_PARAMETERS = 40  # each takes two passes over the data
+_STEP = 1e-4  # relative: error of the difference about 1e-8, of the slopes 1e-12 / 1e-4
+
+
+def variance_errors(
+    found: Profile, reduction: Reduction, noise: float, *, restricted: bool
+) -> tuple[np.ndarray, float]:
+    """Standard errors of theta's covariance (d, d) and of the noise variance.
+
+    The inverse of the observed information: central differences of the analytic slope. A variance
+    of 0 is on the boundary, where curvature tells nothing: its error is NaN, and all of them are
+    where a full covariance is singular.
+    """
+    places = _free(found)
+    base = _pack(found.relative * noise, noise, places)
+    steps = _step(found, places) * _scales(found.relative * noise, noise, places)
+    information = np.empty((len(base), len(base)))
+    for row, step in enumerate(steps):
+        ends = []
+        for sign in (-1, 1):
+            point = base.copy()
+            point[row] += sign * step
+            ends.append(_slope(point, base[0], found, reduction, places, restricted=restricted))
+        information[row] = (ends[1] - ends[0]) / (2 * step)
+    table = np.linalg.pinv((information + information.T) / 2)
+    width = reduction.num_features
+    spread = _spread(found, places, reduction)
+    variance = ((spread @ table[1:, 1:]) * spread).sum(axis=1).reshape(width, width)
+    variance[_on_boundary(found, width)] = np.nan
+    return np.sqrt(np.maximum(variance, 0.0)), float(np.sqrt(max(table[0, 0], 0.0)))
+
+
+def _step(found: Profile, places: np.ndarray) -> float:
+    """_STEP, or less where a correlation is so high that such a step would leave covariances."""
+    free = found.relative.ndim == 2 and len(places) > 0
+    return min(_STEP, room(found.relative) / 4) if free else _STEP
+
+
+def _on_boundary(found: Profile, width: int) -> np.ndarray:
+    """Entries of the covariance of which curvature tells nothing; a zero by structure is exact."""
+    if found.relative.ndim == 2:
+        return np.full((width, width), not room(found.relative))
+    return np.diag(np.broadcast_to(found.relative == 0, (width,)))
+
+
+def _free(found: Profile) -> np.ndarray:
+    """Places in the covariance's own shape, flattened, that may move: (places,)."""
+    relative = found.relative
+    if relative.ndim == 2:
+        if not room(relative):
+            return np.zeros(0, np.int64)
+        rows, columns = np.tril_indices(len(relative))
+        return rows * len(relative) + columns
+    return np.flatnonzero(np.atleast_1d(relative) > 0)
+
+
+def _pack(covariance: np.ndarray, noise: float, places: np.ndarray) -> np.ndarray:
+    return np.concatenate([[noise], np.ravel(covariance)[places]])
+
+
+def _scales(covariance: np.ndarray, noise: float, places: np.ndarray) -> np.ndarray:
+    if covariance.ndim == 2:
+        root = np.sqrt(np.diag(covariance))
+        covariance = np.outer(root, root)
+    return _pack(covariance, noise, places)
+
+
+def _slope(
+    point: np.ndarray,
+    unmoved: float,
+    found: Profile,
+    reduction: Reduction,
+    places: np.ndarray,
+    *,
+    restricted: bool,
+) -> np.ndarray:
+    """Slopes d (-log L) by the noise variance and the free places at `point`.
+
+    The other places keep their values at the maximum, where the noise variance is `unmoved`.
+    """
+    noise, shape = point[0], found.relative.shape
+    values = np.ravel(found.relative * unmoved)
+    values[places] = point[1:]
+    covariance = values.reshape(shape)
+    if covariance.ndim == 2:
+        covariance = np.tril(covariance) + np.tril(covariance, -1).T
+    there = profile(reduction, covariance / noise, restricted=restricted)
+    by_noise, change = natural_slope(there, reduction, noise, restricted=restricted)
+    if change.ndim == 2:
+        change = 2 * change - np.diag(np.diag(change))
+    return np.concatenate([[by_noise], np.ravel(change)[places]])
+
+
+def _spread(found: Profile, places: np.ndarray, reduction: Reduction) -> np.ndarray:
+    """Slopes d vec(T covariance T') / d free places, (d * d, places), which is constant."""
+    width = reduction.num_features
+    unit = np.zeros((len(places), width, width))
+    numbers = np.arange(len(places))
+    if found.relative.ndim == 2:
+        rows, columns = places // width, places % width
+        unit[numbers, rows, columns] = unit[numbers, columns, rows] = 1.0
+    elif found.relative.ndim == 1:
+        unit[numbers, places, places] = 1.0
+    else:
+        unit[:] = np.eye(width)
+    transform = reduction.transform[:width, :width]
+    return (transform @ unit @ transform.T).reshape(len(places), width * width).T

@@ -1,0 +1,118 @@
+"""Standard errors of the population, and the posterior of every group with them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.regression.logistic.ascend import Found, Problem
+from fedprior.regression.logistic.gamma import Gamma, moved
+from fedprior.regression.logistic.parts import Part
+from fedprior.regression.logistic.posterior import Solve
+from fedprior.regression.logistic.totals import posterior_of, through_fixed
+
+# With more groups the scores' outer product differs from the curvature by a few percent, and costs
+# nothing; with fewer the curvature is measured by differences.
+_MANY = 1000
+_STRIDE = 1e-3  # of a difference, in standard deviations of the population
+_SWEEPS = 50
+_FEW_SWEEPS = 8  # from a posterior that has settled, a thousandth of a standard deviation away
+
+
+class Uncertainty(NamedTuple):
+    """Covariance (D + P, D + P) of (mean in z, fixed), and the errors of what is reported."""
+
+    coefficients: np.ndarray
+    mean: np.ndarray
+    fixed: np.ndarray
+    covariance: np.ndarray
+
+
+def uncertainty(problem: Problem, found: Found) -> Uncertainty | None:
+    """From the observed information of the evidence; None where that is not positive.
+
+    On a bound the covariance has no errors (NaN), and mean and fixed have those that they would
+    have if it were known.
+    """
+    gamma, totals = found.gamma, found.totals
+    bound = any(problem.shape.at_bounds(gamma.covariance))
+    both, width = len(totals.information), totals.width
+    if bound:
+        information = problem.penalized(gamma, totals)[1]
+    elif totals.num_groups > _MANY:
+        information = problem.penalized(gamma, totals)[2]
+    else:
+        information = _by_differences(problem, found)
+    if np.linalg.eigvalsh(information)[0] <= 0:
+        return None
+    inverse = np.linalg.inv(information)
+    errors = np.full((width, width), np.nan)
+    if not bound:
+        errors = _entry_errors(problem, gamma, inverse[both:, both:])
+    middle = gamma.factor @ inverse[:width, :width] @ gamma.factor.T
+    return Uncertainty(
+        inverse[:both, :both],
+        np.sqrt(np.diag(middle)),
+        np.sqrt(np.diag(inverse)[width:both]),
+        errors,
+    )
+
+
+def posteriors(
+    parts: Sequence[Part],
+    gamma: Gamma,
+    solve: Solve,
+    memory: Sequence[Any],
+    *,
+    num_groups: int,
+    coefficients: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """E theta_i (m, D), its standard deviations, and the evidence of all.
+
+    With `coefficients`, the covariance of (mean in z, fixed), their uncertainty is included: a step
+    of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
+    """
+    width = len(gamma.mean)
+    theta = np.tile(gamma.mean, (num_groups, 1))
+    start = np.zeros((width, width))
+    if coefficients is not None:
+        start = gamma.factor @ coefficients[:width, :width] @ gamma.factor.T
+    variance = np.tile(np.diag(gamma.covariance + start), (num_groups, 1))
+    evidence = 0.0
+    for part, before in zip(parts, memory, strict=True):
+        design, found, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
+        evidence += float(found.evidence.sum())
+        theta[part.groups] = gamma.mean + found.mean @ gamma.factor.T
+        spread = found.spread
+        if coefficients is not None:
+            through = through_fixed(part, design, found)[2]
+            slope = np.concatenate([found.spread, -through], axis=-1)
+            spread = spread + slope @ coefficients @ slope.transpose(0, 2, 1)
+        variance[part.groups] = np.einsum("da,gab,db->gd", gamma.factor, spread, gamma.factor)
+    return theta, np.sqrt(variance), evidence
+
+
+def _by_differences(problem: Problem, found: Found) -> np.ndarray:
+    """Minus the slope of the score, by differences of both sides in every coordinate."""
+    size = len(found.totals.score)
+    rows = []
+    for place in range(size):
+        step = np.zeros(size)
+        step[place] = _STRIDE
+        sides = []
+        for sign in (1, -1):
+            gamma = moved(found.gamma, problem.shape, sign * step)
+            _, totals, _ = problem.at(gamma, found.memory, sweeps=_FEW_SWEEPS)
+            sides.append(problem.penalized(gamma, totals)[0])
+        rows.append((sides[1] - sides[0]) / (2 * _STRIDE))
+    information = np.array(rows)
+    return (information + information.T) / 2
+
+
+def _entry_errors(problem: Problem, gamma: Gamma, inverse: np.ndarray) -> np.ndarray:
+    """Of the entries of the covariance, which growth moves by factor growth factor'."""
+    directions = [
+        gamma.factor @ problem.shape.growth(each) @ gamma.factor.T for each in np.eye(len(inverse))
+    ]
+    variance = np.einsum("kab,kl,lab->ab", directions, inverse, directions, optimize=True)
+    return np.sqrt(np.maximum(variance, 0.0))

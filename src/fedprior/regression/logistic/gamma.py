@@ -1,0 +1,130 @@
+"""The population's parameters, and steps among them that stay inside their bounds."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedprior.regression.result import Covariance
+from fedprior.regression.rows import Rows
+
+# A feature's bounds, in units of 1 / its mean square, so that they bound what it adds to the
+# variance of the log odds. At the lower one a group of mean size n has weight n / 4 * floor on its
+# own rows, 5e-6: no data can tell it from 0. At the upper one log odds of +-10 are usual, which
+# only groups of one class each ask for.
+_LOW_A_GROUP = 2e-5
+_HIGH = 100.0
+_LONGEST = 1.5  # a step multiplies no variance by more than exp(1.5)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gamma:
+    """theta = mean + factor z, z ~ N(0, I): covariance = factor factor'; `fixed` for all groups."""
+
+    mean: np.ndarray  # (D,)
+    factor: np.ndarray  # (D, D), lower triangular
+    fixed: np.ndarray  # (P,)
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        return self.factor @ self.factor.T
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shape:
+    """What the covariance may be: its kind, and the least and the largest variance of a feature.
+
+    `unit` (D,) is the mean square of each feature, of each class.
+    """
+
+    kind: Covariance
+    unit: np.ndarray
+    num_features: int
+    low: float
+    high: float = _HIGH
+
+    @classmethod
+    def of(cls, rows: Rows, kind: Covariance, num_classes: int) -> "Shape":
+        unit = np.maximum((rows.x**2).mean(axis=0), 1e-300)
+        mean_size = rows.num_rows / max(int((rows.sizes > 0).sum()), 1)
+        return cls(
+            kind=kind,
+            unit=np.tile(unit, num_classes - 1),
+            num_features=rows.num_features,
+            low=_LOW_A_GROUP / mean_size,
+        )
+
+    @property
+    def num_scales(self) -> int:
+        """How many free numbers the covariance has."""
+        width = len(self.unit)
+        return {"isotropic": 1, "diagonal": width, "full": width * (width + 1) // 2}[self.kind]
+
+    def gather(self, excess: np.ndarray) -> np.ndarray:
+        """trace(excess G_k) for each direction G_k of growth: (g, D, D) to (g, num_scales)."""
+        if self.kind == "isotropic":
+            return np.trace(excess, axis1=1, axis2=2)[:, None]
+        if self.kind == "diagonal":
+            return np.diagonal(excess, axis1=1, axis2=2)
+        rows, columns = np.tril_indices(excess.shape[-1])
+        return excess[:, rows, columns] * np.where(rows == columns, 1.0, 2.0)
+
+    def growth(self, amounts: np.ndarray) -> np.ndarray:
+        """sum_k amount_k G_k, (D, D): I, each feature's own, or each pair's."""
+        width = len(self.unit)
+        if self.kind == "isotropic":
+            return np.eye(width) * amounts[0]
+        if self.kind == "diagonal":
+            return np.diag(amounts)
+        rows, columns = np.tril_indices(width)
+        found = np.zeros((width, width))
+        found[rows, columns] = found[columns, rows] = amounts
+        return found
+
+    def logarithm(self, ratio: np.ndarray) -> np.ndarray:
+        """The amounts of growth that multiply the covariance, in its factor's terms, by `ratio`."""
+        if self.kind == "isotropic":
+            return np.log([np.trace(ratio) / len(ratio)])
+        if self.kind == "diagonal":
+            return np.log(np.diag(ratio))
+        values, vectors = np.linalg.eigh(ratio)
+        logarithm = (vectors * np.log(np.maximum(values, 1e-300))) @ vectors.T
+        return logarithm[np.tril_indices(len(ratio))]
+
+    def bounded(self, covariance: np.ndarray) -> np.ndarray:
+        """The covariance of this kind, its scaled variances cut to [low, high]."""
+        if self.kind == "isotropic":
+            unit = float(self.unit.mean())
+            variance = float(np.trace(covariance)) / len(covariance)
+            return np.eye(len(covariance)) * np.clip(variance * unit, self.low, self.high) / unit
+        if self.kind == "diagonal":
+            return np.diag(
+                np.clip(np.diag(covariance) * self.unit, self.low, self.high) / self.unit
+            )
+        root = np.sqrt(self.unit)
+        values, vectors = np.linalg.eigh(covariance * np.outer(root, root))
+        cut = (vectors * np.clip(values, self.low, self.high)) @ vectors.T
+        return cut / np.outer(root, root)
+
+    def at_bounds(self, covariance: np.ndarray) -> tuple[bool, bool]:
+        """Whether some variance lies on the lower, and on the upper bound."""
+        unit = self.unit.mean() if self.kind == "isotropic" else self.unit
+        root = np.sqrt(np.broadcast_to(unit, self.unit.shape))
+        values = np.linalg.eigvalsh(covariance * np.outer(root, root))
+        return bool(values[0] <= self.low * 1.001), bool(values[-1] >= self.high * 0.999)
+
+
+def moved(gamma: Gamma, shape: Shape, step: np.ndarray) -> Gamma:
+    """One step: mean + factor step, fixed + step, factor exp(growth) factor', within bounds.
+
+    `step` (D + P + q,) holds all three in turn; growth's eigenvalues are cut to [-1.5, 1.5].
+    """
+    width, others = len(gamma.mean), len(gamma.fixed)
+    values, vectors = np.linalg.eigh(shape.growth(step[width + others :]))
+    grown = (vectors * np.exp(np.clip(values, -_LONGEST, _LONGEST))) @ vectors.T
+    covariance = shape.bounded(gamma.factor @ grown @ gamma.factor.T)
+    return Gamma(
+        mean=gamma.mean + gamma.factor @ step[:width],
+        fixed=gamma.fixed + step[width : width + others],
+        factor=np.linalg.cholesky(covariance),
+    )

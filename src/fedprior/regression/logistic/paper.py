@@ -1,0 +1,62 @@
+"""The paper's Algorithm 3 with its signs set right: gradient steps on the joint objective.
+
+That objective has no minimum: it falls without end as theta_i = mean and the spread goes to 0
+(ERRATA 37). So it runs on the log-variance with a floor, for a fixed number of steps.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.regression.logistic.parts import Part, across, along, terms_at
+from fedprior.regression.logistic.posterior import odds_of
+
+
+class Descended(NamedTuple):
+    """theta (m, D), mean and variance after the last step, and whether the floor holds it."""
+
+    theta: np.ndarray
+    mean: np.ndarray
+    variance: float
+    at_floor: bool
+
+
+def descend(
+    parts: Sequence[Part],
+    mean: np.ndarray,
+    variance: float,
+    *,
+    num_groups: int,
+    steps: int,
+    rate: float,
+    floor: float,
+) -> Descended:
+    """`steps` steps of Algorithm 3 from theta_i = mean; the variance stays above floor * start.
+
+    theta_i <- theta_i - r (sum_j grad cross-entropy + (theta_i - mean) / variance): the paper
+    prints mean - theta_i, which drives theta away from the mean (ERRATA 35), and minimizes the
+    likelihood (34); all steps use the values of the step before (36). r is `rate` over the bound
+    |X_i'X_i| / 4 + 1 / variance of the curvature (|X_i'X_i| / 2 for softmax), since no one rate
+    suits all parameters; mean and log-variance likewise. Groups without rows have the mean.
+    """
+    theta = np.tile(mean, (num_groups, 1))
+    least = np.log(variance * floor)
+    level = np.log(variance)
+    sharp = [np.linalg.eigvalsh(across(part.x, part.x))[:, -1] for part in parts]
+    bend = 0.25 if parts[0].y.shape[-1] == 1 else 0.5
+    taking = np.concatenate([part.groups for part in parts])
+    for _ in range(steps):
+        moved = theta.copy()
+        for part, sharpness in zip(parts, sharp, strict=True):
+            here = theta[part.groups]
+            change = along(part.x, terms_at(odds_of(part.x, here), part.y).pull)
+            change += (mean - here) / np.exp(level)
+            curvature = bend * sharpness + np.exp(-level)
+            moved[part.groups] += rate * change / curvature[:, None]
+        apart = theta[taking] - mean
+        mean = mean + rate * apart.mean(axis=0)
+        level = max(level - rate * (1 - (apart**2).mean() / np.exp(level)), least)
+        theta = moved
+    theta[np.setdiff1d(np.arange(num_groups), taking)] = mean
+    return Descended(theta, mean, float(np.exp(level)), bool(level <= least))

@@ -1,0 +1,100 @@
+"""Groups of one size with their classes, and the likelihood of one row."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.rows import Rows
+
+
+class Part(NamedTuple):
+    """Groups of one size n, (g,): log odds of the c = C - 1 classes against class 0.
+
+    log odds (g, n, c) = x theta + fixed beta, `x` (g, n, c, D) and `fixed` (g, n, c, P) spread out
+    over the classes (D = d c, P = p c, class-major); `y` (g, n, c) is 1 in its class.
+    """
+
+    groups: np.ndarray
+    x: np.ndarray
+    fixed: np.ndarray
+    y: np.ndarray
+
+
+class Terms(NamedTuple):
+    """Of each group at given log odds: sum log p(y), its slope by the log odds, and p (g, n, c)."""
+
+    log_likelihood: np.ndarray
+    pull: np.ndarray
+    probability: np.ndarray
+
+
+def check_classes(owner: str, rows: Rows, num_classes: int, *, all_seen: bool = True) -> None:
+    """Targets are whole numbers 0, ..., C - 1; with `all_seen` each of them is somewhere."""
+    check.count(owner, least=2, num_classes=num_classes)
+    good = (rows.y == np.floor(rows.y)) & (rows.y >= 0) & (rows.y < num_classes)
+    if not good.all():
+        first = int(np.argmin(good))
+        rule, remedy = f"a class, 0 to {num_classes - 1}", f"See row {first + 1}."
+        check.require(False, owner, "y", rule, float(rows.y[first]), remedy)
+    seen = np.unique(rows.y).astype(int).tolist()
+    rule, remedy = f"of all {num_classes} classes", "A class that never occurs has no finite odds."
+    check.require(len(seen) == num_classes or not all_seen, owner, "y", rule, seen, remedy)
+
+
+def parts_of(rows: Rows, num_classes: int) -> list[Part]:
+    """The blocks of `rows`, spread out over the classes."""
+    own = num_classes - 1
+    cells = max(1, (1 << 15) // own**2)
+    return [
+        Part(
+            block.groups,
+            _spread(block.x, own),
+            _spread(block.fixed, own),
+            (block.y[..., None] == np.arange(1, num_classes)).astype(np.float64),
+        )
+        for block in rows.blocks(cells=cells)
+    ]
+
+
+def terms_at(odds: np.ndarray, y: np.ndarray) -> Terms:
+    """Softmax over (0, odds): exact at any size of the log odds."""
+    most = np.maximum(odds.max(axis=-1, keepdims=True), 0.0)
+    weight = np.exp(odds - most)
+    total = np.exp(-most) + weight.sum(axis=-1, keepdims=True)
+    probability = weight / total
+    log_likelihood = (y * odds).sum(axis=-1) - (most + np.log(total))[..., 0]
+    return Terms(log_likelihood.sum(axis=-1), y - probability, probability)
+
+
+def weighed(probability: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """(diag p - p p') columns: (g, n, c) on (g, n, c, q)."""
+    own = probability[..., None] * columns
+    return own - probability[..., None] * own.sum(axis=-2, keepdims=True)
+
+
+def flat(columns: np.ndarray) -> np.ndarray:
+    """(g, n, c, q) as (g, n c, q)."""
+    groups, size, num_odds, width = columns.shape
+    return columns.reshape(groups, size * num_odds, width)
+
+
+def along(columns: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Sum over rows and classes of columns * values: (g, n, c, q) and (g, n, c) to (g, q)."""
+    return (values.reshape(len(values), 1, -1) @ flat(columns))[:, 0]
+
+
+def across(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """For each group left' right: (g, n, c, q) and (g, n, c, r) to (g, q, r)."""
+    return flat(left).transpose(0, 2, 1) @ flat(right)
+
+
+def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:
+    """(g, n, q) to (g, n, c, c q), zero outside the class's own columns."""
+    if num_odds == 1:
+        return columns[:, :, None, :]
+    groups, size, width = columns.shape
+    wide = np.zeros((groups, size, num_odds, num_odds, width))
+    own = np.arange(num_odds)
+    wide[:, :, own, own, :] = columns[:, :, None, :]
+    return wide.reshape(groups, size, num_odds, num_odds * width)

@@ -1,0 +1,174 @@
+"""One regression for all groups, one for each alone, and the probabilities of either."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.linear import dependent_columns
+from fedprior.regression.logistic.parts import (
+    Part,
+    across,
+    along,
+    check_classes,
+    parts_of,
+    terms_at,
+    weighed,
+)
+from fedprior.regression.logistic.posterior import laplace
+from fedprior.regression.logistic.quadrature import even_points
+from fedprior.regression.logistic.sigmoid import averaged
+from fedprior.regression.rows import Rows
+
+# A coefficient of a feature of mean square 1 is N(0, 5^2): so weak that it moves no coefficient
+# that the data determine, and log odds of 10 are still believed.
+SEPARATION_RIDGE = 0.04
+_AVERAGED = 32  # points over which softmax is averaged
+_MOST_STEPS = 40
+_SETTLED = 1e-9  # of a coefficient in units of 1 / root mean square of its feature
+_UNSETTLED = 1e-3  # separated classes: each step of Newton's method adds about 1 for ever
+
+
+class Pooled(NamedTuple):
+    """`coefficients` of x then of fixed, each class-major; `errors` if the groups were alike."""
+
+    coefficients: np.ndarray
+    errors: np.ndarray
+
+
+def pooled_logistic(rows: Rows, *, num_classes: int = 2) -> Pooled:
+    """The argmax of sum log p(y | x b + fixed beta), one for all groups.
+
+    Classes that a combination of features separates have no finite maximum: they are fitted with
+    the ridge SEPARATION_RIDGE on features of mean square 1.
+    """
+    check_classes("pooled_logistic", rows, num_classes)
+    check_columns("pooled_logistic", rows)
+    return ridged(rows, parts_of(rows, num_classes), num_classes)[0]
+
+
+def local_logistic(rows: Rows, *, num_classes: int = 2, ridge: float = 0.01) -> np.ndarray:
+    """theta_i = argmax sum_j log p(y_ij | x theta_i + fixed beta) - ridge |theta_i|^2 / 2, (m, D).
+
+    Each group by itself; beta is the pooled one. The ridge keeps separated groups finite, and a
+    group without rows at 0.
+    """
+    owner = "local_logistic"
+    check.positive(owner, ridge=ridge)
+    check_classes(owner, rows, num_classes)
+    parts = parts_of(rows, num_classes)
+    width = rows.num_features * (num_classes - 1)
+    beta = np.zeros(rows.num_fixed * (num_classes - 1))
+    if len(beta):
+        check_columns(owner, rows)
+        beta = ridged(rows, parts, num_classes)[0].coefficients[width:]
+    theta = np.zeros((rows.num_groups, width))
+    for part in parts:
+        found, _ = laplace(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
+        theta[part.groups] = found.mean / np.sqrt(ridge)
+    return theta
+
+
+def probabilities(
+    theta: np.ndarray,
+    x: np.ndarray,
+    *,
+    errors: np.ndarray | None = None,
+    fixed: np.ndarray | None = None,
+    coefficients: np.ndarray | None = None,
+    num_classes: int = 2,
+) -> np.ndarray:
+    """Class probabilities (rows, C) at log odds x theta + fixed coefficients against class 0.
+
+    `theta` (rows, d c) is that of each row's group, class-major. With its `errors` (rows, d c) the
+    probability is averaged over theta, errors independent: that of an uncertain theta is nearer to
+    1 / C than the one at its mean, and predicts better.
+
+    >>> probabilities(np.array([[0.0]]), np.array([[1.0]]))
+    array([[0.5, 0.5]])
+    """
+    own = num_classes - 1
+    odds = np.einsum("rd,rcd->rc", x, theta.reshape(len(x), own, -1))
+    if fixed is not None and coefficients is not None:
+        odds = odds + fixed @ coefficients.reshape(own, -1).T
+    if errors is None:
+        return _softmax(odds)
+    variance = np.einsum("rd,rcd->rc", x**2, errors.reshape(len(x), own, -1) ** 2)
+    if own == 1:
+        second = averaged(odds[:, 0], variance[:, 0]).value
+        return np.stack([1 - second, second], axis=1)
+    points, scale = even_points(own, _AVERAGED), np.sqrt(variance)
+    return np.mean([_softmax(odds + scale * point) for point in points], axis=0)
+
+
+def _softmax(odds: np.ndarray) -> np.ndarray:
+    odds = np.concatenate([np.zeros((len(odds), 1)), odds], axis=1)
+    weight = np.exp(odds - odds.max(axis=1, keepdims=True))
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def check_columns(owner: str, rows: Rows) -> None:
+    """No column is 0 everywhere, or a combination of the others, over all rows."""
+    for table, column in dependent_columns(rows)[:1]:
+        remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
+        rule = "a table whose columns do not determine one another"
+        check.require(False, owner, table, rule, f"column {column}", remedy)
+
+
+def ridged(rows: Rows, parts: list[Part], num_classes: int) -> tuple[Pooled, np.ndarray]:
+    """The pooled fit and the ridge (D + P,) that it needed: zeros unless classes are separated."""
+    columns = np.concatenate([rows.x, rows.fixed], axis=1)
+    unit = (columns**2).mean(axis=0)
+    own, features = num_classes - 1, rows.num_features
+    unit = np.concatenate([np.tile(unit[:features], own), np.tile(unit[features:], own)])
+    none = np.zeros(len(unit))
+    found = _newton(parts, none, unit)
+    if found is not None:
+        return found, none
+    ridge = SEPARATION_RIDGE * unit
+    found = _newton(parts, ridge, unit)
+    remedy = "Scale the features."
+    check.require(found is not None, "pooled_logistic", "x", "of usual size", unit, remedy)
+    return found or Pooled(none, none), ridge
+
+
+def _newton(parts: list[Part], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:
+    """Newton's method; None where its steps do not settle, as happens with separated classes."""
+    root = np.sqrt(unit)
+    b, value = np.zeros(len(unit)), -np.inf
+    step, moved = np.zeros_like(b), np.inf
+    for _ in range(_MOST_STEPS):
+        trial, slope, information = _pooled_at(parts, b + step, ridge)
+        for _ in range(30):
+            if trial >= value - 1e-12 * abs(value):
+                break
+            step = step / 2
+            trial, slope, information = _pooled_at(parts, b + step, ridge)
+        b, value = b + step, trial
+        if moved < _SETTLED:
+            break
+        scaled = information / np.outer(root, root)
+        scaled[np.diag_indices_from(scaled)] += 1e-14 * max(np.trace(scaled), 1e-280)
+        step = np.linalg.solve(scaled, slope / root) / root
+        moved = float(np.abs(step * root).max(initial=0.0))
+        if not np.isfinite(moved):
+            return None
+    if moved > _UNSETTLED:
+        return None
+    return Pooled(b, np.sqrt(np.diag(np.linalg.inv(information))))
+
+
+def _pooled_at(
+    parts: list[Part], b: np.ndarray, ridge: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """The log-likelihood with its ridge, the slope by b, and minus the curvature."""
+    value = -0.5 * float(ridge @ b**2)
+    slope, information = -ridge * b, np.diag(ridge)
+    for part in parts:
+        columns = np.concatenate([part.x, part.fixed], axis=-1)
+        terms = terms_at(columns @ b, part.y)
+        value += float(terms.log_likelihood.sum())
+        slope = slope + along(columns, terms.pull).sum(axis=0)
+        curvature = across(columns, weighed(terms.probability, columns))
+        information = information + curvature.sum(axis=0)
+    return value, slope, information

@@ -1,0 +1,203 @@
+"""Gaussian posteriors of z, theta = mean + factor z, z ~ N(0, I), for all groups of one size.
+
+`laplace`: the mode and the curvature there. `variational`: the Gaussian nearest in Kullback-Leibler
+divergence; its evidence is a lower bound. `propagate`: expectation propagation, which matches the
+mean and the variance of every row's log odds; its evidence and its slopes are nearly exact. The
+last two are for two classes. Each takes what it remembers of the round before, and gives it back.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.regression.logistic.parts import Part, across, along, flat, terms_at, weighed
+from fedprior.regression.logistic.sigmoid import averaged, averaged_softplus, tilted
+
+_SETTLED = 1e-7  # largest change in a sweep: 1e-7 standard deviations of the population
+_HALVINGS = 30
+_LEAST_ROOM = 1e-9  # what a row may leave of a variance
+
+
+class Posterior(NamedTuple):
+    """z given the data: `mean` (g, D), `spread` (g, D, D), `evidence` (g,) = log p(y).
+
+    `pull` (g, n, c) is the slope of the evidence by each log odds, `weigh` multiplies columns
+    (g, n, c, q) by minus its curvature within a row, so that design' pull = mean and
+    inverse(spread) = I + design' weigh(design) where the posterior is a Gaussian's own.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+    evidence: np.ndarray
+    pull: np.ndarray
+    weigh: Callable[[np.ndarray], np.ndarray]
+
+
+Solve = Callable[[Part, np.ndarray, np.ndarray, Any, int], tuple[Posterior, Any]]
+
+
+def laplace(
+    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[Posterior, Any]:
+    """The mode of p(y | z) N(z; 0, I) by Newton's method; remembers the mode.
+
+    evidence = log p(y, mode) + log |spread| / 2, up to the constants that cancel.
+    """
+    mode = _zeros(design) if memory is None else memory
+
+    def height(z: np.ndarray) -> np.ndarray:
+        odds = odds_of(design, z) + offset
+        return terms_at(odds, part.y).log_likelihood - 0.5 * (z**2).sum(axis=1)
+
+    for _ in range(sweeps):
+        terms = terms_at(odds_of(design, mode) + offset, part.y)
+        spread, _ = _inverse(across(design, weighed(terms.probability, design)))
+        step = (spread @ (along(design, terms.pull) - mode)[..., None])[..., 0]
+        mode, moved = _climb(height, mode, step)
+        if moved < _SETTLED:
+            break
+    terms = terms_at(odds_of(design, mode) + offset, part.y)
+    spread, log_spread = _inverse(across(design, weighed(terms.probability, design)))
+    evidence = terms.log_likelihood - 0.5 * (mode**2).sum(axis=1) + 0.5 * log_spread
+
+    def weigh(columns: np.ndarray) -> np.ndarray:
+        return weighed(terms.probability, columns)
+
+    return Posterior(mode, spread, evidence, terms.pull, weigh), mode
+
+
+def variational(
+    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[Posterior, Any]:
+    """The Gaussian q of largest E_q log p(y, z) + entropy(q); remembers its mean and variances.
+
+    Mean and covariance satisfy mean = design' E_q (y - p), inverse(spread) = I + design' E_q
+    p (1 - p) design, which are iterated.
+    """
+    y = part.y[..., 0]
+    if memory is None:
+        mean, variance = _zeros(design), _variances(design, np.eye(design.shape[-1]))
+    else:
+        mean, variance = memory
+    shift = offset[..., 0]
+
+    def height(z: np.ndarray) -> np.ndarray:
+        a = odds_of(design, z)[..., 0] + shift
+        own = (y * a - averaged_softplus(a, variance)).sum(axis=1)
+        return own - 0.5 * (z**2).sum(axis=1)
+
+    for _ in range(sweeps):
+        smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
+        spread, log_spread = _inverse(across(design, smooth.slope[..., None, None] * design))
+        toward = along(design, (y - smooth.value)[..., None]) - mean
+        mean, moved = _climb(height, mean, (spread @ toward[..., None])[..., 0])
+        before, variance = variance, _variances(design, spread)
+        if max(moved, float(np.abs(variance - before).max())) < _SETTLED:
+            break
+    trace = np.trace(spread, axis1=1, axis2=2)
+    evidence = height(mean) + 0.5 * (log_spread - trace + design.shape[-1])
+    smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
+    pull = (y - smooth.value)[..., None]
+    found = Posterior(mean, spread, evidence, pull, _by_row(smooth.slope))
+    return found, (mean, variance)
+
+
+def propagate(
+    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[Posterior, Any]:
+    """Expectation propagation, all rows at once; remembers each row's Gaussian site in log odds.
+
+    A row's site exp(-weight a^2 / 2 + nudge a) makes the posterior's mean and variance of its log
+    odds a those of cavity times likelihood, where the cavity is the posterior without the site.
+    """
+    sign, shift = 2 * part.y[..., 0] - 1, offset[..., 0]
+    weight, nudge = (np.zeros_like(sign), np.zeros_like(sign)) if memory is None else memory
+    mean, spread, log_spread = _from_sites(design, weight, nudge - weight * shift)
+    for _ in range(sweeps):
+        center, room = _cavity(design, mean, spread, weight, nudge - weight * shift)
+        tilt = tilted(sign * (center + shift), room)
+        left = np.maximum(1 - tilt.weight * room, _LEAST_ROOM)
+        weight = tilt.weight / left
+        nudge = (sign * tilt.pull + tilt.weight * (center + shift)) / left
+        before = mean
+        mean, spread, log_spread = _from_sites(design, weight, nudge - weight * shift)
+        if np.abs(mean - before).max(initial=0.0) < _SETTLED:
+            break
+    lean = nudge - weight * shift
+    evidence = _site_evidence(design, mean, spread, weight, lean, shift, sign) + 0.5 * log_spread
+    pull = (lean - weight * odds_of(design, mean)[..., 0])[..., None]
+    return Posterior(mean, spread, evidence, pull, _by_row(weight)), (weight, nudge)
+
+
+def odds_of(design: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The product design z, (g, n, c)."""
+    return (flat(design) @ z[..., None]).reshape(design.shape[:-1])
+
+
+def _from_sites(
+    design: np.ndarray, weight: np.ndarray, lean: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    spread, log_spread = _inverse(across(design, weight[..., None, None] * design))
+    mean = (spread @ along(design, lean[..., None])[..., None])[..., 0]
+    return mean, spread, log_spread
+
+
+def _cavity(
+    design: np.ndarray, mean: np.ndarray, spread: np.ndarray, weight: np.ndarray, lean: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of design z with the row's own site (weight, lean) taken out."""
+    variance = _variances(design, spread)
+    rest = np.maximum(1 - weight * variance, _LEAST_ROOM)
+    return (odds_of(design, mean)[..., 0] - lean * variance) / rest, variance / rest
+
+
+def _site_evidence(
+    design: np.ndarray,
+    mean: np.ndarray,
+    spread: np.ndarray,
+    weight: np.ndarray,
+    lean: np.ndarray,
+    shift: np.ndarray,
+    sign: np.ndarray,
+) -> np.ndarray:
+    """Log p(y) less log |spread| / 2: the sites' normalizers, each from its own cavity."""
+    center, room = _cavity(design, mean, spread, weight, lean)
+    variance = _variances(design, spread)
+    a = odds_of(design, mean)[..., 0]
+    rows = tilted(sign * (center + shift), room).log + 0.5 * np.log(room / variance)
+    rows += 0.5 * (center**2 / room - a**2 / variance)
+    return 0.5 * (along(design, lean[..., None]) * mean).sum(axis=1) + rows.sum(axis=1)
+
+
+def _variances(design: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """diag(design spread design') of two classes, (g, n), kept above 0 for the logarithm."""
+    columns = flat(design)
+    return np.maximum(((columns @ spread) * columns).sum(axis=-1), 1e-300)
+
+
+def _inverse(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """inverse(I + curvature) and the log of its determinant."""
+    precision = curvature + np.eye(curvature.shape[-1])
+    return np.linalg.inv(precision), -np.linalg.slogdet(precision)[1]
+
+
+def _climb(
+    height: Callable[[np.ndarray], np.ndarray], z: np.ndarray, step: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The sum z + step, halved in the groups where `height` would fall; and the longest move."""
+    level = height(z)
+    for _ in range(_HALVINGS):
+        falls = height(z + step) < level - 1e-9 * (1 + np.abs(level))
+        if not falls.any():
+            break
+        step = np.where(falls[:, None], step / 2, step)
+    return z + step, float(np.abs(step).max(initial=0.0))
+
+
+def _by_row(weight: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda columns: weight[..., None, None] * columns
+
+
+def _zeros(design: np.ndarray) -> np.ndarray:
+    return np.zeros((len(design), design.shape[-1]))

@@ -1,0 +1,43 @@
+"""Groups of nearly one size as one array, short ones filled up with rows of zeros."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.regression.rows import Rows
+
+_CELLS = 1 << 18  # numbers in one batch: 2 MB, of which a few copies stay near the processor
+
+
+class Padded(NamedTuple):
+    """`table` (g, width, d + p + 1) holds [x, fixed, y] of `groups`, zeros from row `sizes` on."""
+
+    groups: np.ndarray  # (g,)
+    sizes: np.ndarray  # (g,)
+    table: np.ndarray
+
+
+def padded(rows: Rows, *, copies: int = 1) -> Iterator[Padded]:
+    """All groups with rows. A row of zeros tells nothing of theta, and few widths make few batches.
+
+    The widths are 1, 2, 3, 4, 6, 8, 12, ...: at most a third of a batch is filling. A number of the
+    table will be held `copies` times.
+    """
+    table = np.concatenate([rows.x, rows.fixed, rows.y[:, None]], axis=1)
+    most = int(rows.sizes.max(initial=0))
+    widths = [1]
+    while widths[-1] < most:
+        step = 2 ** (len(widths) // 2)
+        widths.append(2 * step if len(widths) % 2 else 3 * step)
+    group_width = np.searchsorted(widths, rows.sizes)
+    for place, width in enumerate(widths):
+        chosen = np.flatnonzero((group_width == place) & (rows.sizes > 0))
+        width = int(rows.sizes[chosen].max(initial=0))
+        step = max(1, _CELLS // (max(width, 1) * table.shape[1] * copies))
+        for begin in range(0, len(chosen), step):
+            groups = chosen[begin : begin + step]
+            sizes = rows.sizes[groups]
+            there = np.arange(width) < sizes[:, None]
+            taken = np.where(there, rows.start[groups][:, None] + np.arange(width), 0)
+            yield Padded(groups, sizes, table[taken] * there[:, :, None])

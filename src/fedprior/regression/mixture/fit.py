@@ -1,0 +1,143 @@
+"""theta_i near, or at, one of k centers: mixtures of linear and logistic regressions."""
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.regression.clustering import Cluster
+from fedprior.regression.mixture.outcome import known, outcome, warnings
+from fedprior.regression.mixture.paper import alternate
+from fedprior.regression.mixture.parts import Spread
+from fedprior.regression.mixture.search import search, without_dead
+from fedprior.regression.mixture.start import Problem
+from fedprior.regression.result import Covariance, Family, Population, RegressionFit
+from fedprior.regression.rows import Rows
+
+_OWNER = "fit_mixture"
+
+
+def fit_mixture(
+    rows: Rows,
+    *,
+    family: Family = "gaussian",
+    num_components: int | str = "bic",
+    spread: Spread = "component",
+    covariance: Covariance = "isotropic",
+    method: str = "default",
+    prior: Population | None = None,
+    noise_variance: float | None = None,
+    num_classes: int | None = None,
+    cluster: Cluster | None = None,
+    rounds: int = 1,
+    restarts: int = 8,
+    seed: int = 0,
+) -> RegressionFit:
+    """theta_i = sum_l alpha_il theta_il, alpha_il ~ p_l p(y_i | component l) (ERRATA 20-27, D4).
+
+    `spread` "component": theta_il is the posterior mean under N(mean_l, covariance_l), by EM that
+    adds the posterior spread, so that no scale collapses (ERRATA 27). "none": theta_il = mean_l, a
+    discrete mixture (D4). The number of components is given, or that of least BIC among 1..6. EM
+    starts from the best of `restarts` k-means++ draws among the groups' ridge estimates. A
+    component that less than half a group belongs to is removed, with a note: it stands for no
+    group, and the other starts were no better. The likelihood is exact for the Gaussian family and
+    for a discrete mixture; members that spread are integrated out by expectation propagation for
+    two classes, nearly exactly, and by Laplace's approximation for more, whose spread is too low
+    where groups have few rows (ERRATA 37).
+
+    `errors` are the posterior standard deviations of theta_i for the population as fitted. With a
+    known population as `prior` nothing is learned. `noise_variance` is learned unless given.
+
+    `method="paper"`: Algorithm 7 ("none") or Algorithm 4 with its signs put right ("component"),
+    `rounds` times `cluster(theta, num_components) -> probabilities, centers, scales` on a server
+    that sees every theta_i. With more than one round the centers draw together (ERRATA 23).
+    """
+    _check(rows, family, num_components, spread, covariance, method, rounds, restarts)
+    seed = check.seed(_OWNER, seed)
+    classes = _classes(rows, family, num_classes)
+    if noise_variance is not None:
+        check.positive(_OWNER, noise_variance=noise_variance)
+        check.require(family == "gaussian", _OWNER, "noise_variance", "None", noise_variance)
+    problem = Problem(rows, family, classes, noise_variance)
+    if prior is not None:
+        return known(problem, prior)
+    _identifiable(rows, family, spread, noise_variance)
+    rules = problem.rules(spread, covariance)
+    if method == "paper":
+        remedy = "The printed algorithm has no way to find it."
+        given = not isinstance(num_components, str)
+        check.require(given, _OWNER, "num_components", "a number", num_components, remedy)
+        last = alternate(
+            problem,
+            rules,
+            num_components=int(num_components),
+            cluster=cluster,
+            rounds=rounds,
+            seed=seed,
+        )
+        return outcome(
+            problem, last.parts, rules, theta=last.theta, notes=last.notes, rounds=rounds
+        )
+    evidence = problem.evidence(rules)
+    found, notes = search(problem, evidence, rules, num_components, restarts=restarts, seed=seed)
+    found, dead = without_dead(problem, evidence, rules, found)
+    notes += dead + warnings(problem, rules, found)
+    return outcome(problem, found.parts, rules, climb=found, notes=notes)
+
+
+def _check(
+    rows: Rows,
+    family: str,
+    num_components: int | str,
+    spread: str,
+    covariance: str,
+    method: str,
+    rounds: int,
+    restarts: int,
+) -> None:
+    check.choice(_OWNER, "family", family, ("gaussian", "binomial", "multinomial"))
+    check.choice(_OWNER, "spread", spread, ("component", "none"))
+    check.choice(_OWNER, "covariance", covariance, ("isotropic", "diagonal", "full"))
+    check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.count(_OWNER, rounds=rounds, restarts=restarts)
+    if family == "gaussian":
+        varied = rows.num_rows > 0 and bool(np.ptp(rows.y) > 0)
+        check.require(varied, _OWNER, "y", "of two values or more", "one value")
+    some = int((rows.sizes > 0).sum())
+    check.require(some > 0, _OWNER, "rows", "of one group or more", some)
+    check.require(rows.num_features > 0, _OWNER, "x", "one column or more", rows.num_features)
+    if isinstance(num_components, str):
+        check.choice(_OWNER, "num_components", num_components, ("bic",))
+        return
+    check.count(_OWNER, num_components=num_components)
+    rule = f"at most the number of groups with rows ({some})"
+    check.require(num_components <= some, _OWNER, "num_components", rule, num_components)
+
+
+def _classes(rows: Rows, family: Family, num_classes: int | None) -> int:
+    """The number of classes, 2 for numbers."""
+    if family == "gaussian":
+        return 2
+    whole = bool((rows.y == np.floor(rows.y)).all() and (rows.y >= 0).all())
+    check.require(whole, _OWNER, "y", "a class 0, 1, ...", "other values")
+    largest = int(rows.y.max(initial=0)) + 1
+    if family == "binomial":
+        check.require(largest <= 2, _OWNER, "y", "0 or 1 for the binomial family", largest - 1)
+        num_classes = 2
+    classes = largest if num_classes is None else num_classes
+    check.count(_OWNER, least=2, num_classes=classes)
+    check.require(classes >= largest, _OWNER, "num_classes", f"at least {largest}", classes)
+    seen = len(np.unique(rows.y))
+    remedy = "Without it the coefficients of the missing class are infinite."
+    check.require(seen == classes, _OWNER, "y", f"of all {classes} classes", seen, remedy)
+    return classes
+
+
+def _identifiable(rows: Rows, family: Family, spread: str, noise: float | None) -> None:
+    """One row a group of constant length tells noise + spread, and not one from the other."""
+    if family != "gaussian" or spread == "none" or noise is not None:
+        return
+    length = (rows.x**2).sum(axis=1)
+    same = np.ptp(length) <= 1e-9 * length.max(initial=1e-300)
+    rule = "groups of two rows or more, to tell the spread from the noise"
+    remedy = "Give noise_variance, or spread='none'."
+    apart = not (same and rows.sizes.max() <= 1)
+    check.require(apart, _OWNER, "rows", rule, "one row in each", remedy)

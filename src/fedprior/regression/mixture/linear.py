@@ -1,0 +1,159 @@
+"""The client's half of EM for a mixture of linear regressions: exact, theta integrated out."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.regression.mixture.batches import padded
+from fedprior.regression.mixture.parts import Parts, Rules
+from fedprior.regression.mixture.totals import Totals, add, log_shares, soften
+from fedprior.regression.rows import Rows
+
+
+class Posterior(NamedTuple):
+    """By group and component: alpha (m, k), theta given it (m, k, q), and its variances."""
+
+    responsibilities: np.ndarray
+    theta: np.ndarray
+    variances: np.ndarray
+    log_likelihood: np.ndarray  # (m,), 0 where a group has no rows
+
+
+class Batch(NamedTuple):
+    """Groups of nearly one size, turned so that few rows are left and the likelihood is the same.
+
+    `table` (g, r, q + p + 1) holds [x, fixed, y] with r at most q + p + 1; `lengths` (g, r) the
+    eigenvalues of x x' where the turn has made it diagonal, else None.
+    """
+
+    groups: np.ndarray
+    sizes: np.ndarray  # (g,), rows before the turn
+    table: np.ndarray
+    lengths: np.ndarray | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearEvidence:
+    """y = x theta_i + fixed beta + N(0, noise) for every group."""
+
+    batches: tuple[Batch, ...]
+    num_groups: int
+
+    @classmethod
+    def of(cls, rows: Rows, rules: Rules) -> "LinearEvidence":
+        """Rows turned once, for every round to come."""
+        batches = []
+        for groups, sizes, table in padded(rows):
+            if table.shape[1] > table.shape[2]:
+                table = np.asarray(np.linalg.qr(table, mode="r"))
+            batches.append(Batch(groups, sizes, *_diagonal(table, rows.num_features, rules)))
+        return cls(batches=tuple(batches), num_groups=rows.num_groups)
+
+    def total(self, parts: Parts) -> Totals:
+        """The sum of all groups' messages."""
+        return add(messages(batch, parts) for batch in self.batches)
+
+    def posterior(self, parts: Parts) -> Posterior:
+        """What every group knows of its own theta."""
+        count, size = parts.means.shape
+        found = Posterior(
+            np.tile(parts.shares, (self.num_groups, 1)),
+            np.tile(parts.means, (self.num_groups, 1, 1)),
+            np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
+            np.zeros(self.num_groups),
+        )
+        for batch in self.batches:
+            views = [_view(batch, parts, place) for place in range(count)]
+            table, log_likelihood = _responsibilities(views, parts)
+            found.responsibilities[batch.groups] = table
+            found.log_likelihood[batch.groups] = log_likelihood
+            for place, view in enumerate(views):
+                covariance = parts.covariances[place]
+                found.theta[batch.groups, place] += view.pull[:, :size] @ covariance
+                seen = ((view.table[:, :, :size] @ covariance) ** 2).sum(axis=1)
+                found.variances[batch.groups, place] -= seen
+        np.maximum(found.variances, 0.0, out=found.variances)
+        return found
+
+
+class _View(NamedTuple):
+    """Groups as seen by one component, whitened: V = L L', V = noise I + x covariance x'."""
+
+    table: np.ndarray  # (g, r, q + p + 1), L^-1 [x, fixed, y]
+    pull: np.ndarray  # (g, q + p), [x, fixed]' V^-1 r
+    squares: np.ndarray  # (g,), r' V^-1 r
+    log_density: np.ndarray  # (g,)
+
+
+def messages(batch: Batch, parts: Parts) -> Totals:
+    """Sum over groups of alpha (1, g, J, h h', r' V^-1 r), with g = [x, fixed]' V^-1 r (D4, D5).
+
+    Where the covariances are 0 these are alpha X'X and alpha X'(y - X mean), over the noise.
+    """
+    size = parts.means.shape[1]
+    views = [_view(batch, parts, place) for place in range(len(parts.shares))]
+    table, log_likelihood = _responsibilities(views, parts)
+    scores, information, outer, squares = [], [], [], []
+    for view, alpha in zip(views, table.T, strict=True):
+        flat = view.table.reshape(-1, view.table.shape[2])  # with y: a slice would be copied
+        weighted = flat * np.repeat(alpha, view.table.shape[1])[:, None]
+        own = view.pull[:, :size]
+        scores.append(alpha @ view.pull)
+        information.append((weighted.T @ flat)[:-1, :-1])
+        outer.append((own * alpha[:, None]).T @ own)
+        squares.append(alpha @ view.squares)
+    return Totals(
+        table.sum(axis=0),
+        np.stack(scores),
+        np.stack(information),
+        np.stack(outer),
+        np.array(squares),
+        float(batch.sizes.sum()),
+        float(log_likelihood.sum()),
+    )
+
+
+def _responsibilities(views: list[_View], parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    densities = np.stack([view.log_density for view in views], axis=1)
+    return soften(log_shares(parts) + densities)
+
+
+def _view(batch: Batch, parts: Parts, place: int) -> _View:
+    whitened, log_determinant = _whitened(batch, parts.covariances[place], parts.noise)
+    # one product on a flat table, and one sum in einsum: many tiny products would cost their calls
+    coefficients = np.concatenate([-parts.means[place], -parts.fixed, [1.0]])
+    residual = (whitened.reshape(-1, len(coefficients)) @ coefficients).reshape(whitened.shape[:2])
+    squares = (residual**2).sum(axis=1)
+    # each row that the turn has emptied has variance `noise`, each that was filled in has none
+    left = batch.sizes - batch.table.shape[1]
+    log_determinant = log_determinant + left * np.log(parts.noise)
+    constant = batch.sizes * np.log(2 * np.pi)
+    pull = np.einsum("gr,gra->ga", residual, whitened)[:, :-1]
+    return _View(whitened, pull, squares, -0.5 * (squares + log_determinant + constant))
+
+
+def _whitened(batch: Batch, covariance: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """L^-1 [x, fixed, y] and log |V| of the rows that are left."""
+    if batch.lengths is not None:
+        variance = noise + covariance[0, 0] * batch.lengths
+        return batch.table / np.sqrt(variance)[:, :, None], np.log(variance).sum(axis=1)
+    x = batch.table[:, :, : len(covariance)]
+    whole = x @ covariance @ np.swapaxes(x, 1, 2)
+    whole[:, np.arange(whole.shape[1]), np.arange(whole.shape[1])] += noise
+    lower = np.linalg.cholesky(whole)
+    log_determinant = 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    return np.linalg.solve(lower, batch.table), log_determinant
+
+
+def _diagonal(
+    table: np.ndarray, num_features: int, rules: Rules
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The table in the eigenbasis of x x', where one variance for all directions is diagonal."""
+    if rules.spread == "none":
+        return table, np.zeros(table.shape[:2])
+    if rules.covariance != "isotropic":
+        return table, None
+    x = table[:, :, :num_features]
+    lengths, basis = np.linalg.eigh(x @ np.swapaxes(x, 1, 2))
+    return np.swapaxes(basis, 1, 2) @ table, np.maximum(lengths, 0.0)

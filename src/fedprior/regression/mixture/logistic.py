@@ -1,0 +1,154 @@
+"""The client's half of EM for a mixture of logistic or softmax regressions.
+
+Members that are all alike: exact. Members that spread: theta is integrated out under each component
+by expectation propagation for two classes, which is nearly exact, and by Laplace's approximation
+for more, which finds too little spread where groups have few rows (ERRATA 37).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.regression.logistic.parts import Part, across, along, flat, terms_at, weighed
+from fedprior.regression.logistic.posterior import laplace, propagate
+from fedprior.regression.mixture.batches import padded
+from fedprior.regression.mixture.linear import Posterior
+from fedprior.regression.mixture.parts import Parts
+from fedprior.regression.mixture.totals import Totals, add, log_shares, soften
+from fedprior.regression.rows import Rows
+
+_MOST_SWEEPS = 40
+_MORE_SWEEPS = 4  # of one that goes on from the round before, with which it converges
+
+
+class Batch(NamedTuple):
+    """Groups of nearly one size, their rows spread out over the classes.
+
+    From row `sizes` on everything is 0: no score and no information, only a constant to take off.
+    """
+
+    part: Part
+    sizes: np.ndarray  # (g,)
+    both: np.ndarray  # (g, n, c, q + p), [x, fixed]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogisticEvidence:
+    """P(y = c) ~ exp(x theta_i[c] + fixed beta[c]) for every group, class 0 the reference.
+
+    `memory` is where each group's integral stood in the round before, from which it goes on.
+    """
+
+    batches: tuple[Batch, ...]
+    num_groups: int
+    memory: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Rows, num_classes: int) -> "LogisticEvidence":
+        """The groups' rows, their classes as indicators."""
+        classes = np.arange(1, num_classes)
+        batches = []
+        for groups, sizes, table in padded(rows, copies=(num_classes - 1) ** 2):
+            x, fixed = np.split(table[:, :, :-1], [rows.num_features], axis=2)
+            x, fixed = _spread(x, num_classes - 1), _spread(fixed, num_classes - 1)
+            part = Part(groups, x, fixed, (table[:, :, -1:] == classes) * 1.0)
+            batches.append(Batch(part, sizes, np.concatenate([x, fixed], axis=3)))
+        return cls(batches=tuple(batches), num_groups=rows.num_groups)
+
+    def total(self, parts: Parts) -> Totals:
+        """The sum of all groups' messages."""
+        return add(
+            messages(batch, parts, self._views(number, parts))
+            for number, batch in enumerate(self.batches)
+        )
+
+    def posterior(self, parts: Parts) -> Posterior:
+        """What every group knows of its own theta."""
+        found = Posterior(
+            np.tile(parts.shares, (self.num_groups, 1)),
+            np.tile(parts.means, (self.num_groups, 1, 1)),
+            np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
+            np.zeros(self.num_groups),
+        )
+        for number, batch in enumerate(self.batches):
+            views, groups = self._views(number, parts), batch.part.groups
+            table, level = _responsibilities(views, parts)
+            found.responsibilities[groups] = table
+            found.log_likelihood[groups] = level
+            for place, view in enumerate(views):
+                found.theta[groups, place] = view.theta
+                found.variances[groups, place] = view.variances
+        return found
+
+    def _views(self, number: int, parts: Parts) -> list["View"]:
+        views = []
+        for place in range(len(parts.shares)):
+            before = self.memory.get((number, place))
+            found, self.memory[number, place] = view(self.batches[number], parts, place, before)
+            views.append(found)
+        return views
+
+
+class View(NamedTuple):
+    """Groups as seen by one component."""
+
+    theta: np.ndarray  # (g, q), posterior mean
+    variances: np.ndarray  # (g, q)
+    scores: np.ndarray  # (g, q + p)
+    information: np.ndarray  # (g, q + p, q + p)
+    log_density: np.ndarray  # (g,)
+
+
+def messages(batch: Batch, parts: Parts, views: list[View]) -> Totals:
+    """Sum over groups of alpha (1, g, J, h h'), theta integrated out."""
+    size = parts.means.shape[1]
+    table, level = _responsibilities(views, parts)
+    pairs = list(zip(views, table.T, strict=True))
+    own = [each.scores[:, :size] for each in views]
+    return Totals(
+        table.sum(axis=0),
+        np.stack([alpha @ each.scores for each, alpha in pairs]),
+        np.stack([np.tensordot(alpha, each.information, 1) for each, alpha in pairs]),
+        np.stack([(h * alpha[:, None]).T @ h for h, alpha in zip(own, table.T, strict=True)]),
+        np.zeros(len(views)),
+        float(batch.sizes.sum()),
+        float(level.sum()),
+    )
+
+
+def _responsibilities(views: list[View], parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    return soften(log_shares(parts) + np.stack([each.log_density for each in views], axis=1))
+
+
+def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any]:
+    """One component's view, and what its integral wants to remember."""
+    part, mean, covariance = batch.part, parts.means[place], parts.covariances[place]
+    odds = flat(batch.both) @ np.concatenate([mean, parts.fixed])
+    odds = odds.reshape(part.y.shape)
+    filled = (part.y.shape[1] - batch.sizes) * np.log(1 + part.y.shape[2])
+    if not covariance.any():
+        terms = terms_at(odds, part.y)
+        theta = np.tile(mean, (len(odds), 1))
+        information = across(batch.both, weighed(terms.probability, batch.both))
+        scores, density = along(batch.both, terms.pull), terms.log_likelihood + filled
+        return View(theta, np.zeros_like(theta), scores, information, density), None
+    factor = np.linalg.cholesky(covariance)
+    design = part.x @ factor
+    solve = propagate if part.y.shape[2] == 1 else laplace
+    sweeps = _MOST_SWEEPS if memory is None else _MORE_SWEEPS
+    found, memory = solve(part, design, odds, memory, sweeps)
+    weighted = found.weigh(batch.both)
+    seen = across(design, weighted)  # what the data tell through theta, which is integrated out
+    information = across(batch.both, weighted)
+    information = information - np.swapaxes(seen, 1, 2) @ found.spread @ seen
+    variances = np.einsum("ab,gbc,ac->ga", factor, found.spread, factor)
+    theta = mean + found.mean @ factor.T
+    scores, density = along(batch.both, found.pull), found.evidence + filled
+    return View(theta, variances, scores, information, density), memory
+
+
+def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:
+    """(g, n, q) to (g, n, c, c q): each class has its own coefficients."""
+    wide = np.einsum("gnq,cd->gncdq", columns, np.eye(num_odds))
+    return wide.reshape(*columns.shape[:2], num_odds, -1)

@@ -1,0 +1,116 @@
+"""The parameters of a mixture of regressions, and their form without constraints."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedprior.estimation.mixture.em import extrapolated
+from fedprior.regression.result import Covariance
+
+Spread = Literal["component", "none"]
+
+
+class Parts(NamedTuple):
+    """theta_i ~ N(means[l], covariances[l]) with probability shares[l]; the rest is common.
+
+    `shares` (k,), `means` (k, q), `covariances` (k, q, q), `fixed` (p,), and the `noise` variance
+    of one target, 1 where the family has none. q and p count every class but the reference.
+    """
+
+    shares: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    fixed: np.ndarray
+    noise: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What is learned, and how small a variance may become.
+
+    Under `spread_floor` (a variance of theta) the data cannot tell a component's members apart;
+    `noise_floor` keeps a perfect fit from an infinite likelihood.
+    """
+
+    spread: Spread
+    covariance: Covariance
+    learns_noise: bool
+    spread_floor: float
+    noise_floor: float
+
+
+def restrict(matrix: np.ndarray, *, covariance: Covariance, floor: float) -> np.ndarray:
+    """The nearest matrix of the asked form whose variances are at least `floor`."""
+    size = len(matrix)
+    if covariance == "isotropic":
+        return max(float(np.trace(matrix)) / size, floor) * np.eye(size)
+    if covariance == "diagonal":
+        return np.diag(np.maximum(np.diag(matrix), floor))
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    if values[0] >= floor:
+        return (matrix + matrix.T) / 2
+    return (vectors * np.maximum(values, floor)) @ vectors.T
+
+
+def num_free(num_components: int, num_features: int, num_fixed: int, rules: Rules) -> int:
+    """Parameters that the data decide, for BIC."""
+    shape = {
+        "isotropic": 1,
+        "diagonal": num_features,
+        "full": num_features * (num_features + 1) // 2,
+    }[rules.covariance]
+    each = num_features + (shape if rules.spread == "component" else 0)
+    return num_components * each + num_components - 1 + num_fixed + rules.learns_noise
+
+
+def ahead(start: Parts, first: Parts, second: Parts, rules: Rules) -> Parts | None:
+    """The `extrapolated` parameters (SQUAREM).
+
+    A length for the means, one for the shares and one for the logarithms of the variances, because
+    each goes its own pace; covariances are moved along their matrix logarithms, which keeps their
+    form. At a = 1 it is x2 itself. None where the path is straight or leaves no probability.
+    """
+    paths = zip(_free(start, rules), _free(first, rules), _free(second, rules), strict=True)
+    found = [extrapolated(*path) for path in paths]
+    centers, shares, logs = found
+    shares = np.maximum(shares, 0.0)
+    if shares.sum() <= 0 or np.abs(logs).max() > _LARGEST_LOG:
+        return None
+    count, size = start.means.shape
+    covariances, noise = start.covariances, start.noise
+    if rules.learns_noise:
+        logs, noise = logs[:-1], max(float(np.exp(logs[-1])), rules.noise_floor)
+    if rules.spread == "component":
+        covariances = _unfold(logs.reshape(count, size, size), rules)
+    return Parts(
+        shares / shares.sum(),
+        centers[: count * size].reshape(count, size),
+        covariances,
+        centers[count * size :],
+        noise,
+    )
+
+
+_LARGEST_LOG = 200.0  # e^200: an extrapolation that far is no proposal
+
+
+def _free(parts: Parts, rules: Rules) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means and fixed coefficients; shares; logarithms of variances (at least one number)."""
+    logs = np.zeros(1)
+    if rules.spread == "component":
+        values, vectors = np.linalg.eigh(parts.covariances)
+        logs = ((vectors * np.log(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)).ravel()
+    elif rules.learns_noise:
+        logs = logs[:0]
+    if rules.learns_noise:
+        logs = np.append(logs, np.log(parts.noise))
+    return np.concatenate([parts.means.ravel(), parts.fixed]), parts.shares, logs
+
+
+def _unfold(logs: np.ndarray, rules: Rules) -> np.ndarray:
+    values, vectors = np.linalg.eigh(logs)
+    grown = (vectors * np.exp(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return np.stack(
+        [restrict(one, covariance=rules.covariance, floor=rules.spread_floor) for one in grown]
+    )

@@ -1,0 +1,76 @@
+"""The number of components and the start: EM from the best of many, by likelihood and by BIC."""
+
+import numpy as np
+
+from fedprior.regression.mixture import em
+from fedprior.regression.mixture.em import Climb, Evidence
+from fedprior.regression.mixture.parts import Parts, Rules, num_free
+from fedprior.regression.mixture.start import Problem, Starts
+
+MOST_COMPONENTS = 6
+_MOST_ROUNDS = 200
+_TOLERANCE = 1e-8  # of the log-likelihood, a group and step
+_ROUGH = 1e-6  # where the likelihood itself is an approximation
+_DEAD = 0.5  # expected members below which a component stands for no group
+
+
+def search(
+    problem: Problem,
+    evidence: Evidence,
+    rules: Rules,
+    num_components: int | str,
+    *,
+    restarts: int,
+    seed: int,
+) -> tuple[Climb, tuple[str, ...]]:
+    """EM with the given number of components, or with the one of least BIC."""
+    starts = Starts.of(problem, rules, seed)
+    if not isinstance(num_components, str):
+        start = starts.best(num_components, restarts=restarts, seed=seed)
+        return _learn(problem, evidence, rules, start), ()
+    groups = problem.num_groups
+    tried = []
+    for count in range(1, min(MOST_COMPONENTS, groups) + 1):
+        start = starts.best(count, restarts=restarts, seed=seed)
+        # a component too many converges slowly and for nothing: near the maximum is near enough
+        near = em.climb(
+            evidence, start, rules, exact=problem.exact, most_rounds=50, tolerance=1e-6 * groups
+        )
+        free = num_free(count, near.parts.means.shape[1], len(near.parts.fixed), rules)
+        tried.append((-2 * near.log_likelihood + free * float(np.log(groups)), near.parts))
+    scores = np.array([score for score, _ in tried])
+    best = int(np.argmin(scores))
+    others = np.delete(scores, best)
+    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
+    found = _learn(problem, evidence, rules, tried[best][1])
+    return found, (f"{best + 1} components picked among 1..{len(tried)} by BIC{margin}.",)
+
+
+def without_dead(
+    problem: Problem, evidence: Evidence, rules: Rules, found: Climb
+) -> tuple[Climb, tuple[str, ...]]:
+    """EM continued without the components that no group belongs to."""
+    alive = found.parts.shares * problem.num_groups >= _DEAD
+    if alive.all() or not alive.any():
+        return found, ()
+    shares, means, covariances = (each[alive] for each in found.parts[:3])
+    parts = Parts(shares / shares.sum(), means, covariances, *found.parts[3:])
+    again = _learn(problem, evidence, rules, parts)
+    note = f"{int((~alive).sum())} of {len(alive)} components had no members and were removed."
+    whole = again._replace(
+        rounds=found.rounds + again.rounds, history=found.history + again.history
+    )
+    return whole, (note,)
+
+
+def _learn(problem: Problem, evidence: Evidence, rules: Rules, start: Parts) -> Climb:
+    """EM to convergence."""
+    exact = problem.exact or rules.spread == "none"
+    return em.climb(
+        evidence,
+        start,
+        rules,
+        exact=problem.exact,
+        most_rounds=_MOST_ROUNDS,
+        tolerance=(_TOLERANCE if exact else _ROUGH) * problem.num_groups,
+    )

@@ -1,0 +1,117 @@
+"""The server's half of EM for a mixture of regressions: from sums over groups to new parameters."""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.regression.mixture.parts import Parts, Rules, restrict
+
+
+class Totals(NamedTuple):
+    """What the groups send; totals of several groups add up field by field.
+
+    Under component l group i has the score g_il in (theta, fixed) of its log density and the
+    information J_il, both with its own theta integrated out; alpha_il is its probability of l.
+    """
+
+    counts: np.ndarray  # (k,), sum alpha_il
+    scores: np.ndarray  # (k, q + p), sum alpha_il g_il
+    information: np.ndarray  # (k, q + p, q + p), sum alpha_il J_il
+    outer: np.ndarray  # (k, q, q), sum alpha_il h_il h_il', h the part of g in theta
+    squares: np.ndarray  # (k,), sum alpha_il r' V^-1 r; zeros where the family has no noise
+    num_rows: float
+    log_likelihood: float
+
+
+def add(parts: Iterable[Totals]) -> Totals:
+    """The sum of messages, field by field."""
+    return reduce(_sum, parts)
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    pairs: Iterable[Any] = zip(one, other, strict=True)
+    return Totals(*(left + right for left, right in pairs))
+
+
+def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Softmax by row, and log-sum-exp: no ratio of underflown numbers (ERRATA 21)."""
+    most = logits.max(axis=1, keepdims=True)
+    table = np.exp(logits - most)
+    whole = table.sum(axis=1, keepdims=True)
+    return table / whole, (most + np.log(whole))[:, 0]
+
+
+def log_shares(parts: Parts) -> np.ndarray:
+    """Log p_l, -inf for a component that has died."""
+    with np.errstate(divide="ignore"):
+        return np.log(parts.shares)
+
+
+def move_means(total: Totals, parts: Parts, rules: Rules, *, most: float = np.inf) -> Parts:
+    """p_l = sum alpha_il / m; means and fixed coefficients by generalized least squares.
+
+    theta is integrated out, so that a step is the whole way for given covariances, where EM's mean
+    of the thetas goes slowly if groups are small. With members that are all alike it is D4's
+    mean_l = (sum alpha X'X)^+ sum alpha X'y, and the noise follows from the same sums. `most`
+    bounds the step by its average squared change of a row, in units of the noise.
+    """
+    count, size = parts.means.shape
+    step = _solve(total, count, size)
+    change = float(np.einsum("ka,kab,kb->", step, total.information, step))
+    limit = min(1.0, np.sqrt(most * total.num_rows / change)) if change > 0 else 1.0
+    noise = parts.noise
+    if rules.learns_noise and rules.spread == "none":
+        left = float(total.squares.sum()) - 2 * float((total.scores * step).sum()) + change
+        noise = max(noise * left / total.num_rows, rules.noise_floor)
+    return parts._replace(
+        shares=total.counts / total.counts.sum(),
+        means=parts.means + limit * step[:, :size],
+        fixed=parts.fixed + limit * step[0, size:],
+        noise=noise,
+    )
+
+
+def move_spreads(total: Totals, parts: Parts, rules: Rules) -> Parts:
+    """Covariances and noise by EM with theta's posterior spread, never the joint mode (D5).
+
+    mean of (theta - mean)(theta - mean)' + Sigma is C + C (sum alpha h h' - sum alpha J) C / n_l
+    and the noise's sum is v (sum r' V^-1 r - tr C sum alpha h h' + tr C sum alpha J).
+    """
+    size = parts.means.shape[1]
+    inner = total.outer - total.information[:, :size, :size]
+    covariances = []
+    for place, old in enumerate(parts.covariances):
+        moved = old + old @ inner[place] @ old / max(total.counts[place], 1e-12)
+        covariances.append(restrict(moved, covariance=rules.covariance, floor=rules.spread_floor))
+    noise = parts.noise
+    if rules.learns_noise:
+        taken = float(np.einsum("kab,kba->", parts.covariances, inner))
+        left = noise * (float(total.squares.sum()) - taken)
+        noise = max(left / total.num_rows, rules.noise_floor)
+    return parts._replace(
+        shares=total.counts / total.counts.sum(), covariances=np.stack(covariances), noise=noise
+    )
+
+
+def _solve(total: Totals, count: int, size: int) -> np.ndarray:
+    """The step (k, q + p): own coefficients of each component, the fixed ones in common."""
+    common = total.scores.shape[1] - size
+    whole = np.zeros((count * size + common, count * size + common))
+    right = np.zeros(len(whole))
+    shared = slice(count * size, None)
+    for place in range(count):
+        own = slice(place * size, (place + 1) * size)
+        whole[own, own] = total.information[place, :size, :size]
+        whole[own, shared] = total.information[place, :size, size:]
+        whole[shared, own] = whole[own, shared].T
+        right[own] = total.scores[place, :size]
+    whole[shared, shared] = total.information[:, size:, size:].sum(axis=0)
+    right[shared] = total.scores[:, size:].sum(axis=0)
+    # to a diagonal of 1: the features have units; the pseudo-inverse leaves alone what is unseen
+    scale = np.sqrt(np.maximum(np.diag(whole), 1e-300))
+    scale = np.where(np.diag(whole) > 0, scale, 1.0)
+    found = np.linalg.lstsq(whole / np.outer(scale, scale), right / scale, rcond=1e-10)[0] / scale
+    own = found[: count * size].reshape(count, size)
+    return np.concatenate([own, np.tile(found[shared], (count, 1))], axis=1)

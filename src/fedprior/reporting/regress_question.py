@@ -1,0 +1,119 @@
+"""What a user of `fedprior regress` asks for, checked before anything is read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprior.core import check
+from fedprior.regression.result import Family
+
+OUT_SUFFIXES = (".csv", ".parquet")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+FAMILIES = ("auto", "gaussian", "binomial", "multinomial")
+_OWNER = "regress"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressQuestion:
+    """The options of `fedprior regress`, one field each; `file` None is the simulated example."""
+
+    file: str | None = None
+    group: str | None = None
+    target: str | None = None
+    features: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    family: str = "auto"
+    population: str = "gaussian"
+    components: str = "bic"
+    covariance: str = "auto"
+    criterion: str = "auto"
+    method: str = "default"
+    center: bool = False
+    level: float = 0.95
+    seed: int = 0
+    out: Path | None = None
+    plot: Path | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_columns()
+        self._check_choices()
+        _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
+        rule = "a whole number of at least 0, below 2**31"
+        _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
+        self._check_files()
+
+    @property
+    def columns(self) -> list[str]:
+        """All features, those of --fixed alone behind the others."""
+        return list(dict.fromkeys([*self.features, *self.fixed]))
+
+    @property
+    def num_components(self) -> int | str:
+        return self.components if self.components == "bic" else int(self.components)
+
+    def asked_family(self) -> Family | None:
+        """The family where one was named."""
+        known: dict[str, Family] = {
+            "gaussian": "gaussian",
+            "binomial": "binomial",
+            "multinomial": "multinomial",
+        }
+        return known.get(self.family)
+
+    def _check_columns(self) -> None:
+        if self.file is None:
+            given = (self.group, self.target, *self.columns)
+            remedy = "Name a FILE for columns of your own."
+            rule = "given with columns of your own"
+            _require(given == (None, None), "FILE", rule, "the simulated example", remedy)
+            return
+        for option, name in {"--group": self.group, "--target": self.target}.items():
+            _require(name is not None, option, "given with a FILE", "none")
+        remedy = "Name columns, separated by commas."
+        _require(bool(self.columns), "--features or --fixed", "given with a FILE", "none", remedy)
+        twice = [name for name in self.features if self.features.count(name) > 1]
+        _require(not twice, "--features", "different columns", ", ".join(twice))
+        for name in self.columns:
+            rule = "other columns than the group and the target"
+            _require(name not in (self.group, self.target), "--features", rule, name)
+        _require(self.group != self.target, "--target", "another column than the group", self.group)
+
+    def _check_choices(self) -> None:
+        from fedprior.regression.face.specification import COVARIANCES, CRITERIA, POPULATIONS
+
+        check.choice(_OWNER, "--family", self.family, FAMILIES)
+        check.choice(_OWNER, "--population", self.population, POPULATIONS)
+        check.choice(_OWNER, "--covariance", self.covariance, COVARIANCES)
+        check.choice(_OWNER, "--criterion", self.criterion, CRITERIA)
+        check.choice(_OWNER, "--method", self.method, ("default", "paper"))
+        whole = self.components.isdecimal() and int(self.components) > 0
+        fits = self.components == "bic" or whole
+        _require(fits, "--components", "bic or a whole number of at least 1", self.components)
+        mixed = self.population != "gaussian"
+        fits = self.components == "bic" or mixed
+        rule = "given with --population mixture or discrete"
+        _require(fits, "--components", rule, f"--population {self.population}")
+
+    def _check_files(self) -> None:
+        for option, path, known in (
+            ("--out", self.out, OUT_SUFFIXES),
+            ("--plot", self.plot, PLOT_SUFFIXES),
+        ):
+            if path is None:
+                continue
+            rule = f"a {', '.join(known[:-1])} or {known[-1]} file"
+            _require(path.suffix in known, option, rule, str(path))
+            _require(not path.is_dir(), option, "a file", f"the folder {path}")
+            _require(path.parent.is_dir(), option, "in a folder that exists", str(path))
+            same = self.file is not None and path.exists() and Path(self.file).exists()
+            same = same and path.samefile(str(self.file))
+            _require(not same, option, "another file than the one that is read", str(path))
+
+
+def _require(holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
+    """A check in the project's wording; words are shown as they are, without quotes."""
+    shown = value if isinstance(value, str) else repr(value)
+    if not holds:
+        raise ValueError(
+            f"{_OWNER}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
+        )

@@ -1,0 +1,235 @@
+"""From a question to personal regressions, their summary, and their table on disk."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.data.aggregate import SUFFIXES
+from fedprior.data.scan import literal, quoted, writing
+from fedprior.regression.face.analysis import Analysis, analyze
+from fedprior.regression.face.holdout import HeldOut, compare
+from fedprior.regression.face.specification import Specification
+from fedprior.regression.result import Family
+from fedprior.reporting.regress_question import RegressQuestion
+from fedprior.reporting.regress_table import Table, read_rows
+
+FORMAT = 1
+EXAMPLE = "Simulated example: weekly log sales of 80 shops. Name a FILE for your own data."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressAnswer:
+    """The fit to all rows, and what fits to a part of them predict of the rest.
+
+    `held_out` is None where nothing could be held out; `notes` then says why.
+    """
+
+    question: RegressQuestion
+    analysis: Analysis
+    held_out: HeldOut | None
+    notes: tuple[str, ...]
+
+
+def regress(question: RegressQuestion) -> RegressAnswer:
+    """Reads, compares by held-out prediction, and fits all rows."""
+    table = read_rows(question)
+    analysis = _analyze(question, table)
+    notes = list(analysis.notes)
+    held_out = None
+    try:
+        held_out = compare(analysis.rows, analysis.specification, seed=question.seed)
+    except ValueError as error:
+        notes.append(f"No held-out comparison: {error}")
+    if question.file is None:
+        notes.insert(0, EXAMPLE)
+    return RegressAnswer(
+        question=question, analysis=analysis, held_out=held_out, notes=tuple(notes)
+    )
+
+
+def _analyze(question: RegressQuestion, table: Table) -> Analysis:
+    owner = "regress" if question.file is None else question.file
+    family = _family(question, table.target)
+    specification = Specification(
+        owner=owner,
+        family="gaussian" if family == "gaussian" else "binomial",
+        population=question.population,
+        covariance=question.covariance,
+        criterion=question.criterion,
+        method=question.method,
+        num_components=question.num_components,
+        seed=question.seed,
+    )
+    return analyze(
+        table.features,
+        table.target if family == "gaussian" else _classes(table.target),
+        table.groups,
+        specification=specification,
+        fixed=list(question.fixed) if question.file is not None else ["holiday"],
+        center=question.center,
+        strict=question.strict,
+        target_name=f"target {question.target!r}",
+    )
+
+
+def _family(question: RegressQuestion, target: Any) -> Family:
+    """As asked; else words and numbers that are all 0 or 1 are classes, other numbers are not."""
+    asked = question.asked_family()
+    cells = np.ma.compressed(target) if isinstance(target, np.ma.MaskedArray) else target
+    numbers = cells.dtype.kind in "biuf"
+    cells = cells[~np.isnan(cells)] if numbers else cells
+    distinct = len(set(cells.tolist()))
+    column = f"column {question.target!r}"
+    if asked is None:
+        if numbers and not np.isin(cells, (0.0, 1.0)).all():
+            return "gaussian"
+        return "binomial" if distinct <= 2 else "multinomial"
+    fits = asked != "gaussian" or numbers
+    rule = f"binomial or multinomial for the words in {column}"
+    check.require(fits, "regress", "--family", rule, asked)
+    fits = asked != "binomial" or distinct <= 2
+    rule = f"multinomial or gaussian for the {distinct} values in {column}"
+    check.require(fits, "regress", "--family", rule, asked)
+    return asked
+
+
+def _classes(target: Any) -> Any:
+    """Whole numbers as such: the class 1 of a CSV file is not called 1.0."""
+    if target.dtype.kind != "f":
+        return target
+    missing = np.ma.getmaskarray(target) | np.isnan(np.ma.getdata(target))
+    numbers = np.where(missing, 0.0, np.ma.getdata(target))
+    whole = bool((np.abs(numbers) < 2**53).all() and (numbers == np.rint(numbers)).all())
+    return np.ma.MaskedArray(numbers.astype(np.int64), missing) if whole else target
+
+
+def deviations(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations of theta between groups, and their standard errors (NaN: unknown)."""
+    population = analysis.fit.population
+    deviation = np.sqrt(np.diag(population.covariance))
+    errors = np.full(len(deviation), np.nan)
+    if population.covariance_errors is not None:
+        own = np.diag(population.covariance_errors)
+        np.divide(own, 2 * deviation, out=errors, where=deviation > 0)
+    return deviation, errors
+
+
+def correlations(covariance: np.ndarray) -> np.ndarray:
+    """NaN where a coefficient has no spread."""
+    deviation = np.sqrt(np.diag(covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return covariance / np.outer(deviation, deviation)
+
+
+def summary(answer: RegressAnswer) -> dict[str, Any]:
+    """What `--json` prints; None stands for numbers that are not known."""
+    found, held = answer.analysis, answer.held_out
+    fit, specification = found.fit, found.specification
+    return {
+        "format": FORMAT,
+        "family": fit.family,
+        "groups": len(found.levels),
+        "rows": found.rows.num_rows,
+        "dropped": found.num_dropped,
+        "classes": None if found.classes is None else [str(one) for one in found.classes.tolist()],
+        "criterion": specification.criterion,
+        "method": specification.method,
+        "population": _population(found),
+        "fixed": _valued(found.fixed_names, fit.population.fixed, fit.population.fixed_errors),
+        "noise": _noise(found),
+        "share_between": _plain(found.share_between),
+        "log_likelihood": _plain(fit.log_likelihood),
+        "held_out": None if held is None else _held_out(held, answer.question.seed),
+        "notes": list(answer.notes),
+    }
+
+
+def _population(found: Analysis) -> dict[str, Any]:
+    population, names = found.fit.population, found.names
+    return {
+        "kind": population.kind,
+        "covariance": found.specification.covariance,
+        "coefficients": names,
+        "mean": _valued(names, population.mean, population.mean_errors),
+        "sd": _valued(names, *deviations(found)),
+        "correlations": _plain(correlations(population.covariance)),
+        "components": [
+            {
+                "share": _plain(each.share),
+                "mean": dict(zip(names, _plain(each.mean), strict=True)),
+                "sd": dict(zip(names, _plain(np.sqrt(np.diag(each.covariance))), strict=True)),
+            }
+            for each in population.components
+        ],
+    }
+
+
+def _noise(found: Analysis) -> dict[str, Any] | None:
+    population = found.fit.population
+    if population.noise_variance is None:
+        return None
+    deviation = math.sqrt(population.noise_variance)
+    error = population.noise_error
+    return {
+        "variance": _plain(population.noise_variance),
+        "sd": _plain(deviation),
+        "error": None if error is None else _plain(error / (2 * deviation)),  # of the sd
+    }
+
+
+def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:
+    return {
+        "metric": held.metric,
+        "personal": _plain(held.personal),
+        "separate": _plain(held.separate),
+        "pooled": _plain(held.pooled),
+        "gain_over_separate": _plain(held.gain_over_separate),
+        "gain_over_pooled": _plain(held.gain_over_pooled),
+        "rows": held.num_rows,
+        "groups": held.num_groups,
+        "seed": seed,
+    }
+
+
+def _valued(names: list[str], values: Any, errors: Any) -> dict[str, Any]:
+    errors = [None] * len(names) if errors is None else _plain(errors)
+    return {
+        name: {"value": value, "error": error}
+        for name, value, error in zip(names, _plain(values), errors, strict=True)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Python's own numbers and lists, None in place of what JSON has no word for."""
+    if isinstance(value, np.ndarray):
+        return [_plain(each) for each in value]
+    if value is None:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
+    """A row a group as CSV or Parquet, NaN as an empty cell; whole or not at all."""
+    import duckdb
+
+    aside = path.with_name(path.name + ".tmp")
+    cells = ", ".join(_cell(name, values) for name, values in columns.items())
+    with writing(path, "--out", owner="regress"), duckdb.connect() as connection:
+        connection.register("result", {k: np.ascontiguousarray(v) for k, v in columns.items()})
+        try:
+            query = f"COPY (SELECT {cells} FROM result) TO {literal(str(aside))}"
+            connection.execute(f"{query} ({SUFFIXES[path.suffix]})")
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def _cell(name: str, values: np.ndarray) -> str:
+    column = quoted(name)
+    if values.dtype.kind != "f":
+        return column
+    return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END AS {column}"

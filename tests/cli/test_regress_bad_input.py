@@ -1,0 +1,120 @@
+"""`fedprior regress` on bad input: one clear line, exit code 2, no output file."""
+
+import pytest
+
+ROWS = "shop,price,one,twice,color,mixed,sales,sold,same\n" + "".join(
+    f"{shop},{k + n / 7},3,{2 * (k + n / 7)},{'rb'[k % 2]},{k if k else 'x'},{k * k - n},"
+    f"{'yn'[(k + n) % 2]},y\n"
+    for n, (shop, size) in enumerate({"a": 4, "b": 5, "c": 3, "d": 4}.items())
+    for k in range(size)
+)
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "shops.csv"
+    path.write_text(ROWS)
+    return path
+
+
+@pytest.fixture
+def untouched(refused, tmp_path, monkeypatch):
+    """`regress` with these words is refused, and no file appears."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, wanted):
+        before = sorted(tmp_path.rglob("*"))
+        out = () if "--out" in words else ("--out", tmp_path / "o.csv")
+        refused("regress", *words, *out, wanted=wanted)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    return run
+
+
+COLUMNS = ("--group", "shop", "--target", "sales")
+GOOD = (*COLUMNS, "--features", "price")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (COLUMNS, "--features or --fixed must be given with a FILE, got none. Name columns"),
+        (GOOD[2:], "regress: --group must be given with a FILE, got none"),
+        ((*GOOD[:2], *GOOD[4:]), "regress: --target must be given with a FILE, got none"),
+        ((*COLUMNS, "--features", "price,sales"), "--features must be other columns than the grou"),
+        ((*COLUMNS, "--features", "price,price"), "--features must be different columns, got pri"),
+        (("--group", "shop", "--target", "shop", "--features", "price"), "another column than th"),
+        ((*GOOD, "--family", "poisson"), "--family must be one of auto, gaussian, binomial, mult"),
+        ((*GOOD, "--population", "gausian"), "got 'gausian'. Did you mean gaussian?"),
+        ((*GOOD, "--covariance", "round"), "--covariance must be one of auto, isotropic, diagonal"),
+        ((*GOOD, "--criterion", "aic"), "--criterion must be one of auto, reml, ml, got 'aic'"),
+        ((*GOOD, "--method", "papr"), "--method must be one of default, paper, got 'papr'. Did"),
+        ((*GOOD, "--components", "2"), "--components must be given with --population mixture or"),
+        (
+            (*GOOD, "--population", "mixture", "--components", "none"),
+            "--components must be bic or a whole number of at least 1, got none",
+        ),
+        ((*GOOD, "--level", "1"), "--level must be above 0 and below 1, got 1.0"),
+        ((*GOOD, "--seed", "-1"), "--seed must be a whole number of at least 0"),
+        ((*GOOD, "--out", "o.txt"), "--out must be a .csv or .parquet file, got o.txt"),
+        ((*GOOD, "--plot", "o.gif"), "--plot must be a .png, .svg or .pdf file, got o.gif"),
+        ((*GOOD, "--out", "shops.csv"), "--out must be another file than the one that is read"),
+        ((*GOOD, "--plot", "a/o.png"), "--plot must be in a folder that exists, got a/o.png"),
+    ],
+)
+def test_options_that_do_not_fit(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((*COLUMNS, "--features", "pric"), "got 'pric'. Did you mean price?"),
+        (("--group", "town", *GOOD[2:]), "column must be one of shop, price, one"),
+        ((*COLUMNS, "--features", "price,one"), "column 'one' must be of more than one value"),
+        ((*COLUMNS, "--features", "price,twice"), "got 'twice', a sum of 'price'. Leave one of"),
+        ((*COLUMNS, "--features", "mixed"), "words in every row, got 'x' in row 1 beside 12 num"),
+        (("--group", "one", *GOOD[2:]), "number of groups must be at least 2, got 1"),
+        (
+            ("--group", "shop", "--target", "same", "--features", "price"),
+            "number of classes in target 'same' must be at least 2, got \"1 class ('y')\"",
+        ),
+        (
+            ("--group", "shop", "--target", "sold", *GOOD[4:], "--family", "gaussian"),
+            "--family must be binomial or multinomial for the words in column 'sold'",
+        ),
+        ((*GOOD, "--family", "binomial"), "--family must be multinomial or gaussian for the 1"),
+        ((*GOOD, "--method", "paper", "--criterion", "reml"), "criterion must be ml"),
+    ],
+)
+def test_columns_that_do_not_fit(untouched, csv, words, wanted):
+    untouched(csv, *words, wanted=wanted)
+
+
+def test_cells_that_are_no_numbers(untouched, csv, tmp_path):
+    infinite = tmp_path / "infinite.csv"
+    infinite.write_text(ROWS + "d,1,3,2,r,1,inf,y,y\n")
+    untouched(infinite, *GOOD, wanted="target 'sales' must be finite, got inf. See row 17 of 17")
+    gaps = tmp_path / "gaps.csv"
+    gaps.write_text(ROWS + "d,,3,2,r,1,1,y,y\n")
+    untouched(gaps, *GOOD, "--strict", wanted="must be 0 in strict mode, got 1. The first is row")
+    empty = tmp_path / "empty.csv"
+    empty.write_text(ROWS.splitlines()[0] + "\n")
+    untouched(empty, *GOOD, wanted="file must be a table with rows, got 'a header only'")
+    untouched(tmp_path / "none.csv", *GOOD, wanted="FILE must be a file or a glob, got nothing")
+
+
+def test_the_example_has_no_other_columns(untouched):
+    untouched("--group", "shop", wanted="FILE must be given with columns of your own, got the sim")
+
+
+def test_a_file_that_cannot_be_written(refused, csv, tmp_path, monkeypatch):
+    """The picture goes with the table: neither is left behind."""
+
+    def fail(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.rename", fail)
+    words = ("--out", tmp_path / "o.csv", "--plot", tmp_path / "o.png")
+    refused("regress", csv, *GOOD, *words, wanted="regress: --out must be a file that can be writt")
+    assert [path.name for path in tmp_path.iterdir()] == ["shops.csv"]

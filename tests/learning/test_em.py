@@ -1,0 +1,453 @@
+"""EM in the simulator: D5 and D4 exactly, curvature, scales that neither collapse nor run away."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp, softmax
+
+import fedprior
+from fedprior.core import random, tree
+from fedprior.data.federation import PADDED_AXES, Federation, Split
+from fedprior.learning import curvature
+from fedprior.learning.curvature import Samples, measure, some_samples
+
+FALSE_ALARM = 1e-6
+LINEAR = fedprior.linear(3)
+WIDTH = 4
+EXACT = {"curvature": "full", "local_steps": 1}
+EVERYTHING = fedprior.Batches(steps_per_epoch=1)
+
+
+def regression(theta, *, sizes, noise=0.5, seed=0, features=None):
+    """Clients with the given theta (clients, 4), an intercept first; no rows held out."""
+    draws = np.random.default_rng(seed)
+    sizes = np.broadcast_to(sizes, len(theta))
+    own = np.repeat(np.arange(len(theta)), sizes)
+    x = draws.normal(size=(len(own), 3)) if features is None else features
+    y = theta[own, 0] + (x * theta[own, 1:]).sum(axis=1) + noise * draws.normal(size=len(own))
+    rows = [np.flatnonzero(own == client) for client in range(len(theta))]
+    train = Split.gather(x.astype(np.float32), y.astype(np.float32), rows)
+    empty = Split.gather(train.x, train.y, [np.empty(0, int)] * len(theta))
+    names = np.arange(len(theta)).astype(str)
+    return Federation(train=train, valid=empty, test=empty, clients=names, classes=None)
+
+
+def rows(clients):
+    """(X, y) of each client in double precision, the intercept's column first."""
+    for client in range(clients.num_clients):
+        data = clients.train.client(client)
+        yield np.column_stack([np.ones(len(data.x)), data.x]).astype(float), data.y.astype(float)
+
+
+def states(algorithm, clients, rounds, seed=0, channel=None):
+    """The state before every round and after the last, with everyone in each, and the memories."""
+    number = jnp.arange(clients.num_clients, dtype=jnp.int32)
+    data = jax.tree.map(jnp.asarray, clients.train.padded(np.arange(clients.num_clients)))
+    root = random.root(seed)
+
+    @jax.jit
+    def play():
+        def keys(purpose, *path):
+            return jax.vmap(lambda client: random.fold(root, purpose, *path, client))(number)
+
+        def one_round(carry, round_):
+            state, memories = carry
+            local = jax.vmap(algorithm.local, in_axes=(None, 0, PADDED_AXES, 0))
+            messages, memories = local(state, memories, data, keys("local", round_))
+            total = jax.tree.map(lambda leaf: leaf.sum(axis=0), messages)
+            if channel is not None:
+                sent = jax.vmap(lambda one: channel.encode(tree.flatten(one), None))(messages.value)
+                noisy = channel.decode(sent.sum(axis=0), random.fold(root, "decode", round_))
+                total = total._replace(value=tree.unflatten(noisy, total.value))
+            return (algorithm.update(state, total), memories), state
+
+        state = algorithm.init(random.fold(root, "init"))
+        memories = jax.vmap(algorithm.enroll, in_axes=(None, 0, 0))(state, number, keys("enroll"))
+        (last, memories), before = jax.lax.scan(one_round, (state, memories), jnp.arange(rounds))
+        return before, last, memories
+
+    before, last, memories = jax.tree.map(np.asarray, play())
+    path = [jax.tree.map(lambda leaf: leaf[r], before) for r in range(rounds)]  # noqa: B023
+    return [*path, last], memories
+
+
+def vector(theta):
+    """Intercept, then weights; leading axes stay."""
+    return np.concatenate(
+        [np.asarray(theta["intercept"], float)[..., None], np.asarray(theta["weight"], float)], -1
+    )
+
+
+def population_of(state):
+    """Shares, centers and variances (components, 4) of a state, and the noise variance."""
+    gamma, noise = state["gamma"], float(state["noise_variance"])
+    if "centers" not in gamma:
+        scale = gamma["scale"]
+        scale = vector(scale) if isinstance(scale, dict) else np.full(WIDTH, scale)
+        return np.ones(1), vector(gamma["mean"])[None], scale[None] ** 2, noise
+    centers = vector(gamma["centers"])
+    scale = gamma.get("scale", np.zeros(len(centers)))[:, None] + np.zeros(WIDTH)
+    return softmax(gamma["log_shares"].astype(float)), centers, scale**2, noise
+
+
+def log_likelihood(clients, state):
+    """log p(y | X, gamma), theta integrated out: the objective of D5, for every population."""
+    shares, centers, variances, noise = population_of(state)
+    total = 0.0
+    for x, y in rows(clients):
+        terms = [
+            log_normal(y - x @ center, noise * np.eye(len(y)) + (x * variance) @ x.T)
+            for center, variance in zip(centers, variances, strict=True)
+        ]
+        total += logsumexp(np.log(shares) + terms)
+    return total
+
+
+def log_normal(away, covariance):
+    """log N(away; 0, covariance), in a tenth of SciPy's time."""
+    factor = np.linalg.cholesky(covariance)
+    whole = np.linalg.solve(factor, away)
+    logs = 2 * np.log(np.diag(factor)).sum() + len(away) * np.log(2 * np.pi)
+    return -(whole @ whole + logs) / 2
+
+
+@pytest.fixture(scope="module")
+def few():
+    """30 clients of 2 to 9 samples: some have fewer than theta has coordinates."""
+    draws = np.random.default_rng(4)
+    theta = np.array([0.5, -1, 2, 0]) + 0.7 * draws.normal(size=(30, WIDTH))
+    return regression(theta, sizes=draws.integers(2, 10, 30), seed=5)
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    """400 clients of two kinds, their theta and the two centers."""
+    draws = np.random.default_rng(1)
+    centers = 1.5 * draws.normal(size=(2, WIDTH))
+    theta = centers[draws.integers(0, 2, 400)] + 0.2 * draws.normal(size=(400, WIDTH))
+    return regression(theta, sizes=draws.integers(4, 10, 400), seed=2), theta, centers
+
+
+def twin(clients, rounds, each=False):
+    """D5's EM in plain NumPy, from mean 0 and variances 1; one scale or one a coordinate."""
+    mean, spread, noise = np.zeros(WIDTH), np.ones(WIDTH), 1.0
+    for _ in range(rounds):
+        thetas, second, residual, count = [], np.zeros(WIDTH), 0.0, 0
+        for x, y in rows(clients):
+            covariance = np.linalg.inv(x.T @ x / noise + np.diag(1 / spread))
+            theta = covariance @ (x.T @ y / noise + mean / spread)
+            thetas.append(theta)
+            second += np.diag(covariance)
+            residual += ((y - x @ theta) ** 2).sum() + np.trace(x @ covariance @ x.T)
+            count += len(y)
+        mean = np.mean(thetas, axis=0)
+        spread = (((thetas - mean) ** 2).sum(axis=0) + second) / len(thetas)
+        spread = spread if each else np.full(WIDTH, spread.mean())
+        noise = residual / count
+    return mean, spread, noise, np.array(thetas)
+
+
+@pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.evidence)])
+def test_linear_rounds_are_the_em_of_d5(few, each):
+    """And never lower the marginal likelihood, clients with n < d included."""
+    algorithm = fedprior.gaussian_em(LINEAR, per_coordinate=each, **EXACT)
+    path, memories = states(algorithm, few, 12)
+    mean, spread, noise, thetas = twin(few, 12, each)
+    _, centers, variances, found = population_of(path[-1])
+    np.testing.assert_allclose(centers[0], mean, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(variances[0], spread, rtol=1e-4)
+    np.testing.assert_allclose(found, noise, rtol=1e-4)
+    np.testing.assert_allclose(vector(memories["w"])[:, 0], thetas, rtol=1e-3, atol=1e-4)
+    values = [log_likelihood(few, state) for state in path]
+    assert (np.diff(values) > -1e-3).all()
+    assert values[-1] > values[0] + 10
+
+
+LOOKED_AT = [0, 1, 2, 4, 8, 16, 25]
+
+
+def test_a_mixture_is_learned_to_within_two_percent_of_knowing_it(kinds):
+    """Where clustering the shrunken thetas collapses (tests/learning/test_clustering.py).
+
+    Exact EM, so that no round lowers the marginal likelihood.
+    """
+    clients = kinds[0]
+    path, memories = states(fedprior.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 25)
+    assert excess(memories, *kinds) < 0.02
+    np.testing.assert_allclose(path[-1]["gamma"]["scale"], 0.2, rtol=0.15)
+    values = [log_likelihood(clients, path[place]) for place in LOOKED_AT]
+    assert (np.diff(values) > -1e-2).all()
+    assert values[-1] > values[0] + 50
+
+
+def excess(memories, clients, theta, centers):
+    """Squared error of the personal thetas over that of knowing the population, less 1."""
+    personal = np.einsum("il,ild->id", memories["share"], vector(memories["w"]))
+    known = oracle(clients, centers, 0.2, 0.25)
+    error, least = (((each - theta) ** 2).sum(axis=1).mean() for each in (personal, known))
+    return error / least - 1
+
+
+@pytest.mark.evidence
+def test_a_mixture_of_many_clients_is_learned_to_within_a_percent_of_knowing_it():
+    draws = np.random.default_rng(1)
+    centers = 1.5 * draws.normal(size=(2, WIDTH))
+    theta = centers[draws.integers(0, 2, 3000)] + 0.2 * draws.normal(size=(3000, WIDTH))
+    clients = regression(theta, sizes=draws.integers(4, 12, 3000), seed=2)
+    _, memories = states(fedprior.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 60)
+    assert excess(memories, clients, theta, centers) < 0.01
+
+
+def test_a_discrete_mixture_is_the_em_of_d4(kinds):
+    """No round lowers the marginal likelihood; at rest the centers are weighted least squares."""
+    clients, _, centers = kinds
+    path, _ = states(fedprior.discrete_mixture(LINEAR, jitter=0.5, **EXACT), clients, 25)
+    values = [log_likelihood(clients, path[place]) for place in LOOKED_AT]
+    assert (np.diff(values) > -1e-2).all()
+    shares, found, _, noise = population_of(path[-1])
+    top, bottom, squares, alphas = np.zeros((2, WIDTH)), np.zeros((2, WIDTH, WIDTH)), 0.0, []
+    for x, y in rows(clients):
+        residual = ((y[:, None] - x @ found.T) ** 2).sum(axis=0)
+        alpha = softmax(np.log(shares) - residual / (2 * noise))
+        alphas.append(alpha)
+        squares += alpha @ residual
+        top += alpha[:, None] * (x.T @ y)
+        bottom += alpha[:, None, None] * (x.T @ x)
+    np.testing.assert_allclose(found, np.linalg.solve(bottom, top[..., None])[..., 0], atol=1e-3)
+    np.testing.assert_allclose(shares, np.mean(alphas, axis=0), atol=1e-3)
+    np.testing.assert_allclose(noise, squares / clients.train.size.sum(), rtol=1e-3)
+    order, wanted = np.argsort(found[:, 0]), np.argsort(centers[:, 0])
+    np.testing.assert_allclose(found[order], centers[wanted], atol=0.2)
+
+
+def oracle(clients, centers, scale, noise):
+    """Posterior means under the known mixture."""
+    found = []
+    for x, y in rows(clients):
+        matrix = x.T @ x / noise + np.eye(WIDTH) / scale**2
+        each = [np.linalg.solve(matrix, x.T @ y / noise + c / scale**2) for c in centers]
+        spread = noise * np.eye(len(y)) + scale**2 * x @ x.T
+        logits = [log_normal(y - x @ c, spread) for c in centers]
+        found.append(softmax(logits) @ np.array(each))
+    return np.array(found)
+
+
+def test_the_scale_survives_where_the_joint_mode_collapses():
+    """V < 4 s: the joint mode's scale is 0 (ERRATA 31). Would notice half of the variance gone.
+
+    One mean a client (the features are 0): with s = noise / n the maximum is V - s, its standard
+    error sqrt(2 / m) V to first order.
+    """
+    draws, number, size, scale = np.random.default_rng(3), 1500, 4, 0.4
+    theta = np.zeros((number, WIDTH))
+    theta[:, 0] = scale * draws.normal(size=number)
+    features = np.zeros((number * size, 3))
+    clients = regression(theta, sizes=size, noise=1.0, seed=8, features=features)
+    population = fedprior.Gaussian(scale=0.4, per_coordinate=True)
+    path, _ = states(fedprior.em(LINEAR, population, noise_variance=1.0, **EXACT), clients, 25)
+    found = float(path[-1]["gamma"]["scale"]["intercept"]) ** 2
+    error = np.sqrt(2 / number) * (scale**2 + 1 / size) * stats.norm.isf(FALSE_ALARM / 2)
+    assert abs(found - scale**2) < error < 0.5 * scale**2
+
+
+@pytest.mark.parametrize("model", [LINEAR, fedprior.logistic(3, 3)], ids=["linear", "three"])
+def test_curvature_is_the_hessian_where_outputs_are_linear(model):
+    draws = np.random.default_rng(0)
+    theta = jax.tree.map(
+        lambda leaf: np.asarray(draws.normal(size=leaf.shape), np.float32),
+        jax.eval_shape(model.init, random.root(0)),
+    )
+    x = draws.normal(size=(6, 3)).astype(np.float32)
+    y = draws.normal(size=6).astype(np.float32) if model is LINEAR else np.array([0, 1, 1, 0, 2, 0])
+    mask = np.array([1, 1, 1, 0, 1, 0], bool)
+
+    def total(flat):
+        losses = model.loss(model.apply(tree.unflatten(flat, theta), x), y)
+        return jnp.sum(losses * mask)
+
+    @jax.jit
+    def both(flat, samples):
+        found = [measure(model, theta, samples, curvature=kind) for kind in ("full", "diagonal")]
+        return found, total(flat), jax.grad(total)(flat), jax.hessian(total)(flat)
+
+    flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(theta)])
+    poisoned = np.where(mask[:, None], x, np.nan)  # padding must not matter
+    found, loss, gradient, hessian = both(flat, Samples(poisoned, y, mask, np.float32(1)))
+    for each, wanted in zip(found, (hessian, np.diag(hessian)), strict=True):
+        np.testing.assert_allclose(each.loss, loss, rtol=1e-5)
+        np.testing.assert_allclose(each.gradient, gradient, atol=1e-5)
+        np.testing.assert_allclose(each.curvature, wanted, atol=1e-5)
+
+
+def test_curvature_in_blocks_is_the_same_and_never_negative(monkeypatch):
+    model = fedprior.mlp((3,), 3, hidden=(4,))
+    theta = jax.jit(model.init)(random.root(0))
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(size=(7, 3)).astype(np.float32), np.array([0, 1, 2, 0, 1, 2, 0])
+    samples = jax.tree.map(jnp.asarray, Samples(x, y, np.arange(7) < 6, np.float32(2)))
+    whole = jax.jit(lambda s: measure(model, theta, s, curvature="diagonal"))(samples)
+    monkeypatch.setattr(curvature, "_ENTRIES", 2 * 3 * tree.size(theta))  # two samples at once
+    parts = jax.jit(lambda s: measure(model, theta, s, curvature="diagonal"))(samples)
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert (np.asarray(whole.curvature) >= 0).all()
+
+
+@pytest.mark.parametrize("number", [3, 100])
+def test_some_samples_stand_for_all(few, number):
+    """Other ones at every draw, counted up to the client's size; all of them where it has fewer."""
+    data = jax.tree.map(jnp.asarray, few.train.client(int(np.argmax(few.train.size))))
+    size, draws = int(data.size), jnp.arange(4)
+    words = jnp.array([1, 2], jnp.uint32)
+    found = jax.jit(jax.vmap(lambda draw: some_samples(data, number, words, draw)))(draws)
+    counts = np.asarray(found.mask).sum(axis=1)
+    np.testing.assert_allclose(counts * np.asarray(found.share), size)
+    assert counts.max() == min(number, size)
+    kept = [np.sort(y[mask]) for y, mask in zip(found.y, np.asarray(found.mask), strict=True)]
+    if number > size:
+        np.testing.assert_array_equal(kept[0], np.sort(data.y))
+    else:
+        assert not np.array_equal(kept[0], kept[1])
+
+
+def test_the_diagonal_is_exact_for_an_orthogonal_design():
+    """Columns of signs without correlation: steps to rest, then the same EM as in full."""
+    signs = np.array([[a, b, a * b] for a in (-1, 1) for b in (-1, 1)], float)
+    draws = np.random.default_rng(0)
+    theta = draws.normal(size=(20, WIDTH))
+    clients = regression(theta, sizes=8, features=np.tile(signs, (40, 1)), noise=0.5)
+    steps = {"local_steps": 60, "theta_rate": 0.5, "batches": EVERYTHING}
+    path, _ = states(fedprior.gaussian_em(LINEAR, **steps), clients, 5)
+    mean, spread, noise, _ = twin(clients, 5)
+    _, centers, variances, found = population_of(path[-1])
+    np.testing.assert_allclose(centers[0], mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(variances[0], spread, rtol=1e-4)
+    np.testing.assert_allclose(found, noise, rtol=1e-4)
+
+
+@pytest.mark.evidence
+def test_a_narrow_prior_does_not_make_gradient_steps_unstable(few):
+    """An explicit step would grow by rate / (n scale^2) = 1e4 each time."""
+    algorithm = fedprior.gaussian_em(LINEAR, scale=1e-3, batches=EVERYTHING, noise_variance=1.0)
+    path, memories = states(algorithm, few, 3)
+    assert np.abs(vector(memories["w"])).max() < 1
+    assert np.isfinite(population_of({**path[-1], "noise_variance": 1.0})[1]).all()
+
+
+@pytest.mark.evidence
+def test_laplace_em_finds_the_scale():
+    """b to 10%, where maximizing jointly sends it to its floor; 300 clients of 12."""
+    draws = np.random.default_rng(5)
+    theta = np.array([1, 0, -1, 0.5]) + draws.laplace(scale=0.5, size=(300, WIDTH))
+    clients = regression(theta, sizes=12, seed=9)
+    path, _ = states(fedprior.laplace_em(LINEAR, **EXACT), clients, 60)
+    np.testing.assert_allclose(path[-1]["gamma"]["scale"], 0.5, rtol=0.1)
+    np.testing.assert_allclose(path[-1]["noise_variance"], 0.25, rtol=0.1)
+    np.testing.assert_allclose(
+        vector(path[-1]["gamma"]["mean"]), np.median(theta, axis=0), atol=0.1
+    )
+
+
+@pytest.mark.evidence
+def test_one_component_is_federated_averaging(federation, play):
+    """No jitter, no choice: the same steps on the same batches."""
+    model, common = fedprior.logistic(4, 3), {"local_steps": 3, "batches": fedprior.Batches(size=4)}
+    population = fedprior.Discrete(num_components=1, jitter=0.0)
+    one = fedprior.em(model, population, gamma_rate=0.2, **common)
+    plain = fedprior.fedavg(model, gamma_rate=0.2, **common)
+    found, wanted = (play(each, federation, 2)[0]["gamma"] for each in (one, plain))
+    for block in ("intercept", "weight"):
+        np.testing.assert_allclose(found["centers"][block][0], wanted["mean"][block], atol=1e-6)
+
+
+def test_a_clustered_client_trains_and_predicts_with_its_likeliest_model(federation):
+    model = fedprior.logistic(4, 3)
+    algorithm = fedprior.clustered(model, num_components=3, jitter=1.0, local_steps=2)
+    data = jax.tree.map(jnp.asarray, federation.train.client(0))
+
+    @jax.jit
+    def run():
+        state = algorithm.init(random.root(0))
+        memory = algorithm.enroll(state, 0, random.root(1))
+        message, _ = algorithm.local(state, memory, data, random.root(2))
+        theta = algorithm.personalize(state, memory, data, random.root(3))
+        each = jax.vmap(lambda one: model.loss(model.apply(one, data.x), data.y).sum())
+        return state["gamma"]["centers"], message, theta, each(state["gamma"]["centers"])
+
+    centers, message, theta, losses = run()
+    best = int(np.argmin(losses))
+    moved = np.asarray(message.value["moves"]["weight"])
+    assert [bool(np.abs(one).max() > 0) for one in moved] == [one == best for one in range(3)]
+    np.testing.assert_array_equal(theta["weight"], centers["weight"][best])
+    np.testing.assert_allclose(message.value["share"], np.eye(3)[best] - 1 / 3, atol=1e-6)
+
+
+def test_a_mixed_client_predicts_with_probabilities():
+    """p(y | x) is the mean of the components' probabilities, not their mean logits."""
+    model = fedprior.logistic(2, 3)
+    algorithm = fedprior.discrete_mixture(model)
+    draws = np.random.default_rng(0)
+    components = {
+        "intercept": draws.normal(size=(2, 3)).astype(np.float32),
+        "weight": draws.normal(size=(2, 2, 3)).astype(np.float32),
+    }
+    x, shares = draws.normal(size=(4, 2)).astype(np.float32), np.array([0.3, 0.7], np.float32)
+    found = jax.jit(algorithm.predict)({"components": components, "shares": shares}, x)
+    each = [
+        softmax(x @ w + b, axis=1)
+        for w, b in zip(components["weight"], components["intercept"], strict=True)
+    ]
+    np.testing.assert_allclose(np.exp(found), 0.3 * each[0] + 0.7 * each[1], rtol=1e-5)
+
+
+def test_a_private_channel_leaves_a_proper_population(federation):
+    """Noise of 5 clips on messages of three components: floors hold, everything is finite."""
+    algorithm = fedprior.mixture_em(
+        fedprior.logistic(4, 3), num_components=3, local_steps=2, batches=fedprior.Batches(size=4)
+    )
+    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=5.0)
+    path, memories = states(algorithm, federation, 6, channel=channel)
+    gamma = path[-1]["gamma"]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((gamma, memories)))
+    assert (gamma["scale"] >= np.float32(1e-3)).all()
+    np.testing.assert_allclose(softmax(gamma["log_shares"]).sum(), 1, rtol=1e-6)
+    assert np.abs(gamma["centers"]["weight"]).max() > 1  # the noise was there
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "wording"),
+    [
+        ({"gamma_rate": 1.5}, ValueError, r"gaussian-em: gamma_rate must be in \(0, 1\], got 1.5"),
+        ({"gamma_rate": 0.0}, ValueError, r"gaussian-em: gamma_rate must be in \(0, 1\], got 0.0"),
+        (
+            {"curvature": "ful"},
+            ValueError,
+            "curvature must be one of diagonal, full, got 'ful'. Did",
+        ),
+        (
+            {"curvature_samples": 0},
+            ValueError,
+            "curvature_samples must be a whole number of at lea",
+        ),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance must be a positive number, got 0.0"),
+        ({"local_steps": 0}, ValueError, "local_steps must be a whole number of at least 1, got 0"),
+        ({"newcomer_steps": -1}, ValueError, "newcomer_steps must be a whole number of at least 0"),
+        ({"scale_floor": 0.0}, ValueError, "Gaussian: scale_floor must be a positive number, got"),
+    ],
+)
+def test_bad_options(options, error, wording):
+    with pytest.raises(error, match=wording):
+        fedprior.gaussian_em(LINEAR, **options)
+
+
+def test_what_em_cannot_do_is_refused():
+    with pytest.raises(
+        TypeError, match=r"^em: population must be one with an EM step: Gaussian, L"
+    ):
+        fedprior.em(LINEAR, fedprior.Distillation())
+    with pytest.raises(
+        ValueError, match=r"^em: noise_variance must be None for a classifier, got 1"
+    ):
+        fedprior.em(fedprior.logistic(2), fedprior.Gaussian(scale=1.0), noise_variance=1.0)

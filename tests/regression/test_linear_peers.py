@@ -1,0 +1,87 @@
+"""Radon and sleepstudy: the same answers as statsmodels and as what lme4 prints."""
+
+import csv
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprior.regression.linear import fit_linear
+from fedprior.regression.rows import Rows
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def table(name):
+    given = os.environ.get("FEDPRIOR_DATA")
+    root = Path(given) if given else ROOT.parent / "shared" / "data"
+    path = root / "grouped_regression" / name
+    if not path.is_file():
+        pytest.skip(f"real data ({name}): set FEDPRIOR_DATA, or put it in ../shared/data")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def problem(name):
+    """x, fixed, y and group of one of the three models."""
+    lines = table("sleepstudy.csv" if name == "sleepstudy" else "radon_minnesota.csv")
+    if name == "sleepstudy":
+        y, group = "Reaction", "Subject"
+        feature = np.array([float(line["Days"]) for line in lines])
+    else:
+        y, group = "log.radon", "county"
+        feature = np.array([float(line["basement"]) for line in lines])
+    target = np.array([float(line[y]) for line in lines])
+    place = np.unique([line[group] for line in lines], return_inverse=True)[1]
+    ones = np.ones((len(target), 1))
+    if name == "radon intercept":
+        return ones, feature[:, None], target, place
+    return np.column_stack([ones, feature]), np.empty((len(target), 0)), target, place
+
+
+@pytest.mark.parametrize("criterion", ["ml", "reml"])
+@pytest.mark.parametrize("name", ["radon intercept", "radon slope", "sleepstudy"])
+def test_agrees_with_statsmodels(name, criterion):
+    """Within 1%: coefficients, variances, group predictions; the likelihood is no lower."""
+    mixed = pytest.importorskip("statsmodels.regression.mixed_linear_model")
+    x, fixed, y, place = problem(name)
+    groups = place.max() + 1
+    fit = fit_linear(
+        Rows.of(x, y, place, groups, fixed=fixed), covariance="full", criterion=criterion
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        design = np.column_stack([x, fixed])
+        model = mixed.MixedLM(y, design, groups=place, exog_re=x)
+        peer = model.fit(reml=criterion == "reml")
+        effects = peer.random_effects
+    found = fit.population
+    coefficients = np.append(found.mean, found.fixed)
+    assert np.allclose(coefficients, peer.fe_params, rtol=0.01)
+    errors = np.append(found.mean_errors, found.fixed_errors)
+    # theirs hold the doubt about the variances too, which is none where the design is balanced
+    assert np.allclose(errors, peer.bse_fe, rtol=1e-4 if name == "sleepstudy" else 0.03)
+    scale = np.sqrt(np.outer(np.diag(peer.cov_re), np.diag(peer.cov_re)))
+    assert (np.abs(found.covariance - peer.cov_re) < 0.01 * scale).all()
+    assert found.noise_variance == pytest.approx(peer.scale, rel=0.01)
+    theta = peer.fe_params[: x.shape[1]] + np.array([effects[i] for i in range(groups)])
+    own, other = (np.sum(x * each[place], axis=1) for each in (fit.theta, theta))
+    assert np.allclose(own, other, atol=0.01 * y.std())
+    assert fit.log_likelihood == pytest.approx(peer.llf, abs=1e-3)
+    assert fit.log_likelihood >= peer.llf - 1e-6
+
+
+def test_sleepstudy_is_what_lme4_prints():
+    """lmer(Reaction ~ Days + (Days | Subject)): criterion 1743.6283, deviance 1751.9393."""
+    x, fixed, y, place = problem("sleepstudy")
+    rows = Rows.of(x, y, place, 18, fixed=fixed)
+    fit = fit_linear(rows, covariance="full", criterion="reml")
+    assert -2 * fit.log_likelihood == pytest.approx(1743.6283, abs=1e-4)
+    found = fit.population
+    assert np.sqrt(np.diag(found.covariance)) == pytest.approx([24.741, 5.922], abs=2e-3)
+    assert np.sqrt(found.noise_variance) == pytest.approx(25.592, abs=1e-3)
+    assert found.mean_errors == pytest.approx([6.825, 1.546], abs=1e-3)
+    whole = fit_linear(rows, covariance="full", criterion="ml")
+    assert -2 * whole.log_likelihood == pytest.approx(1751.9393, abs=1e-4)

@@ -1,0 +1,159 @@
+"""Private EM of a mixture of regressions: the guarantee, the messages, what is left of it."""
+
+import numpy as np
+import pytest
+from test_mixture_linear import CENTERS, SHARES, draw, error, population
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.privacy import accounting, events
+from fedprior.regression.mixture import fit_mixture
+from fedprior.regression.private_mixture import fit_mixture_privately, messages
+from fedprior.regression.rows import Rows
+
+COMMON = {"num_components": 3, "radius": 3.0, "delta": 1e-6}
+NEAR = CENTERS + 0.3 * np.array([[1.0, -1, 0], [0, 1, 1], [-1, 0, 1]])
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_the_guarantee_is_the_accountants(relation):
+    rows, _ = draw(0, np.full(50, 4))
+    found = fit_mixture_privately(rows, **COMMON, epsilon=1.5, rounds=7, relation=relation)
+    multiplier = found.channel.noise_multiplier
+    spent = accounting.epsilon([(events.gaussian(multiplier), 7)], delta=1e-6, relation=relation)
+    assert found.guarantee.epsilon == spent
+    assert 1.49 < spent <= 1.5
+    assert found.guarantee.neighbors.replace(" or ", "-").startswith(relation.split("-")[0])
+    assert found.guarantee.bits == 32 * 7 * (3 * 10 + 1)
+    assert "not valid for release" in str(found.guarantee)
+    assert found.fit.log_likelihood is None
+    assert any("not private" in note for note in found.fit.notes)
+
+
+def test_a_channel_of_ones_own_is_accounted_for():
+    rows, _ = draw(0, np.full(50, 4))
+    channel = CentralGaussian(clip=2.0, noise_multiplier=5.0)
+    found = fit_mixture_privately(rows, **COMMON, channel=channel, rounds=4)
+    spent = accounting.epsilon([(channel.event(31), 4)], delta=1e-6)
+    assert found.guarantee.epsilon == spent
+    assert "4 rounds" in found.guarantee.mechanism
+
+
+def test_one_group_moves_a_sum_by_no_more_than_the_clip():
+    """Whatever its rows; the noise is made for that."""
+    draws = np.random.default_rng(1)
+    wild = Rows.of(1e6 * draws.normal(size=(8, 3)), 1e9 * draws.normal(size=8), np.arange(8), 8)
+    channel = CentralGaussian(clip=1.7, noise_multiplier=1.0)
+    for block in wild.blocks():
+        sent = channel.encode(messages(block, SHARES, CENTERS, 1.0), draws)
+        assert (np.linalg.norm(sent, axis=1) <= 1.7 * (1 + 1e-12)).all()
+
+
+def test_messages_are_d4s_in_means_a_row():
+    rows, _ = draw(2, np.full(6, 5))
+    (block,) = rows.blocks()
+    sent = messages(block, SHARES, CENTERS, 0.9)
+    known = fit_mixture(rows, prior=population(noise=0.9))
+    for place in range(6):
+        group, x, y = block.groups[place], block.x[place], block.y[place]
+        parts = sent[place, :-1].reshape(3, 10)
+        np.testing.assert_allclose(parts[:, 0], known.responsibilities[group])
+        square = x.T @ x / 5
+        assert (parts[:, 1:7] ** 2).sum() == pytest.approx(
+            (parts[:, 0] ** 2).sum() * (square**2).sum()
+        )
+        np.testing.assert_allclose(parts[:, 7:], parts[:, :1] * (x.T @ y / 5))
+        assert sent[place, -1] == pytest.approx((y**2).mean())
+
+
+def test_without_noise_it_is_em():
+    """Next to no noise and a wide clip: the fixed point of EM at equal sizes."""
+    rows, theta = draw(3, np.full(400, 6))
+    channel = CentralGaussian(clip=1e3, noise_multiplier=1e-9)
+    found = fit_mixture_privately(rows, **COMMON, channel=channel, rounds=150, start=NEAR)
+    other = fit_mixture(rows, num_components=3, spread="none", restarts=2)
+    assert error(found.fit, theta) == pytest.approx(error(other, theta), rel=0.02)
+    assert found.fit.population.noise_variance == pytest.approx(
+        other.population.noise_variance, rel=0.02
+    )
+
+
+def test_many_groups_leave_a_useful_mixture():
+    """Epsilon 1 and 5,000 groups: within 15% of the oracle, a tenth of the common fit's error."""
+    rows, theta = draw(0, np.full(5000, 5))
+    found = fit_mixture_privately(rows, **COMMON, epsilon=1.0, start=NEAR, target_scale=1.7)
+    best = error(fit_mixture(rows, prior=population()), theta)
+    common = float(((theta - theta.mean(axis=0)) ** 2).sum(axis=1).mean())
+    assert error(found.fit, theta) < 1.15 * best
+    assert error(found.fit, theta) < 0.1 * common
+
+
+def test_units_are_public_scales():
+    """Data and scales in other units: the same draws give the same fit in those units."""
+    rows, _ = draw(4, np.full(300, 5))
+    other = Rows(x=10 * rows.x, fixed=rows.fixed, y=1e3 * rows.y, start=rows.start)
+    first = fit_mixture_privately(rows, **COMMON, epsilon=2.0, rounds=5, start=NEAR)
+    second = fit_mixture_privately(
+        other,
+        **COMMON,
+        epsilon=2.0,
+        rounds=5,
+        start=100 * NEAR,
+        feature_scale=10.0,
+        target_scale=1e3,
+    )
+    np.testing.assert_allclose(second.fit.theta, 100 * first.fit.theta, rtol=1e-6)
+
+
+def test_the_start_does_not_look_at_the_data():
+    """So much noise that nothing is learned: two data sets end at the same centers."""
+    channel = CentralGaussian(clip=1.0, noise_multiplier=1e9)
+    found = [
+        fit_mixture_privately(draw(seed, np.full(30, 4))[0], **COMMON, channel=channel, rounds=1)
+        for seed in (0, 1)
+    ]
+    first, second = (
+        np.stack([part.mean for part in each.fit.population.components]) for each in found
+    )
+    np.testing.assert_allclose(first, second, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "epsilon or channel must be one of the two"),
+        ({"epsilon": 1.0, "delta": 0.0}, "delta must be a positive number"),
+        ({"epsilon": 1.0, "radius": 0.0}, "radius must be a positive number"),
+        ({"epsilon": 1.0, "start": np.ones((2, 2))}, "start must be finite and of shape"),
+        ({"epsilon": 1.0, "feature_scale": -1.0}, "feature_scale must be positive"),
+    ],
+)
+def test_bad_input_is_refused(options, message):
+    rows, _ = draw(0, np.full(5, 3))
+    with pytest.raises(ValueError, match=message):
+        fit_mixture_privately(rows, **COMMON | options)
+
+
+def test_fixed_features_are_refused():
+    rows, _ = draw(0, np.full(5, 3), fixed=(1.0,))
+    with pytest.raises(ValueError, match="fixed must be without columns"):
+        fit_mixture_privately(rows, **COMMON, epsilon=1.0)
+
+
+@pytest.mark.evidence
+def test_figures_over_starts_and_budgets():
+    """Printed: error over the oracle's for random starts. The median is within 25% of it."""
+    rows, theta = draw(0, np.full(10_000, 5))
+    best = error(fit_mixture(rows, prior=population()), theta)
+    for epsilon in (0.3, 1.0, 3.0):
+        ratios = [
+            error(
+                fit_mixture_privately(
+                    rows, **COMMON, epsilon=epsilon, target_scale=1.7, seed=seed
+                ).fit,
+                theta,
+            )
+            / best
+            for seed in range(8)
+        ]
+        print(epsilon, np.round(ratios, 3))  # noqa: T201
+        assert np.median(ratios) < 1.25
