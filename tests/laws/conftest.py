@@ -1,4 +1,8 @@
-"""Every algorithm that the laws run."""
+"""Every algorithm that the laws run.
+
+Those of `ON_DEMAND` share their functions with another one here, and run with `-m evidence`: each
+of them costs 10 to 25 seconds of compilation.
+"""
 
 import numpy as np
 import pytest
@@ -6,6 +10,15 @@ import pytest
 import fedprior
 from fedprior.learning.clustering import CollapseWarning
 
+ON_DEMAND = {
+    "adaped-paper",
+    "discrete-mixture",
+    "laplace-em",
+    "laplace-prior",
+    "mixture-clustering",
+    "mixture-em",
+    "shared-subspace",
+}
 FAST = {"local_steps": 3, "batches": fedprior.Batches(size=4)}
 
 
@@ -25,6 +38,9 @@ def algorithms():
         "laplace-prior": lambda: fedprior.laplace_prior(model, scale=0.5, **FAST),
         # Those of em share their functions; the smaller model compiles in half the time.
         "clustered": lambda: fedprior.clustered(small, **FAST),
+        "discrete-mixture": lambda: fedprior.discrete_mixture(small, **FAST),
+        "laplace-em": lambda: fedprior.laplace_em(small, scale=0.5, **FAST),
+        "shared-subspace": lambda: fedprior.shared_subspace(small, rank=2, **FAST),
         "gaussian-em": lambda: fedprior.gaussian_em(model, scale=0.5, **FAST),
         "mixture-clustering": lambda: mixture_clustering(small),
         "mixture-em": lambda: fedprior.mixture_em(small, scale=0.5, **FAST),
@@ -40,6 +56,10 @@ def mixture_clustering(model):
         return fedprior.mixture_clustering(model, **FAST)
 
 
-@pytest.fixture(scope="session", params=sorted(algorithms()))
+def marked(name):
+    return pytest.param(name, marks=pytest.mark.evidence) if name in ON_DEMAND else name
+
+
+@pytest.fixture(scope="session", params=[marked(name) for name in sorted(algorithms())])
 def algorithm(request):
     return algorithms()[request.param]()

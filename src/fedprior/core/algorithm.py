@@ -66,3 +66,11 @@ class Algorithm:
     unit_weight: bool = True
     memoryless: bool = False
     num_clients: int | None = None
+
+    @classmethod
+    def of(cls, functions: Any, model: Any, *, name: str, **more: Any) -> "Algorithm":
+        """`functions` has init, enroll, local, update and personalize; `model` the rest."""
+        parts = ("init", "enroll", "local", "update", "personalize")
+        given = {part: getattr(functions, part) for part in parts}
+        shown = {"predict": model.apply, "loss": model.loss, "score": model.score}
+        return cls(name=name, **{**given, **shown, **more})

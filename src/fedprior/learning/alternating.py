@@ -99,16 +99,10 @@ def alternating(
         catch_up=catch_up,
         upload_stale=upload_stale,
     )
-    return Algorithm(
+    return Algorithm.of(
+        method,
+        model,
         name=name,
-        init=method.init,
-        enroll=method.enroll,
-        local=method.local,
-        update=method.update,
-        personalize=method.personalize,
-        predict=model.apply,
-        loss=model.loss,
-        score=model.score,
         unit_weight=weight == "uniform",
         memoryless=not population.personal,
     )

@@ -47,16 +47,11 @@ class Assignment:
 
     def algorithm(self, name: str) -> Algorithm:
         """The functions, as an Algorithm."""
-        return Algorithm(
+        return Algorithm.of(
+            self,
+            self.model,
             name=name,
-            init=self.init,
-            enroll=self.enroll,
-            local=self.local,
-            update=self.update,
-            personalize=self.personalize,
             predict=self.model.apply if self.population.hard else mixed(self.model),
-            loss=self.model.loss,
-            score=self.model.score,
             memoryless=True,
         )
 

@@ -88,18 +88,7 @@ def mixture_clustering(
             clip=clip,
         ),
     )
-    return Algorithm(
-        name=name,
-        init=method.init,
-        enroll=method.enroll,
-        local=method.local,
-        update=method.update,
-        personalize=method.personalize,
-        predict=model.apply,
-        loss=model.loss,
-        score=model.score,
-        pools="gather",
-    )
+    return Algorithm.of(method, model, name=name, pools="gather")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -128,16 +128,11 @@ class _Em:
     newcomer_steps: int
 
     def algorithm(self, name: str) -> Algorithm:
-        return Algorithm(
+        return Algorithm.of(
+            self,
+            self.model,
             name=name,
-            init=self.init,
-            enroll=self.enroll,
-            local=self.local,
-            update=self.update,
-            personalize=self.personalize,
             predict=mixed(self.model) if self.population.num_parts > 1 else self.model.apply,
-            loss=self.model.loss,
-            score=self.model.score,
         )
 
     def init(self, key: Key) -> State:

@@ -69,18 +69,8 @@ def multitask(
         ),
         newcomer_steps=newcomer_steps,
     )
-    return Algorithm(
-        name=name,
-        init=method.init,
-        enroll=method.enroll,
-        local=method.local,
-        update=method.update,
-        personalize=method.personalize,
-        predict=model.apply,
-        loss=model.loss,
-        score=model.score,
-        pools="gather",
-        num_clients=population.num_clients,
+    return Algorithm.of(
+        method, model, name=name, pools="gather", num_clients=population.num_clients
     )
 
 

@@ -35,6 +35,7 @@ def as_algorithm(
         loss=loss,
         score=lambda outputs, y: -loss(outputs, y),
         unit_weight=unit_weight,
+        memoryless=True,
     )
 
 

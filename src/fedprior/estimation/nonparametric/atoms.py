@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.threads import one_thread
 from fedprior.estimation.nonparametric.grid import MOST_CELLS, averages, bin_rows, grid
 from fedprior.estimation.nonparametric.solver import fit_atoms as fit_atoms
 from fedprior.estimation.statistics import Pairs
@@ -113,7 +114,8 @@ def _solve(
     table: np.ndarray, count: np.ndarray, atoms: np.ndarray, spread: np.ndarray, gap: float
 ) -> Atoms:
     """The atoms that keep some weight, of a table of log-likelihoods (overwritten)."""
-    weights, reached = fit_atoms(_scaled(table), count, gap=gap)
+    with one_thread():
+        weights, reached = fit_atoms(_scaled(table), count, gap=gap)
     kept = weights > 0
     return Atoms(
         atoms=atoms[kept],

@@ -12,6 +12,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.predictive import mixed, mixture, several
 
 _JITTER = 0.01  # models that start at zero would otherwise start alike, and stay alike
 _NEWCOMER_ROUNDS = 10  # of expectation and maximization of a newcomer's shares
@@ -53,17 +54,7 @@ def fedem(
             clip=clip,
         ),
     )
-    return Algorithm(
-        name=name,
-        init=method.init,
-        enroll=method.enroll,
-        local=method.local,
-        update=method.update,
-        personalize=method.personalize,
-        predict=method.predict,
-        loss=model.loss,
-        score=model.score,
-    )
+    return Algorithm.of(method, model, name=name, predict=mixed(model))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,13 +68,7 @@ class _Mixture:
     descent: Descent
 
     def init(self, key: Key) -> State:
-        def component(number: Array) -> PyTree:
-            own = jax.random.fold_in(key, number)
-            drawn = self.model.init(own)
-            noise = _JITTER * jax.random.normal(jax.random.fold_in(own, 1), (tree.size(drawn),))
-            return tree.combine(jnp.add, drawn, tree.unflatten(noise, drawn))
-
-        gamma = jax.vmap(component)(jnp.arange(self.num_components))
+        gamma = several(self.model, self.num_components, _JITTER, key)
         return {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
@@ -130,15 +115,7 @@ class _Mixture:
             return self._expect(state["gamma"], shares, data)[1]
 
         shares = jax.lax.fori_loop(0, _NEWCOMER_ROUNDS, again, memory["shares"])
-        return {"components": state["gamma"], "shares": shares}
-
-    def predict(self, theta: Theta, x: Array) -> Array:
-        """Log p of each class under the mixture; the mean prediction of a quantity."""
-        outputs = jax.vmap(self.model.apply, in_axes=(0, None))(theta["components"], x)
-        if getattr(self.model, "regression", False):
-            return theta["shares"] @ outputs
-        shares = jnp.log(jnp.maximum(theta["shares"], 1e-30))[:, None, None]
-        return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
+        return mixture(state["gamma"], shares)
 
     def _losses(self, gamma: PyTree, x: Array, y: Array) -> Array:
         return jax.vmap(lambda one: self.model.loss(self.model.apply(one, x), y))(gamma)

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.threads import one_thread
 from fedprior.regression.linear.answer import described, known
 from fedprior.regression.linear.em import Gamma, fit_em
 from fedprior.regression.linear.identify import check_identified, check_rows
@@ -14,7 +15,6 @@ from fedprior.regression.linear.paper import descend
 from fedprior.regression.linear.pooled import inverse_triangle
 from fedprior.regression.linear.reduction import reduce
 from fedprior.regression.linear.structure import expand, nearest
-from fedprior.regression.linear.threads import one_thread
 from fedprior.regression.result import Covariance, Population, RegressionFit
 from fedprior.regression.rows import Rows
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.linear.threads import one_thread
+from fedprior.core.threads import one_thread
 from fedprior.regression.logistic.approximation import Approximation, chosen, remark, slack, solver
 from fedprior.regression.logistic.ascend import Found, Problem, ascend
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.threads import one_thread
 from fedprior.regression.clustering import Cluster
 from fedprior.regression.mixture.outcome import known, outcome, warnings
 from fedprior.regression.mixture.paper import alternate
@@ -77,8 +78,11 @@ def fit_mixture(
             problem, last.parts, rules, theta=last.theta, notes=last.notes, rounds=rounds
         )
     evidence = problem.evidence(rules)
-    found, notes = search(problem, evidence, rules, num_components, restarts=restarts, seed=seed)
-    found, dead = without_dead(problem, evidence, rules, found)
+    with one_thread():
+        found, notes = search(
+            problem, evidence, rules, num_components, restarts=restarts, seed=seed
+        )
+        found, dead = without_dead(problem, evidence, rules, found)
     notes += dead + warnings(problem, rules, found)
     return outcome(problem, found.parts, rules, climb=found, notes=notes)
 
