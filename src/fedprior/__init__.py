@@ -114,6 +114,14 @@ if TYPE_CHECKING:
     from fedprior.privacy.planning import rounds_affordable as rounds_affordable
     from fedprior.regression.face.personal import PersonalClassifier as PersonalClassifier
     from fedprior.regression.face.personal import PersonalRegression as PersonalRegression
+    from fedprior.regression.linear import fit_linear as fit_linear
+    from fedprior.regression.logistic import fit_logistic as fit_logistic
+    from fedprior.regression.mixture import fit_mixture as fit_mixture
+    from fedprior.regression.private_mixture import (
+        fit_mixture_privately as fit_mixture_privately,
+    )
+    from fedprior.regression.result import RegressionFit as RegressionFit
+    from fedprior.regression.rows import Rows as Rows
     from fedprior.reporting.run import load as load
 
 # The public interface: where each name lives. Nothing is imported before it is used.
@@ -157,6 +165,12 @@ _PUBLIC = {
     "OneBit": "channels.randomized_response",
     "PersonalClassifier": "regression.face.personal",
     "PersonalRegression": "regression.face.personal",
+    "RegressionFit": "regression.result",
+    "Rows": "regression.rows",
+    "fit_linear": "regression.linear",
+    "fit_logistic": "regression.logistic",
+    "fit_mixture": "regression.mixture",
+    "fit_mixture_privately": "regression.private_mixture",
     "PointMass": "populations.point",
     "Poisson": "privacy.cohort",
     "Population": "core.protocols",

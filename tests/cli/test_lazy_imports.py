@@ -51,10 +51,6 @@ LIGHT = [
     "fedprior.estimation.private.mixture",
     "fedprior.estimation.private.rates",
     "fedprior.estimation.bernoulli.risk",
-    "fedprior.regression.linear",
-    "fedprior.regression.logistic",
-    "fedprior.regression.mixture",
-    "fedprior.regression.private_mixture",
 ]
 
 
@@ -73,6 +69,13 @@ def test_the_light_layers_load_nothing_heavy():
     """All of them in one interpreter: whatever one of them loads is seen at the end."""
     loaded, _ = loaded_by(f"import importlib\nfor name in {LIGHT}: importlib.import_module(name)")
     assert loaded == []
+
+
+def test_regression_loads_neither_jax_nor_duckdb():
+    names = ["linear", "logistic", "mixture", "private_mixture", "face.personal"]
+    names = [f"fedprior.regression.{name}" for name in names]
+    loaded, _ = loaded_by(f"import importlib\nfor name in {names}: importlib.import_module(name)")
+    assert not {"jax", "duckdb", "matplotlib", "dp_accounting"} & set(loaded)
 
 
 def test_help_loads_nothing_heavy():

@@ -82,9 +82,9 @@ def test_overflow_is_the_binomial_tail(num_clients, rate, cap):
     assert cohort.overflow(num_clients) == stats.binom.sf(capacity, num_clients, rate)
     assert cohort.expected_size(num_clients) == rate * num_clients
     if cap is None:
-        assert cohort.overflow(num_clients) <= 1e-9
+        assert cohort.overflow(num_clients) <= 1e-15
         smaller = stats.binom.sf(capacity - 1, num_clients, rate)
-        assert smaller > 1e-9 or capacity == 1
+        assert smaller > 1e-15 or capacity == 1
     else:
         assert capacity == min(cap, num_clients)
 

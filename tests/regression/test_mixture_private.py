@@ -48,6 +48,22 @@ def test_one_group_moves_a_sum_by_no_more_than_the_clip():
         assert (np.linalg.norm(sent, axis=1) <= 1.7 * (1 + 1e-12)).all()
 
 
+@pytest.mark.parametrize("shout", [1e200, 1e-200])
+def test_a_group_whose_numbers_overflow_does_not_spoil_the_sum(shout):
+    rows = Rows.of(
+        np.ones((6, 1)), np.array([1.0, 1.1, 0.9, 1.0, shout, shout]), np.repeat([0, 1, 2], 2), 3
+    )
+    options = {"num_components": 1, "radius": 3.0, "delta": 1e-5, "epsilon": 5.0, "rounds": 2}
+    found = fit_mixture_privately(rows, **options)
+    assert np.isfinite(found.fit.population.mean).all()
+
+
+def test_targets_that_are_all_alike_are_no_reason_to_stop():
+    rows = Rows.of(np.ones((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2), 3)
+    options = {"num_components": 2, "radius": 3.0, "delta": 1e-5, "epsilon": 5.0, "rounds": 2}
+    assert fit_mixture_privately(rows, **options).guarantee.epsilon <= 5.0
+
+
 def test_messages_are_d4s_in_means_a_row():
     rows, _ = draw(2, np.full(6, 5))
     (block,) = rows.blocks()

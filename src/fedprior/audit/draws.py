@@ -110,7 +110,6 @@ def check_central_clip(channel: CentralGaussian, *, seed: int, delta: float) -> 
     return clip_finding(name, max(norms) / channel.clip, claimed, cost, delta=delta)
 
 
-@np.errstate(over="ignore")  # messages at the edge of what floats hold
 def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) -> Finding:
     """No message passes what the members between clip and noise state of it."""
     event = channel.event(_COORDINATES)
@@ -130,6 +129,7 @@ def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) ->
     return clip_finding(f"Chain of {names}", ratio, claimed, cost, delta=delta, what=what)
 
 
+@np.errstate(over="ignore")  # messages at the edge of what floats hold
 def check_local_clip(channel: LocalGaussian, *, seed: int, delta: float) -> Finding:
     """No message is further than the clip from the center; equal draws cancel the noise."""
     claimed = channel.guarantee(delta=delta).epsilon

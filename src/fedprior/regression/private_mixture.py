@@ -84,17 +84,20 @@ def fit_mixture_privately(
     remedy = "Let them vary."
     check.require(rows.num_fixed == 0, _OWNER, "fixed", "without columns", rows.num_fixed, remedy)
     dimension = rows.num_features
-    scale = np.broadcast_to(np.asarray(feature_scale, np.float64), (dimension,))
-    check.require(bool((scale > 0).all()), _OWNER, "feature_scale", "positive", feature_scale)
+    scale = np.asarray(feature_scale, np.float64)
+    rule = f"positive, one number or {dimension} of them"
+    fits = scale.shape in ((), (dimension,)) and bool(((scale > 0) & np.isfinite(scale)).all())
+    check.require(fits, _OWNER, "feature_scale", rule, feature_scale)
+    scale = np.broadcast_to(scale, (dimension,))
     channel = _channel(channel, epsilon, delta, rounds, clip, dimension, relation, noise)
     unit = Rows(x=rows.x / scale, fixed=rows.fixed, y=rows.y / target_scale, start=rows.start)
     first = _start(start, num_components, radius, scale / target_scale, seed)
     if noise_variance is not None:
         check.positive(_OWNER, noise_variance=noise_variance)
         first = first._replace(noise=noise_variance / target_scale**2)
-    found = _learn(unit, first, channel, rounds, radius, noise_variance is None, seed)
-    population = _population(found, target_scale / scale, target_scale)
     width = num_components * (1 + dimension * (dimension + 3) // 2) + 1
+    found = _learn(unit, first, channel, rounds, radius, noise_variance is None, seed, width)
+    population = _population(found, target_scale / scale, target_scale)
     guarantee = _guarantee(channel, delta, rounds, relation, width)
     return PrivateMixture(fit=_fit(rows, population, rounds), channel=channel, guarantee=guarantee)
 
@@ -127,7 +130,14 @@ def messages(block: Block, shares: np.ndarray, centers: np.ndarray, noise: float
     """What each group of a block sends, (g, k (1 + d (d + 3) / 2) + 1), before any clipping.
 
     Off-diagonal products count twice in X'X and are sent once, times sqrt(2): the norm is the same.
+    A group whose numbers overflow sends nothing: it must not spoil everybody's sum.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _messages(block, shares, centers, noise)
+    return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, 0.0)
+
+
+def _messages(block: Block, shares: np.ndarray, centers: np.ndarray, noise: float) -> np.ndarray:
     size = block.y.shape[1]
     left = block.y[:, None, :] - centers @ np.swapaxes(block.x, 1, 2)
     with np.errstate(divide="ignore"):
@@ -150,12 +160,13 @@ def _learn(
     radius: float,
     learns_noise: bool,
     seed: int,
+    width: int,
 ) -> _Mixture:
     """EM with totals averaged over rounds, so that the noise of one round is not taken whole."""
-    total, error = np.zeros(1), 0.0
+    total, error = np.zeros(width), 0.0
     for place in range(rounds):
         key = random.stream(seed, "decode", place)
-        sent = np.zeros(1)
+        sent = np.zeros(width)
         for block in rows.blocks():
             sent = sent + channel.encode(messages(block, *mixture), key).sum(axis=0)
         noised = np.asarray(channel.decode(sent, key))
@@ -260,7 +271,8 @@ def _population(found: _Mixture, scale: np.ndarray, target_scale: float) -> Popu
 
 def _fit(rows: Rows, population: Population, rounds: int) -> RegressionFit:
     """Every group's own theta under the population that was learned."""
-    known = fit_mixture(rows, prior=population)
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = fit_mixture(rows, prior=population)
     return RegressionFit(
         family="gaussian",
         method="private-em",

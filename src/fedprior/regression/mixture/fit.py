@@ -51,7 +51,8 @@ def fit_mixture(
     `rounds` times `cluster(theta, num_components) -> probabilities, centers, scales` on a server
     that sees every theta_i. With more than one round the centers draw together (ERRATA 23).
     """
-    _check(rows, family, num_components, spread, covariance, method, rounds, restarts)
+    known_prior = prior is not None
+    _check(rows, family, num_components, spread, covariance, method, rounds, restarts, known_prior)
     seed = check.seed(_OWNER, seed)
     classes = _classes(rows, family, num_classes)
     if noise_variance is not None:
@@ -96,18 +97,22 @@ def _check(
     method: str,
     rounds: int,
     restarts: int,
+    known: bool,
 ) -> None:
+    """Where the population is known nothing is learned from the rows, and any of them will do."""
     check.choice(_OWNER, "family", family, ("gaussian", "binomial", "multinomial"))
     check.choice(_OWNER, "spread", spread, ("component", "none"))
     check.choice(_OWNER, "covariance", covariance, ("isotropic", "diagonal", "full"))
     check.choice(_OWNER, "method", method, ("default", "paper"))
     check.count(_OWNER, rounds=rounds, restarts=restarts)
+    check.require(rows.num_features > 0, _OWNER, "x", "one column or more", rows.num_features)
+    if known:
+        return
     if family == "gaussian":
         varied = rows.num_rows > 0 and bool(np.ptp(rows.y) > 0)
         check.require(varied, _OWNER, "y", "of two values or more", "one value")
     some = int((rows.sizes > 0).sum())
     check.require(some > 0, _OWNER, "rows", "of one group or more", some)
-    check.require(rows.num_features > 0, _OWNER, "x", "one column or more", rows.num_features)
     if isinstance(num_components, str):
         check.choice(_OWNER, "num_components", num_components, ("bic",))
         return
