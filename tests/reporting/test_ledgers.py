@@ -34,7 +34,7 @@ def test_ledgers_lie_outside_the_checkpoint(tmp_path):
 def test_together_is_one_composition_of_all_rounds(tmp_path):
     write(tmp_path, "fedavg", (POISSON, 10), (replace(POISSON, noise=3.0), 5))
     assert ledgers.together(tmp_path) is None  # one ledger says it all
-    write(tmp_path, "adaped", (POISSON, 20))
+    write(tmp_path, "fedavg", (POISSON, 20), seed=1)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     for noise, rounds in ((2.0, 30), (3.0, 5)):
         event = dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(noise))
@@ -49,6 +49,15 @@ def test_together_is_one_composition_of_all_rounds(tmp_path):
         assert word in said
 
 
+def test_methods_that_share_their_simulated_noise_are_not_added_up(tmp_path):
+    """The difference of what they release may be free of it."""
+    write(tmp_path, "fedavg", (POISSON, 2))
+    write(tmp_path, "adaped", (POISSON, 2))
+    found = ledgers.together(tmp_path)
+    assert found["epsilon"] is None
+    assert "share their simulated noise" in ledgers.sentence_together(found)
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -60,7 +69,7 @@ def test_together_is_one_composition_of_all_rounds(tmp_path):
 def test_unlike_ledgers_are_not_added_up(tmp_path, other):
     terms, event = other
     write(tmp_path, "fedavg", (POISSON, 2))
-    write(tmp_path, "adaped", (event, 2), terms=terms)
+    write(tmp_path, "adaped", (event, 2), terms=terms, seed=1)
     found = ledgers.together(tmp_path)
     assert found["epsilon"] is None
     assert "no epsilon is proven" in ledgers.sentence_together(found)

@@ -22,7 +22,7 @@ from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 from fedprior.privacy.guarantee import Noise
 
-FORMAT = 1
+FORMAT = 2
 _NOTHING = "0" * 64  # the hash before the first line
 
 

@@ -38,9 +38,11 @@ def together(run: Path) -> dict[str, Any] | None:
     """All ledgers of a run as one: what they cost a client that was in each of them.
 
     None where there are fewer than two. `epsilon` is None where they cannot be added up: they
-    differ in delta, relation, view or unit, or have no proof together.
+    differ in delta, relation, view or unit, have no proof together, or are simulated methods of one
+    seed, which have the same noise and cohorts: what is composed must be drawn anew.
     """
-    ledgers = [read(path) for path in found(run)]
+    paths = found(run)
+    ledgers = [read(path) for path in paths]
     if len(ledgers) < 2:
         return None
     terms = [each for each, _ in ledgers]
@@ -51,8 +53,11 @@ def together(run: Path) -> dict[str, Any] | None:
     }
     events = _events([record for _, own in ledgers for record in own])
     secure = all(each.noise == "secure" for each in terms)
+    seeds = {path.parent.name.rpartition("-seed-")[2] for path in paths}
+    apart = secure or len(seeds) == len(paths)
+    proven = apart and None not in shared.values()
     return {
-        "epsilon": None if None in shared.values() else _composed(events, terms[0]),
+        "epsilon": _composed(events, terms[0]) if proven else None,
         **shared,
         "sampling": sampling([event for event, _ in events]),
         "noise": "secure" if secure else "simulated",
@@ -77,7 +82,7 @@ def sentence_together(row: dict[str, Any]) -> str:
     """All ledgers in words."""
     whole = f"All {row['ledgers']} ledgers together, on the same clients"
     if row["epsilon"] is None:
-        reason = "they differ in delta, relation, view or unit, or have no proof together"
+        reason = "they differ in delta, relation, view or unit, or share their simulated noise"
         return f"{whole}: no epsilon is proven ({reason})."
     return (
         f"{whole}: epsilon {row['epsilon']:.4g} at delta {row['delta']:g}, for one {row['unit']} "
