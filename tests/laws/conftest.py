@@ -13,10 +13,12 @@ from fedprior.learning.clustering import CollapseWarning
 ON_DEMAND = {
     "adaped-paper",
     "discrete-mixture",
+    "gaussian-prior",
     "laplace-em",
     "laplace-prior",
     "mixture-clustering",
     "mixture-em",
+    "shared-body",
     "shared-subspace",
 }
 FAST = {"local_steps": 3, "batches": fedprior.Batches(size=4)}

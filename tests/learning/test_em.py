@@ -168,6 +168,7 @@ def test_linear_rounds_are_the_em_of_d5(few, each):
 LOOKED_AT = [0, 1, 2, 4, 8, 16, 25]
 
 
+@pytest.mark.evidence
 def test_a_mixture_is_learned_to_within_two_percent_of_knowing_it(kinds):
     """Where clustering the shrunken thetas collapses (tests/learning/test_clustering.py).
 
