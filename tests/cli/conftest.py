@@ -121,6 +121,20 @@ def trained(tmp_path_factory, on_table):
 
 
 @pytest.fixture
+def untouched_by(refused, tmp_path, monkeypatch):
+    """`untouched_by("estimate", ...)`: the command is refused, and no file appears."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, *words, wanted):
+        before = sorted(tmp_path.rglob("*"))
+        out = () if "--out" in words else ("--out", tmp_path / "o.csv")
+        refused(name, *words, *out, wanted=wanted)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    return run
+
+
+@pytest.fixture
 def refused(command):
     """The command ends with exit code 2 and one line on standard error that holds `wanted`."""
 

@@ -1,5 +1,7 @@
 """`fedprior regress` on bad input: one clear line, exit code 2, no output file."""
 
+from functools import partial
+
 import pytest
 
 ROWS = "shop,price,one,twice,color,mixed,sales,sold,same\n" + "".join(
@@ -18,17 +20,8 @@ def csv(tmp_path):
 
 
 @pytest.fixture
-def untouched(refused, tmp_path, monkeypatch):
-    """`regress` with these words is refused, and no file appears."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words, wanted):
-        before = sorted(tmp_path.rglob("*"))
-        out = () if "--out" in words else ("--out", tmp_path / "o.csv")
-        refused("regress", *words, *out, wanted=wanted)
-        assert sorted(tmp_path.rglob("*")) == before
-
-    return run
+def untouched(untouched_by):
+    return partial(untouched_by, "regress")
 
 
 COLUMNS = ("--group", "shop", "--target", "sales")

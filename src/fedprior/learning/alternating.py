@@ -13,7 +13,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, descend, masked_mean
+from fedprior.learning.descent import Descent, go_on, masked_mean
 
 Start = Literal["population", "initial"]
 Weight = Literal["uniform", "samples"]
@@ -261,16 +261,12 @@ class _Alternating:
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return self._objective(gamma, w, x, y, mask, data.size)
 
-        w, rule = descend(
+        return go_on(
             objective,
-            memory["w"],
-            memory["rule"],
+            memory,
             descent=self.own,
             data=data,
             batches=self.batches,
-            words=memory["words"],
-            first_step=memory["step"],
             num_steps=steps,
             time=round * self.local_steps,
         )
-        return {**memory, "w": w, "rule": rule, "step": memory["step"] + steps}

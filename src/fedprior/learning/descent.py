@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedprior.core import check, tree
-from fedprior.core.algorithm import Array, PyTree
+from fedprior.core.algorithm import Array, Memory, PyTree
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
 
@@ -84,6 +84,32 @@ def descend(
         return descent.step(gradient, carry[1], carry[0], time + number)
 
     return jax.lax.fori_loop(0, num_steps, body, (parameters, rule_state))
+
+
+def go_on(
+    objective: Objective,
+    memory: Memory,
+    *,
+    descent: Descent,
+    data: ClientData,
+    batches: Batches,
+    num_steps: Array,
+    time: Array,
+) -> Memory:
+    """The memory after `num_steps` more steps of its w, on the batches behind those it has seen."""
+    w, rule = descend(
+        objective,
+        memory["w"],
+        memory["rule"],
+        descent=descent,
+        data=data,
+        batches=batches,
+        words=memory["words"],
+        first_step=memory["step"],
+        num_steps=num_steps,
+        time=time,
+    )
+    return {**memory, "w": w, "rule": rule, "step": memory["step"] + num_steps}
 
 
 def masked_mean(values: Array, mask: Array) -> Array:

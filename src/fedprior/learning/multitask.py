@@ -12,7 +12,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, descend, masked_mean
+from fedprior.learning.descent import Descent, go_on, masked_mean
 from fedprior.populations.multitask import Coupling, Multitask
 
 
@@ -166,16 +166,12 @@ class _Multitask:
             away = tree.flatten(w) - center
             return loss + jnp.sum(away**2) / (2 * variance * data.size)
 
-        w, rule = descend(
+        return go_on(
             objective,
-            memory["w"],
-            memory["rule"],
+            memory,
             descent=self.descent,
             data=data,
             batches=self.batches,
-            words=memory["words"],
-            first_step=memory["step"],
             num_steps=steps,
             time=state["round"] * self.local_steps,
         )
-        return {**memory, "w": w, "rule": rule, "step": memory["step"] + steps}

@@ -11,7 +11,7 @@ from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, descend, masked_mean
+from fedprior.learning.descent import Descent, go_on, masked_mean
 from fedprior.populations.shared_body import Head, SharedBody
 from fedprior.populations.subspace import Subspace
 
@@ -92,19 +92,15 @@ def head_first(
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return _objective(model, population, state["gamma"], w, x, y, mask, data.size)
 
-        w, rule = descend(
+        ahead = go_on(
             objective,
-            memory["w"],
-            memory["rule"],
+            memory,
             descent=descent,
             data=data,
             batches=batches,
-            words=memory["words"],
-            first_step=memory["step"],
             num_steps=head_steps,
             time=state["round"] * local_steps,
         )
-        ahead = {**memory, "w": w, "rule": rule, "step": memory["step"] + head_steps}
         return plain.local(state, ahead, data, key)
 
     return replace(plain, local=local)

@@ -11,18 +11,11 @@ import numpy as np
 
 from fedprior.data.scan import writing
 from fedprior.regression.face.analysis import Analysis
-from fedprior.reporting.shrinkage import BLUE, GRAY, GREEN, ORANGE
+from fedprior.reporting.shrinkage import BLUE, GRAY, GREEN, ORANGE, STYLE, save
 
 MOST_GROUPS = 200  # more arrows would only cover each other
 _FEW = 20  # groups that are named
 _KEPT = 0.02  # share of the separate fits at each end that may fall outside the picture
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "fedprior",
-}
-_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same bytes every time
 
 
 def draw(found: Analysis, path: Path) -> Path:
@@ -32,7 +25,7 @@ def draw(found: Analysis, path: Path) -> Path:
 
     aside = path.with_name(path.name + ".tmp")
     kind = path.suffix[1:]
-    with writing(path, "--plot", owner="regress"), mpl.rc_context(_STYLE):
+    with writing(path, "--plot", owner="regress"), mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 5.2), layout="constrained")
         axes = figure.subplots()
         if len(found.names) > 1:
@@ -42,11 +35,7 @@ def draw(found: Analysis, path: Path) -> Path:
         axes.grid(color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper center", ncols=4, frameon=False)
-        try:
-            figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+        save(figure, aside, kind)
     return aside
 
 

@@ -20,7 +20,7 @@ MOST_INTERVALS = 40
 # Okabe and Ito's palette, which the color-blind can tell apart.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -38,19 +38,24 @@ def draw(estimates: Estimates, names: Names, path: Path) -> Path:
     there = np.flatnonzero(estimates.n > 0)
     aside = path.with_name(path.name + ".tmp")
     kind = path.suffix[1:]
-    with writing(path, "--plot"), mpl.rc_context(_STYLE):
+    with writing(path, "--plot"), mpl.rc_context(STYLE):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure = Figure(layout="constrained")
         if len(there) <= MOST_ROWS:
             _rows(figure, estimates, there, names)
         else:
             _cloud(figure, estimates, there)
-        try:
-            figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+        save(figure, aside, kind)
     return aside
+
+
+def save(figure: Any, aside: Path, kind: str) -> None:
+    """The figure, to the same bytes every time; nothing is left of it where that fails."""
+    try:
+        figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
