@@ -15,6 +15,7 @@ _HALVINGS = 12
 _GROUPS_A_NUMBER = 20  # from so many on the scores' outer product is their information to 10%
 _NEAR = 0.02  # gain a group of the last step, below which that information is trusted
 
+_PATIENCE = 10  # rounds
 _SHORT = 1.0  # growth of a step near the maximum; `moved` would cut it from 1.5 on
 
 
@@ -94,8 +95,9 @@ def ascend(
     """Steps from `start` until one promises or gains less than `tolerance` of evidence a group.
 
     A step that leads below the best so far, by more than the slack, is halved; where that does not
-    help either, the best is the maximum as closely as the evidence is known. Both methods end at
-    the same point, save that EM hardly leaves the bounds.
+    help either, or ten rounds raise the best by less than a hundredth of the slack, the best is the
+    maximum as closely as the evidence is known. Both methods end at the same point, save that EM
+    hardly leaves the bounds.
     """
     here = best = _place(problem, start)
     history, gain, enough = [here.value], np.inf, tolerance * here.totals.num_groups
@@ -115,6 +117,8 @@ def ascend(
         here = there
         best = here if here.value >= best.value else best
         history.append(here.value)
+        if not converged and _stalls(history, problem.slack * here.totals.num_groups):
+            converged = short = True
     return Found(best.gamma, best.totals, best.memory, tuple(history), converged, short)
 
 
@@ -238,6 +242,11 @@ def _kept(problem: Problem, here: Place, step: Step, least: float) -> Place | No
         if there.value >= least:
             return there
     return None
+
+
+def _stalls(history: list[float], slack: float) -> bool:
+    before, since = history[:-_PATIENCE], history[-_PATIENCE:]
+    return bool(before) and max(since) - max(before) < slack / 100
 
 
 def _growth(shape: Shape, gamma: Gamma, totals: Totals) -> np.ndarray:

@@ -222,7 +222,7 @@ def _notes(
             f"and are held by a ridge of {SEPARATION_RIDGE} on features of mean square 1."
         )
     if found.short:
-        yield "No step gained any more evidence: a maximum as closely as the evidence is known."
+        yield "Steps gain no more evidence: the maximum, as closely as the evidence is known."
     if not found.converged:
         rounds = len(found.history) - 1
         yield f"Stopped after {rounds} rounds, the last of which still changed the evidence."
