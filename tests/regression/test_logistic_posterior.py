@@ -161,3 +161,44 @@ def test_softmax_quadrature_is_the_integral():
     evidence = np.log(density.sum() * (line[1] - line[0]) ** 2)
     found, _ = by_points(laplace)(part, design, offset, None, 50)
     assert found.evidence[0] == pytest.approx(evidence, abs=2e-3)
+
+
+def softmax_groups(scale, *, num_groups=30, size=8, num_classes=3, width=2):
+    """A part of groups of `num_classes` classes, and its design x scale."""
+    draws = np.random.default_rng(4)
+    place = np.repeat(np.arange(num_groups), size)
+    x = draws.normal(size=(len(place), width))
+    theta = scale * draws.normal(size=(num_groups, num_classes - 1, width))
+    odds = np.einsum("rd,rcd->rc", x, theta[place])
+    odds = np.column_stack([np.zeros(len(place)), odds])
+    y = (odds + draws.gumbel(size=odds.shape)).argmax(axis=1)
+    part = parts_of(Rows.of(x, y.astype(float), place, num_groups), num_classes)[0]
+    return part, part.x * scale, np.zeros(part.y.shape)
+
+
+def test_free_points_add_no_slope_where_a_variance_is_small():
+    """(E z^2 - 1) / variance, twice the slope of the evidence by it, has a limit at variance 0.
+
+    Moments of the points themselves have errors of 0.05 at any variance, and no limit.
+    """
+    part, design, offset = softmax_groups(1.0)
+    slopes = []
+    for scale in (1e-1, 1e-2, 1e-3):
+        small = design * np.array([1.0, 1.0, 1.0, scale])
+        found, _ = by_points(laplace)(part, small, offset, None, 50)
+        slopes.append((found.mean[:, 3] ** 2 + found.spread[:, 3, 3] - 1) / scale**2)
+    np.testing.assert_allclose(slopes[1], slopes[2], rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(slopes[0], slopes[2], rtol=0.2, atol=0.5)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
+def test_free_points_give_a_spread_between_nothing_and_the_priors(scale):
+    for part, design, offset in (
+        softmax_groups(scale),
+        softmax_groups(scale, num_classes=6, width=4),
+    ):
+        found, _ = by_points(laplace)(part, design, offset, None, 50)
+        values = np.linalg.eigvalsh(found.spread)
+        assert values.min() > 0
+        assert values.max() < 1 + 1e-9
+        assert np.isfinite(found.mean).all()

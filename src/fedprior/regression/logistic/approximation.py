@@ -2,8 +2,6 @@
 
 from typing import Literal, get_args
 
-import numpy as np
-
 from fedprior.core import check
 from fedprior.regression.logistic.posterior import Solve, laplace, propagate, variational
 from fedprior.regression.logistic.quadrature import by_points
@@ -44,13 +42,10 @@ def solver(approximation: Approximation, *, num_classes: int) -> Solve:
 
 
 def slack(approximation: Approximation, *, width: int) -> float:
-    """How far, a group, the evidence may fall in a step toward score 0 (see `Problem`).
+    """How far, a group, the evidence may fall below its best (see `Problem`).
 
-    Free points move with the posterior, and so does their error. The moments of Laplace's
-    posteriors are not the slope of his evidence at all.
+    Free points move with the posterior, and so does their error.
     """
-    if approximation == "laplace":
-        return np.inf
     return 1e-3 if approximation == "quadrature" and width > _PRODUCT else 1e-9
 
 

@@ -1,6 +1,6 @@
 """The population of largest evidence: Newton's method with the groups' scores, or plain EM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -15,23 +15,43 @@ _HALVINGS = 12
 _GROUPS_A_NUMBER = 20  # from so many on the scores' outer product is their information to 10%
 _NEAR = 0.02  # gain a group of the last step, below which that information is trusted
 
+_PATIENCE = 10  # rounds
+_SHORT = 1.0  # growth of a step near the maximum; `moved` would cut it from 1.5 on
+
 
 class Found(NamedTuple):
-    """Where the ascent ended, the totals there, and the evidence after each round."""
+    """The best of an ascent, the totals there, and the evidence after each round.
+
+    `short` says that it ended where no step gained although one promised to: the evidence is
+    not known any closer.
+    """
 
     gamma: Gamma
     totals: Totals
     memory: list[Any]
     history: tuple[float, ...]
     converged: bool
+    short: bool
+
+
+class Place(NamedTuple):
+    """The value and the totals at gamma, and what the parts remember."""
+
+    gamma: Gamma
+    value: float
+    totals: Totals
+    memory: list[Any]
+
+
+Step = Callable[[float], Gamma]  # where that share of a step leads
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
     """Maximize evidence(gamma) - sum ridge (mean, fixed)^2 / 2, `ridge` (D + P,).
 
-    `slack` is the fall of the evidence a group that is still taken for none: more than rounding
-    where the totals' score is not quite the slope of the evidence that `solve` gives.
+    `slack` is the fall of the evidence a group, from its best, that is still taken for none: more
+    than rounding where the totals' score is not quite the slope of the evidence that `solve` gives.
     """
 
     parts: Sequence[Part]
@@ -74,81 +94,167 @@ def ascend(
 ) -> Found:
     """Steps from `start` until one promises or gains less than `tolerance` of evidence a group.
 
-    A step that lowers the evidence is halved. Both methods end at the same point.
+    A step that leads below the best so far, by more than the slack, is halved; where that does not
+    help either, or ten rounds raise the best by less than a hundredth of the slack, the best is the
+    maximum as closely as the evidence is known. Both methods end at the same point, save that EM
+    hardly leaves the bounds.
     """
-    gamma, gain, converged = start, np.inf, False
-    value, totals, memory = problem.at(gamma)
-    history = [value]
-    for _ in range(max_rounds):
-        if method == "em":
-            step = em_step(problem, gamma, totals)
-        else:
-            near = abs(gain) < _NEAR * totals.num_groups
-            step = newton_step(problem, gamma, totals, near=near)
-        for _ in range(_HALVINGS):
-            trial = moved(gamma, problem.shape, step)
-            reached, found, kept = problem.at(trial, memory)
-            if reached >= value - problem.slack * totals.num_groups:
+    here = best = _place(problem, start)
+    history, gain, enough = [here.value], np.inf, tolerance * here.totals.num_groups
+    converged = short = False
+    while len(history) <= max_rounds and not converged:
+        near = abs(gain) < _NEAR * here.totals.num_groups
+        least = best.value - problem.slack * here.totals.num_groups
+        for step in _steps(problem, here, method=method, near=near):
+            there = _kept(problem, here, step, least)
+            if there is not None:
                 break
-            step = step / 2
-        promise = _promise(problem, gamma, totals, trial, step)
-        gain, value = reached - value, reached
-        gamma, totals, memory = trial, found, kept
-        history.append(value)
-        if min(abs(gain), promise) < tolerance * totals.num_groups:
-            converged = True
+        else:
+            converged = short = True
             break
-    return Found(gamma, totals, memory, tuple(history), converged)
+        gain = there.value - here.value
+        converged = min(abs(gain), promise(problem, here, there.gamma)) < enough
+        here = there
+        best = here if here.value >= best.value else best
+        history.append(here.value)
+        if not converged and _stalls(history, problem.slack * here.totals.num_groups):
+            converged = short = True
+    return Found(best.gamma, best.totals, best.memory, tuple(history), converged, short)
 
 
-def newton_step(problem: Problem, gamma: Gamma, totals: Totals, *, near: bool) -> np.ndarray:
-    """information^-1 score: in all coordinates at once near the maximum, with groups enough.
+def settle(problem: Problem, start: Gamma, *, max_rounds: int, tolerance: float) -> Found:
+    """Where the score is 0, for posteriors whose score is not the slope of their evidence.
 
-    Elsewhere by mean and fixed and by growth apart. The growth's information is then sum_i P_i (x)
-    P_i / 2, as in a linear model: exactly that where growth is one number or one a feature; where
-    it is full, a multiple of mean P (x) mean P with the same trace.
+    Newton's steps as long as each halves the promise of the next, EM's otherwise: those creep where
+    a variance goes to 0, but are sure to settle.
     """
-    score, information, outer = problem.penalized(gamma, totals)
-    inside = not any(problem.shape.at_bounds(gamma.covariance))
-    if near and inside and totals.num_groups >= _GROUPS_A_NUMBER * len(score):
-        return np.linalg.solve(outer, score)
-    step = np.linalg.solve(information, score[: len(information)])
-    return np.concatenate([step, _growth(problem.shape, totals)])
+    here = _place(problem, start)
+    history, enough = [here.value], tolerance * here.totals.num_groups
+    step = _far_step(problem, here)
+    left = promise(problem, here, step(1.0))
+    while len(history) <= max_rounds and left >= enough:
+        there = _place(problem, step(1.0), here.memory)
+        onward = _far_step(problem, there)
+        after = promise(problem, there, onward(1.0))
+        if after > left / 2:
+            there = _place(problem, em_step(problem, here)(1.0), here.memory)
+            onward = _far_step(problem, there)
+            after = promise(problem, there, onward(1.0))
+        here, step, left = there, onward, after
+        history.append(here.value)
+    done = left < enough
+    return Found(here.gamma, here.totals, here.memory, tuple(history), done, False)
 
 
-def em_step(problem: Problem, gamma: Gamma, totals: Totals) -> np.ndarray:
+def promise(problem: Problem, here: Place, trial: Gamma) -> float:
+    """Half of score times step, what a Newton step gains; a bound that holds it back counts."""
+    gamma, totals = here.gamma, here.totals
+    score = problem.penalized(gamma, totals)[0]
+    mean = np.linalg.solve(gamma.factor, trial.mean - gamma.mean)
+    moved_by = np.concatenate([mean, trial.fixed - gamma.fixed])
+    half = np.linalg.solve(gamma.factor, trial.covariance - gamma.covariance)
+    growth = np.linalg.solve(gamma.factor, half.T)
+    gain = float(score[: len(moved_by)] @ moved_by) + 0.5 * float((totals.moment * growth).sum())
+    return abs(gain) / 2
+
+
+def em_step(problem: Problem, here: Place) -> Step:
     """EM: mean <- mean of E theta_i, covariance <- mean of E (theta_i - m)(theta_i - m)'.
 
     With fixed coefficients, mean and fixed take Newton's step on the evidence instead.
     """
-    score, information, _ = problem.penalized(gamma, totals)
+    totals = here.totals
+    score, information, _ = problem.penalized(here.gamma, totals)
     both, width = len(information), totals.width
     step = score[:width] / totals.num_groups
     if both > width or problem.ridge.any():
         step = np.linalg.solve(information, score[:both])
     second = totals.moment / totals.num_groups + np.eye(width)
     middle = totals.score[:width] / totals.num_groups
-    return np.concatenate([step, problem.shape.logarithm(second - np.outer(middle, middle))])
+    growth = problem.shape.logarithm(second - np.outer(middle, middle))
+    return _along(problem, here, np.concatenate([step, growth]))
 
 
-def _promise(
-    problem: Problem, gamma: Gamma, totals: Totals, trial: Gamma, step: np.ndarray
-) -> float:
-    """Half of score times step, what a Newton step gains; a covariance on its bound gains none."""
-    score = problem.penalized(gamma, totals)[0]
-    both = len(totals.information)
-    promise = float(score[:both] @ step[:both])
-    if not np.allclose(gamma.covariance, trial.covariance, rtol=1e-6, atol=0.0):
-        promise += float(score[both:] @ step[both:])
-    return abs(promise) / 2
+def _steps(
+    problem: Problem, here: Place, *, method: Literal["default", "em"], near: bool
+) -> Iterator[Step]:
+    """The steps to try, in turn: EM's, or Newton's.
+
+    Near the maximum, with groups enough, that is outer^-1 score in all coordinates at once, unless
+    it multiplies a variance by far: the maximum has none there, and its logarithm no parabola.
+    """
+    if method == "em":
+        yield em_step(problem, here)
+        return
+    score, _, outer = problem.penalized(here.gamma, here.totals)
+    inside = not any(problem.shape.at_bounds(here.gamma.covariance))
+    if near and inside and here.totals.num_groups >= _GROUPS_A_NUMBER * len(score):
+        step = np.linalg.solve(outer, score)
+        growth = problem.shape.growth(step[len(here.totals.information) :])
+        if np.abs(np.linalg.eigvalsh(growth)).max() < _SHORT:
+            yield _along(problem, here, step)
+    yield _far_step(problem, here)
 
 
-def _growth(shape: Shape, totals: Totals) -> np.ndarray:
-    if shape.kind == "isotropic":
-        return np.array([np.trace(totals.moment) / totals.square.sum()])
-    if shape.kind == "diagonal":
-        return np.linalg.solve(totals.square, np.diag(totals.moment))
-    room = totals.information[: totals.width, : totals.width] / totals.num_groups
+def _far_step(problem: Problem, here: Place) -> Step:
+    """information^-1 score, by mean and fixed and by growth apart.
+
+    The growth's information is sum_i P_i (x) P_i / 2, as in a linear model: exactly that where
+    growth is one number or one a feature. Where it is full, it is a multiple of mean P (x) mean P
+    with the same trace, and the step goes straight to where it leads among covariances, not along
+    growth: a direction without variance may then turn.
+    """
+    gamma, totals, shape = here.gamma, here.totals, problem.shape
+    score, information, _ = problem.penalized(gamma, totals)
+    step = np.linalg.solve(information, score[: len(information)])
+    if shape.kind != "full":
+        return _along(problem, here, np.concatenate([step, _growth(shape, gamma, totals)]))
+    width = totals.width
+    room = totals.information[:width, :width] / totals.num_groups
     excess = totals.square.sum() / totals.num_groups / (room**2).sum()
     half = np.linalg.solve(room, totals.moment / totals.num_groups)
-    return np.linalg.solve(room, half.T)[np.tril_indices(totals.width)] / excess
+    ratio = np.eye(width) + np.linalg.solve(room, half.T) / excess
+    change = shape.projected(gamma, ratio, room) - gamma.covariance
+
+    def lead(share: float) -> Gamma:
+        covariance = shape.bounded(gamma.covariance + share * change)
+        return Gamma(
+            mean=gamma.mean + share * gamma.factor @ step[:width],
+            fixed=gamma.fixed + share * step[width:],
+            factor=np.linalg.cholesky(covariance),
+        )
+
+    return lead
+
+
+def _along(problem: Problem, here: Place, step: np.ndarray) -> Step:
+    return lambda share: moved(here.gamma, problem.shape, share * step)
+
+
+def _place(problem: Problem, gamma: Gamma, memory: Sequence[Any] | None = None) -> Place:
+    return Place(gamma, *problem.at(gamma, memory))
+
+
+def _kept(problem: Problem, here: Place, step: Step, least: float) -> Place | None:
+    """Where the step, or the first half of it and so on, reaches `least`; None where none does."""
+    for halving in range(_HALVINGS):
+        there = _place(problem, step(0.5**halving), here.memory)
+        if there.value >= least:
+            return there
+    return None
+
+
+def _stalls(history: list[float], slack: float) -> bool:
+    before, since = history[:-_PATIENCE], history[-_PATIENCE:]
+    return bool(before) and max(since) - max(before) < slack / 100
+
+
+def _growth(shape: Shape, gamma: Gamma, totals: Totals) -> np.ndarray:
+    if shape.kind == "isotropic":
+        return np.array([np.trace(totals.moment) / totals.square.sum()])
+    toward = np.diag(totals.moment)
+    low, high = shape.features_at_bounds(gamma.covariance)
+    free = ~((low & (toward < 0)) | (high & (toward > 0)))  # the others' steps would not be taken
+    growth = np.zeros_like(toward)
+    growth[free] = np.linalg.solve(totals.square[np.ix_(free, free)], toward[free])
+    return growth

@@ -14,6 +14,7 @@ from fedprior.regression.rows import Rows
 # only groups of one class each ask for.
 _LOW_A_GROUP = 2e-5
 _HIGH = 100.0
+_TOUCH = 1.001  # a variance this near to a bound lies on it
 _LONGEST = 1.5  # a step multiplies no variance by more than exp(1.5)
 
 
@@ -106,12 +107,31 @@ class Shape:
         cut = (vectors * np.clip(values, self.low, self.high)) @ vectors.T
         return cut / np.outer(root, root)
 
+    def projected(self, gamma: Gamma, ratio: np.ndarray, metric: np.ndarray) -> np.ndarray:
+        """The covariance nearest to factor ratio factor' among those not below the lower bound.
+
+        Near in |root' (ratio - other) root|, root root' = `metric` (D, D): so it is the highest of
+        a parabola that has this metric for curvature and its top at `ratio`, bound or not.
+        """
+        floor = np.linalg.solve(gamma.factor, np.diag(np.sqrt(self.low / self.unit)))
+        least = floor @ floor.T
+        root = np.linalg.cholesky(metric)
+        values, vectors = np.linalg.eigh(root.T @ (ratio - least) @ root)
+        turn = gamma.factor @ np.linalg.solve(root.T, vectors)
+        above = (turn * np.maximum(values, 0.0)) @ turn.T
+        return above + np.diag(self.low / self.unit)
+
     def at_bounds(self, covariance: np.ndarray) -> tuple[bool, bool]:
         """Whether some variance lies on the lower, and on the upper bound."""
         unit = self.unit.mean() if self.kind == "isotropic" else self.unit
         root = np.sqrt(np.broadcast_to(unit, self.unit.shape))
         values = np.linalg.eigvalsh(covariance * np.outer(root, root))
-        return bool(values[0] <= self.low * 1.001), bool(values[-1] >= self.high * 0.999)
+        return bool(values[0] <= self.low * _TOUCH), bool(values[-1] >= self.high / _TOUCH)
+
+    def features_at_bounds(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which features' variances, each by itself, lie on the lower, and on the upper bound."""
+        variance = np.diag(covariance) * self.unit
+        return variance <= self.low * _TOUCH, variance >= self.high / _TOUCH
 
 
 def moved(gamma: Gamma, shape: Shape, step: np.ndarray) -> Gamma:

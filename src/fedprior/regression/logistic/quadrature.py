@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from fedprior.regression.logistic.parts import Part, along
+from fedprior.regression.logistic.parts import Part, across, along
 from fedprior.regression.logistic.posterior import Posterior, Solve
 
 _POINTS_AN_AXIS = {1: 21, 2: 9, 3: 7}
@@ -41,16 +41,68 @@ def _integrated(part: Part, design: np.ndarray, offset: np.ndarray, guide: Poste
     share = np.exp(level - top)
     total = share.sum(axis=1, keepdims=True)
     share /= total
-    mean = (share[:, None, :] @ z)[:, 0]
-    away = z - mean[:, None, :]
-    expected = [(share[:, None, :] @ each)[:, 0] for each in probability]
-    return Posterior(
-        mean,
-        (away * share[..., None]).transpose(0, 2, 1) @ away,
-        (top + np.log(total))[:, 0] + np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1),
-        part.y - np.stack(expected, axis=-1),
-        guide.weigh,
-    )
+    expected = np.stack([(share[:, None, :] @ each)[:, 0] for each in probability], axis=-1)
+    if design.shape[-1] in _POINTS_AN_AXIS:
+        mean, spread = _moments(z, share)
+    else:
+        mean, spread = _by_slopes(part, design, guide, z, share, probability)
+    evidence = (top + np.log(total))[:, 0]
+    evidence += np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+    return Posterior(mean, spread, evidence, part.y - expected, guide.weigh)
+
+
+def _moments(points: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (g, D) and covariance (g, D, D) of weighted points."""
+    mean = (share[:, None, :] @ points)[:, 0]
+    away = points - mean[:, None, :]
+    return mean, (away * share[..., None]).transpose(0, 2, 1) @ away
+
+
+def _by_slopes(
+    part: Part,
+    design: np.ndarray,
+    guide: Posterior,
+    z: np.ndarray,
+    share: np.ndarray,
+    probability: list[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """E z = m + S E r and Cov z = S + S (Cov r + E slope of r) S, of a guide N(m, S).
+
+    r is the slope by z of log posterior - log guide (Stein's identity, twice). So the points' error
+    multiplies only what the data do that the guide does not know. Their own moments are off where
+    the data say nothing, too, which times 1 / variance made a slope by every small variance.
+    """
+    curvature = across(design, guide.weigh(design))
+    slope = (z - guide.mean[:, None, :]) @ curvature
+    slope += (along(design, part.y) - guide.mean)[:, None, :]
+    bend = curvature
+    for own, chance in enumerate(probability):
+        columns = design[:, :, own]
+        slope -= chance @ columns
+        for other, beside in enumerate(probability):
+            joint = chance * ((own == other) - beside)
+            weight = (share[:, None, :] @ joint)[:, 0, :, None]
+            bend = bend - columns.transpose(0, 2, 1) @ (weight * design[:, :, other])
+    middle, room = _moments(slope, share)
+    mean = guide.mean + (guide.spread @ middle[..., None])[..., 0]
+    spread = guide.spread + guide.spread @ (room + bend) @ guide.spread
+    return mean, _plausible(spread, across(design, design))
+
+
+def _plausible(spread: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """The spread cut to [inverse(I + squares / 2) / 2, I], as matrices.
+
+    A row's curvature is at most 1 / 2, so that no posterior is narrower than inverse(I + squares /
+    2) (Cramer and Rao), nor wider than its prior (Brascamp and Lieb). Half of the least leaves room
+    for chance; what is outside comes from spreads too large for the points.
+    """
+    root = np.linalg.cholesky(np.linalg.inv(2 * np.eye(squares.shape[-1]) + squares))
+    inner = np.linalg.solve(root, np.linalg.solve(root, spread).transpose(0, 2, 1))
+    values, vectors = np.linalg.eigh(inner)
+    turn = root @ vectors
+    wide = (turn * np.maximum(values, 1.0)[:, None, :]) @ turn.transpose(0, 2, 1)
+    values, vectors = np.linalg.eigh(wide)
+    return (vectors * np.minimum(values, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
 
 
 def _at_points(
