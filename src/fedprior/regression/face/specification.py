@@ -126,11 +126,14 @@ def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
     if likelihood is not None and fit.criterion == "reml":
         likelihood -= float(np.log(scale).sum())
     errors, spread_errors = population.mean_errors, population.covariance_errors
+    means, covariances = fit.means, fit.covariances
     return replace(
         fit,
         theta=fit.theta / s,
         errors=fit.errors / s,
         log_likelihood=likelihood,
+        means=None if means is None else means / s,
+        covariances=None if covariances is None else covariances / table,
         population=replace(
             population,
             mean=population.mean / s,

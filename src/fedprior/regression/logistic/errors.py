@@ -28,6 +28,18 @@ class Uncertainty(NamedTuple):
     covariance: np.ndarray
 
 
+class Posteriors(NamedTuple):
+    """E theta_i (m, D), its standard deviations, and the evidence of all.
+
+    `covariances` (m, D, D) are those of theta_i for the population as it is.
+    """
+
+    theta: np.ndarray
+    errors: np.ndarray
+    covariances: np.ndarray
+    evidence: float
+
+
 def uncertainty(problem: Problem, found: Found) -> Uncertainty | None:
     """From the observed information of the evidence; None where that is not positive.
 
@@ -66,11 +78,11 @@ def posteriors(
     *,
     num_groups: int,
     coefficients: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """E theta_i (m, D), its standard deviations, and the evidence of all.
+) -> Posteriors:
+    """What every group knows of its own theta.
 
-    With `coefficients`, the covariance of (mean in z, fixed), their uncertainty is included: a step
-    of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
+    With `coefficients`, the covariance of (mean in z, fixed), the errors hold their uncertainty: a
+    step of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
     """
     width = len(gamma.mean)
     theta = np.tile(gamma.mean, (num_groups, 1))
@@ -78,18 +90,20 @@ def posteriors(
     if coefficients is not None:
         start = gamma.factor @ coefficients[:width, :width] @ gamma.factor.T
     variance = np.tile(np.diag(gamma.covariance + start), (num_groups, 1))
+    covariances = np.tile(gamma.covariance, (num_groups, 1, 1))
     evidence = 0.0
     for part, before in zip(parts, memory, strict=True):
         design, found, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
         evidence += float(found.evidence.sum())
         theta[part.groups] = gamma.mean + found.mean @ gamma.factor.T
-        spread = found.spread
+        own = gamma.factor @ found.spread @ gamma.factor.T
+        covariances[part.groups] = own
+        variance[part.groups] = np.diagonal(own, axis1=1, axis2=2)
         if coefficients is not None:
             through = through_fixed(part, design, found)[2]
-            slope = np.concatenate([found.spread, -through], axis=-1)
-            spread = spread + slope @ coefficients @ slope.transpose(0, 2, 1)
-        variance[part.groups] = np.einsum("da,gab,db->gd", gamma.factor, spread, gamma.factor)
-    return theta, np.sqrt(variance), evidence
+            slope = gamma.factor @ np.concatenate([found.spread, -through], axis=-1)
+            variance[part.groups] += ((slope @ coefficients) * slope).sum(axis=-1)
+    return Posteriors(theta, np.sqrt(variance), covariances, evidence)
 
 
 def _by_differences(problem: Problem, found: Found) -> np.ndarray:

@@ -134,7 +134,7 @@ def _gamma(given: Population) -> Gamma:
 
 def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation) -> RegressionFit:
     num_classes = 2 if not parts else parts[0].y.shape[-1] + 1
-    theta, errors, evidence = posteriors(
+    found = posteriors(
         parts,
         _gamma(prior),
         solver(name, num_classes=num_classes),
@@ -147,13 +147,15 @@ def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation
         method="known",
         criterion="ml",
         population=replace(prior, kind="known"),
-        theta=theta,
-        errors=errors,
+        theta=found.theta,
+        errors=found.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=evidence,
+        log_likelihood=found.evidence,
         rounds=0,
         converged=True,
-        notes=(remark(name, width=theta.shape[1]),),
+        notes=(remark(name, width=found.theta.shape[1]),),
+        means=found.theta[:, None],
+        covariances=found.covariances[:, None],
     )
 
 
@@ -161,7 +163,7 @@ def _answer(
     rows: Rows, problem: Problem, found: Found, name: Approximation, method: str
 ) -> RegressionFit:
     doubt = uncertainty(problem, found)
-    theta, errors, evidence = posteriors(
+    known = posteriors(
         problem.parts,
         found.gamma,
         problem.solve,
@@ -174,14 +176,16 @@ def _answer(
         method=method,
         criterion="ml",
         population=_population(found.gamma, doubt),
-        theta=theta,
-        errors=errors,
+        theta=known.theta,
+        errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=evidence,
+        log_likelihood=known.evidence,
         rounds=len(found.history) - 1,
         converged=found.converged,
         notes=tuple(_notes(problem, found, doubt, name)),
         history=found.history,
+        means=known.theta[:, None],
+        covariances=known.covariances[:, None],
     )
 
 
@@ -245,7 +249,7 @@ def _paper(
     gamma = Gamma(
         mean=found.mean, factor=np.eye(width) * np.sqrt(found.variance), fixed=first.fixed
     )
-    _, errors, _ = posteriors(
+    known = posteriors(
         parts, gamma, laplace, [None] * len(parts), num_groups=rows.num_groups, coefficients=None
     )
     notes = ["Joint mode (paper, Algorithm 3): the spread is biased to 0 (ERRATA 37)."]
@@ -257,10 +261,12 @@ def _paper(
         criterion="ml",
         population=_population(gamma, None),
         theta=found.theta,
-        errors=errors,
+        errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
         log_likelihood=None,
         rounds=steps,
         converged=True,
         notes=tuple(notes),
+        means=found.theta[:, None],
+        covariances=known.covariances[:, None],
     )
