@@ -8,16 +8,18 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
+from fedprior.regression.linear.pooled import triangle
 from fedprior.regression.logistic.approximation import Approximation, chosen, remark, slack, solver
 from fedprior.regression.logistic.ascend import Found, Problem, ascend
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
-from fedprior.regression.logistic.gamma import Gamma, Shape
+from fedprior.regression.logistic.gamma import Gamma, Shape, inward, outward
 from fedprior.regression.logistic.paper import descend
 from fedprior.regression.logistic.parts import Part, check_classes, parts_of
 from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, check_columns, ridged
 from fedprior.regression.logistic.posterior import laplace
 from fedprior.regression.result import Component, Covariance, Population, RegressionFit
 from fedprior.regression.rows import Rows
+from fedprior.regression.turn import Back, turn, unturned
 
 Method = Literal["default", "em", "paper"]
 
@@ -70,13 +72,17 @@ def fit_logistic(
         if given is not None:
             _check_population(rows, role, given, num_classes)
     with one_thread():
-        parts = parts_of(rows, num_classes)
         if prior is not None:
-            return _known(rows, parts, prior, name)
+            return _known(rows, parts_of(rows, num_classes), prior, name)
         _check_rows(rows)
+        back = unturned(width, rows.num_fixed * (num_classes - 1))
+        if method != "paper":
+            full = covariance == "full"
+            rows, back = turn(rows, triangle(rows), turns_x=full, num_logits=num_classes - 1)
+        parts = parts_of(rows, num_classes)
         pooled, ridge = ridged(rows, parts, num_classes)
         shape = Shape.of(rows, covariance, num_classes)
-        first = _start(shape, pooled.coefficients) if start is None else _gamma(start)
+        first = _start(shape, pooled.coefficients) if start is None else inward(_gamma(start), back)
         if method == "paper":
             return _paper(rows, parts, shape, first, steps=limit, rate=rate, floor=floor)
         problem = Problem(
@@ -90,7 +96,7 @@ def fit_logistic(
         way: Literal["default", "em"] = "em" if name == "laplace" else method
         limit = _ROUNDS[way] if max_rounds is None else max_rounds
         found = ascend(problem, first, method=way, max_rounds=limit, tolerance=tolerance)
-        return _answer(rows, problem, found, name, method)
+        return _answer(rows, problem, found, back, name, method)
 
 
 def _check_population(rows: Rows, role: str, given: Population, num_classes: int) -> None:
@@ -141,6 +147,7 @@ def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation
         [None] * len(parts),
         num_groups=rows.num_groups,
         coefficients=None,
+        back=unturned(len(prior.mean), len(prior.fixed)),
     )
     return RegressionFit(
         family="binomial" if num_classes == 2 else "multinomial",
@@ -160,9 +167,9 @@ def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation
 
 
 def _answer(
-    rows: Rows, problem: Problem, found: Found, name: Approximation, method: str
+    rows: Rows, problem: Problem, found: Found, back: Back, name: Approximation, method: str
 ) -> RegressionFit:
-    doubt = uncertainty(problem, found)
+    doubt = uncertainty(problem, found, back)
     known = posteriors(
         problem.parts,
         found.gamma,
@@ -170,12 +177,13 @@ def _answer(
         found.memory,
         num_groups=rows.num_groups,
         coefficients=None if doubt is None else doubt.coefficients,
+        back=back,
     )
     return RegressionFit(
         family="binomial" if problem.parts[0].y.shape[-1] == 1 else "multinomial",
         method=method,
         criterion="ml",
-        population=_population(found.gamma, doubt),
+        population=_population(outward(found.gamma, back), doubt),
         theta=known.theta,
         errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
@@ -250,7 +258,13 @@ def _paper(
         mean=found.mean, factor=np.eye(width) * np.sqrt(found.variance), fixed=first.fixed
     )
     known = posteriors(
-        parts, gamma, laplace, [None] * len(parts), num_groups=rows.num_groups, coefficients=None
+        parts,
+        gamma,
+        laplace,
+        [None] * len(parts),
+        num_groups=rows.num_groups,
+        coefficients=None,
+        back=unturned(width, 0),
     )
     notes = ["Joint mode (paper, Algorithm 3): the spread is biased to 0 (ERRATA 37)."]
     if found.at_floor:
