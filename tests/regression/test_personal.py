@@ -167,6 +167,25 @@ def test_center_moves_the_intercept_and_nothing_else():
     assert near.held_out().personal < far.held_out().personal
 
 
+@pytest.mark.parametrize("kind", [PersonalRegression, PersonalClassifier])
+def test_center_is_that_of_fixed_features_too(kind):
+    x, y, labels, _, _ = drawn()
+    y = y if kind is PersonalRegression else (y > 2).astype(int)
+    year = x + np.array([0.0, 2005.0])
+    plain = kind(fixed=[1]).fit(year, y, labels)
+    middle = kind(fixed=[1], center=True).fit(year, y, labels)
+    at_mean = plain.population_.mean @ [1.0, year[:, 0].mean()]
+    at_mean += plain.population_.fixed[0] * year[:, 1].mean()
+    assert middle.population_.mean[0] == pytest.approx(at_mean, abs=1e-3)
+    assert middle.population_.mean_errors[0] < 1 < plain.population_.mean_errors[0]
+    np.testing.assert_allclose(
+        middle.population_.fixed_errors, plain.population_.fixed_errors, rtol=1e-2
+    )
+    ask = "predict" if kind is PersonalRegression else "predict_proba"
+    found, wanted = (getattr(each, ask)(year, labels) for each in (middle, plain))
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("num_groups", "size", "features", "wanted"),
     [(40, 6, 2, "full"), (20, 6, 2, "diagonal"), (8, 6, 3, "isotropic"), (40, 2, 2, "diagonal")],
