@@ -519,6 +519,26 @@ def test_a_fit_that_fails_leaves_no_model():
             PersonalRegression(population="discrete", max_rounds=9),
             "max_rounds must be None but for a gaussian population, got 9",
         ),
+        (
+            PersonalRegression(num_components="aic"),
+            "num_components must be bic or a whole number of",
+        ),
+        (
+            PersonalRegression(num_components=2),
+            r"num_components must be bic, .* got 2. Take population='mixture' or 'discrete'",
+        ),
+        (
+            PersonalClassifier(population="mixture", approximation="foo"),
+            "PersonalClassifier: approximation must be one of auto, laplace, quadrature",
+        ),
+        (
+            PersonalClassifier(population="mixture", approximation="laplace"),
+            "approximation must be auto but for a gaussian population and the default method, got",
+        ),
+        (
+            PersonalClassifier(method="paper", approximation="laplace"),
+            "approximation must be auto but for a gaussian population and the default method, got",
+        ),
         (PersonalRegression(level=1.0), "level must be below 1, got 1.0"),
         (PersonalRegression(intercept="yes"), "intercept must be True or False, got 'yes'"),
         (PersonalRegression(fixed=["colour"]), "fixed must be one of price, size, got 'colour'"),
