@@ -587,6 +587,8 @@ def test_bad_input_is_refused_in_one_clear_line():
     ):
         with pytest.raises(ValueError, match=message):
             PersonalRegression().fit(bad, y, labels)
+    with pytest.raises(ValueError, match="names of columns must be different, got 'price'"):
+        PersonalRegression().fit(pd.concat([table, table[["price"]]], axis=1), y, labels)
     for group, message in (
         (["all"] * len(y), "number of groups must be at least 2, got 1"),
         (labels[:-1], "X and y and groups must be of one length"),
