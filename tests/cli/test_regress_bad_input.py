@@ -36,6 +36,8 @@ GOOD = (*COLUMNS, "--features", "price")
         ((*GOOD[:2], *GOOD[4:]), "regress: --target must be given with a FILE, got none"),
         ((*COLUMNS, "--features", "price,sales"), "--features must be other columns than the grou"),
         ((*COLUMNS, "--features", "price,price"), "--features must be different columns, got pri"),
+        ((*GOOD, "--fixed", "sales"), "--fixed must be other columns than the group and the targ"),
+        ((*COLUMNS, "--fixed", "price,price"), "--fixed must be different columns, got price."),
         (("--group", "shop", "--target", "shop", "--features", "price"), "another column than th"),
         ((*GOOD, "--family", "poisson"), "--family must be one of auto, gaussian, binomial, mult"),
         ((*GOOD, "--population", "gausian"), "got 'gausian'. Did you mean gaussian?"),
@@ -77,7 +79,29 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
             "--family must be binomial or multinomial for the words in column 'sold'",
         ),
         ((*GOOD, "--family", "binomial"), "--family must be multinomial or gaussian for the 1"),
-        ((*GOOD, "--method", "paper", "--criterion", "reml"), "criterion must be ml"),
+        ((*GOOD, "--method", "paper", "--criterion", "reml"), "regress: --criterion must be ml"),
+        (
+            (*GOOD, "--method", "paper", "--covariance", "full"),
+            "regress: --covariance must be isotropic (or auto) with the paper's method",
+        ),
+        (
+            (*GOOD, "--population", "mixture", "--components", "9"),
+            "regress: --components must be at most the number of groups with rows (4), got 9",
+        ),
+        (
+            (
+                "--group",
+                "shop",
+                "--target",
+                "sold",
+                *GOOD[4:],
+                "--fixed",
+                "color",
+                "--method",
+                "paper",
+            ),
+            "regress: --fixed must be without columns, got 1",
+        ),
     ],
 )
 def test_columns_that_do_not_fit(untouched, csv, words, wanted):
@@ -99,6 +123,11 @@ def test_cells_that_are_no_numbers(untouched, csv, tmp_path):
 
 def test_the_example_has_no_other_columns(untouched):
     untouched("--group", "shop", wanted="FILE must be given with columns of your own, got the sim")
+    untouched(
+        "--family",
+        "binomial",
+        wanted="--family must be auto or gaussian for the simulated example, got binomial. Name a",
+    )
 
 
 def test_a_file_that_cannot_be_written(refused, csv, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Federated EM of linear regressions: its laws, and that it ends where the default does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -115,3 +117,30 @@ def test_em_from_the_maximum_stays():
     assert isinstance(again.population, Population)
     assert again.converged
     assert np.allclose(again.theta, fit.theta, atol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_units_of_fixed_features_do_not_matter(unit):
+    """The step of the server."""
+    rows = drawn(8, groups=40, p=2)
+    other = replace(rows, fixed=rows.fixed * [1.0, unit])
+    gamma = somewhere(9, p=2)
+    there = gamma._replace(fixed=gamma.fixed / [1.0, unit])
+    found = maximize(expected(other, there, covariance="full"), there)
+    wanted = maximize(expected(rows, gamma, covariance="full"), gamma)
+    np.testing.assert_allclose(found.fixed * [1.0, unit], wanted.fixed, rtol=1e-8)
+    assert found.noise_variance == pytest.approx(wanted.noise_variance)
+
+
+def test_a_year_beside_an_intercept():
+    rows = drawn(10, groups=60, d=2, largest=9)
+    year = replace(rows, fixed=2005 + 9 * rows.fixed)
+    here, there = (fit_linear(each, method="em") for each in (rows, year))
+    assert there.converged
+    assert there.rounds == here.rounds
+    np.testing.assert_allclose(9 * there.population.fixed, here.population.fixed, rtol=1e-6)
+    np.testing.assert_allclose(
+        9 * there.population.fixed_errors, here.population.fixed_errors, rtol=1e-6
+    )
+    middle = there.population.mean[0] + 2005 * there.population.fixed.sum()
+    assert middle == pytest.approx(here.population.mean[0], abs=1e-6)

@@ -1,5 +1,7 @@
 """The population of many logistic regressions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import special
@@ -427,3 +429,60 @@ def test_the_bias_of_each_approximation(scale, sizes):
     bias = 0.06 if sizes[1] > 5 else 0.2
     name = "expectation-propagation"
     assert abs(ratio[name] - 1) < QUANTILE * error[name] + bias
+
+
+@pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
+@pytest.mark.parametrize(("unit", "zero"), [(5e4, 0.0), (1e-8, 0.0), (9.0, 2005.0)])
+def test_units_and_zeros_of_fixed_features_do_not_matter(small, covariance, unit, zero):
+    """An income in dollars, a length in light years, a year: odds' beta, its error, and the rest.
+
+    The intercept is that of fixed = 0. Its mean and theta_i have errors that grow with the distance
+    of 0 from the rows: mean' = mean - zero beta, of which the covariance is known by a third zero.
+    """
+    here = fit_linearly_changed(small, covariance, 1.0, 0.0)
+    there = fit_linearly_changed(small, covariance, unit, zero)
+    for name in ("fixed", "fixed_errors"):
+        found, wanted = (getattr(each.population, name) for each in (there, here))
+        np.testing.assert_allclose(found * unit, wanted, rtol=1e-5)
+    assert there.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-6)
+    np.testing.assert_allclose(there.covariances, here.covariances, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        there.population.covariance_errors, here.population.covariance_errors, rtol=1e-3
+    )
+    away = zero / unit * here.population.fixed[0]
+    np.testing.assert_allclose(there.theta[:, 0], here.theta[:, 0] - away, rtol=1e-5)
+    np.testing.assert_allclose(there.theta[:, 1], here.theta[:, 1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(there.errors[:, 1], here.errors[:, 1], rtol=1e-4)
+    if zero:
+        third = fit_linearly_changed(small, covariance, unit, -zero)
+        reach = zero / unit * here.population.fixed_errors[0]
+        for found, other, wanted in (
+            (there.errors[:, 0], third.errors[:, 0], here.errors[:, 0]),
+            *[[each.population.mean_errors[:1] for each in (there, third, here)]],
+        ):
+            middle = (found**2 + other**2) / 2  # the covariance with beta cancels
+            np.testing.assert_allclose(middle, wanted**2 + reach**2, rtol=1e-4)
+
+
+def fit_linearly_changed(rows, covariance, unit, zero):
+    return fit_logistic(replace(rows, fixed=zero + unit * rows.fixed), covariance=covariance)
+
+
+def test_where_zero_lies_does_not_matter_to_a_full_covariance(small):
+    """A slope of a feature 40 standard deviations away from 0: no bound of the intercept's spread
+    is met, and standard errors are there.
+    """
+    far = replace(small, x=small.x + np.array([0.0, 40.0]))
+    here, there = (fit_logistic(each, covariance="full") for each in (small, far))
+    assert there.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-6)
+    change = np.array([[1.0, -40.0], [0.0, 1.0]])
+    np.testing.assert_allclose(there.theta, here.theta @ change.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        there.population.covariance, change @ here.population.covariance @ change.T, rtol=1e-3
+    )
+    np.testing.assert_allclose(
+        there.population.mean_errors[1], here.population.mean_errors[1], rtol=1e-4
+    )
+    again = fit_logistic(far, covariance="full", start=there.population)
+    assert again.rounds <= 2
+    assert again.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-6)

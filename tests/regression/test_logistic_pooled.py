@@ -1,11 +1,11 @@
-"""One logistic regression for all groups, one for each, and probabilities."""
+"""One logistic regression for all groups, and one for each."""
 
 import numpy as np
 import pytest
 from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
-from fedprior.regression.logistic import local_logistic, pooled_logistic, probabilities
+from fedprior.regression.logistic import local_logistic, pooled_logistic
 from fedprior.regression.rows import Rows
 
 
@@ -91,29 +91,3 @@ def test_local_takes_the_pooled_fixed_coefficients():
 
     wanted = optimize.minimize(loss, np.zeros(2), method="BFGS", tol=1e-9).x
     np.testing.assert_allclose(found[1], wanted, atol=1e-5)
-
-
-def test_probabilities():
-    draws = np.random.default_rng(0)
-    x, theta = draws.normal(size=(5, 2)), draws.normal(size=(5, 4))
-    fixed, beta = draws.normal(size=(5, 3)), draws.normal(size=6)
-    found = probabilities(theta, x, fixed=fixed, coefficients=beta, num_classes=3)
-    odds = np.stack([np.zeros(5), *[(x * theta[:, k : k + 2]).sum(axis=1) for k in (0, 2)]], axis=1)
-    odds[:, 1:] += fixed @ beta.reshape(2, 3).T
-    np.testing.assert_allclose(found, special.softmax(odds, axis=1), atol=1e-12)
-
-
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_averaged_probabilities_are_the_mean_over_theta(num_classes):
-    """Against 100,000 draws, whose mean has a standard error of at most 0.0016: QUANTILE of them
-    is 0.008, and 0.02 for the 32 points of softmax.
-    """
-    draws = np.random.default_rng(1)
-    width = 2 * (num_classes - 1)
-    x, theta = np.array([[1.0, 0.7]]), draws.normal(size=(1, width))
-    errors = np.full((1, width), 1.3)
-    found = probabilities(theta, x, errors=errors, num_classes=num_classes)
-    many = theta + errors * draws.normal(size=(100_000, width))
-    wanted = probabilities(many, np.tile(x, (100_000, 1)), num_classes=num_classes).mean(axis=0)
-    np.testing.assert_allclose(found[0], wanted, atol=0.008 if num_classes == 2 else 0.02)
-    assert found.sum() == pytest.approx(1)

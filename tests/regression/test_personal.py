@@ -167,6 +167,25 @@ def test_center_moves_the_intercept_and_nothing_else():
     assert near.held_out().personal < far.held_out().personal
 
 
+@pytest.mark.parametrize("kind", [PersonalRegression, PersonalClassifier])
+def test_center_is_that_of_fixed_features_too(kind):
+    x, y, labels, _, _ = drawn()
+    y = y if kind is PersonalRegression else (y > 2).astype(int)
+    year = x + np.array([0.0, 2005.0])
+    plain = kind(fixed=[1]).fit(year, y, labels)
+    middle = kind(fixed=[1], center=True).fit(year, y, labels)
+    at_mean = plain.population_.mean @ [1.0, year[:, 0].mean()]
+    at_mean += plain.population_.fixed[0] * year[:, 1].mean()
+    assert middle.population_.mean[0] == pytest.approx(at_mean, abs=1e-3)
+    assert middle.population_.mean_errors[0] < 1 < plain.population_.mean_errors[0]
+    np.testing.assert_allclose(
+        middle.population_.fixed_errors, plain.population_.fixed_errors, rtol=1e-2
+    )
+    ask = "predict" if kind is PersonalRegression else "predict_proba"
+    found, wanted = (getattr(each, ask)(year, labels) for each in (middle, plain))
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("num_groups", "size", "features", "wanted"),
     [(40, 6, 2, "full"), (20, 6, 2, "diagonal"), (8, 6, 3, "isotropic"), (40, 2, 2, "diagonal")],
@@ -500,6 +519,26 @@ def test_a_fit_that_fails_leaves_no_model():
             PersonalRegression(population="discrete", max_rounds=9),
             "max_rounds must be None but for a gaussian population, got 9",
         ),
+        (
+            PersonalRegression(num_components="aic"),
+            "num_components must be bic or a whole number of",
+        ),
+        (
+            PersonalRegression(num_components=2),
+            r"num_components must be bic, .* got 2. Take population='mixture' or 'discrete'",
+        ),
+        (
+            PersonalClassifier(population="mixture", approximation="foo"),
+            "PersonalClassifier: approximation must be one of auto, laplace, quadrature",
+        ),
+        (
+            PersonalClassifier(population="mixture", approximation="laplace"),
+            "approximation must be auto but for a gaussian population and the default method, got",
+        ),
+        (
+            PersonalClassifier(method="paper", approximation="laplace"),
+            "approximation must be auto but for a gaussian population and the default method, got",
+        ),
         (PersonalRegression(level=1.0), "level must be below 1, got 1.0"),
         (PersonalRegression(intercept="yes"), "intercept must be True or False, got 'yes'"),
         (PersonalRegression(fixed=["colour"]), "fixed must be one of price, size, got 'colour'"),
@@ -548,6 +587,8 @@ def test_bad_input_is_refused_in_one_clear_line():
     ):
         with pytest.raises(ValueError, match=message):
             PersonalRegression().fit(bad, y, labels)
+    with pytest.raises(ValueError, match="names of columns must be different, got 'price'"):
+        PersonalRegression().fit(pd.concat([table, table[["price"]]], axis=1), y, labels)
     for group, message in (
         (["all"] * len(y), "number of groups must be at least 2, got 1"),
         (labels[:-1], "X and y and groups must be of one length"),

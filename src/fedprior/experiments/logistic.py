@@ -13,9 +13,10 @@ from fedprior.regression.logistic import (
     fit_logistic,
     local_logistic,
     pooled_logistic,
+    predictive,
     probabilities,
 )
-from fedprior.regression.result import Component, Population
+from fedprior.regression.result import Component, Population, RegressionFit
 from fedprior.regression.rows import Rows
 
 SCALES = (0.25, 1.0, 2.0)  # of theta between groups: hardly different, as different as alike, more
@@ -71,8 +72,8 @@ def logistic(
 ) -> list[Loss]:
     """P(y = 1) = 1 / (1 + exp(-x theta_i)), theta_i ~ N(MEAN, scale^2 I), 5 to 40 rows a group.
 
-    All methods see the same draws. `personal` predicts with its errors (see `probabilities`),
-    `plug-in` is the same theta without them. `quick`: a tenth of the groups.
+    All methods see the same draws. `personal` averages over what it does not know of theta
+    (see `predictive`), `plug-in` is the same theta alone. `quick`: a tenth of the groups.
     """
     check.count("logistic", least=200, num_groups=num_groups)
     check.require(len(scales) > 0, "logistic", "scales", "at least one", list(scales))
@@ -120,16 +121,12 @@ def _losses(case: _Case, scale: float) -> list[Loss]:
     ridge, best = _best_ridge(case)
     floor = _score(case, case.theta)
     losses = {
-        "known": (_score(case, known.theta, known.errors), scale**2, ""),
-        "personal": (_score(case, fit.theta, fit.errors), _variance(fit.population), ""),
+        "known": (_averaged(case, known), scale**2, ""),
+        "personal": (_averaged(case, fit), _variance(fit.population), ""),
         "plug-in": (_score(case, fit.theta), _variance(fit.population), "theta alone"),
-        "laplace": (
-            _score(case, laplace.theta, laplace.errors),
-            _variance(laplace.population),
-            "",
-        ),
+        "laplace": (_averaged(case, laplace), _variance(laplace.population), ""),
         "paper": (
-            _score(case, paper.theta, paper.errors),
+            _averaged(case, paper),
             _variance(paper.population),
             "at the floor" if any("Floor" in note for note in paper.notes) else "",
         ),
@@ -153,17 +150,26 @@ def _losses(case: _Case, scale: float) -> list[Loss]:
     ]
 
 
-def _score(case: _Case, theta: np.ndarray, errors: np.ndarray | None = None) -> np.ndarray:
-    """The held-out log-loss of each group, (m,)."""
+def _score(case: _Case, theta: np.ndarray) -> np.ndarray:
+    """The held-out log-loss of each group, (m,), at its theta."""
+    x, place = _held_out(case)
+    return _log_loss(case, probabilities(theta[place], x))
+
+
+def _averaged(case: _Case, fit: RegressionFit) -> np.ndarray:
+    """The same, averaged over what the fit does not know of theta."""
+    x, place = _held_out(case)
+    return _log_loss(case, predictive(fit, x, place))
+
+
+def _held_out(case: _Case) -> tuple[np.ndarray, np.ndarray]:
     groups, count, width = case.x.shape
-    row = np.repeat(np.arange(groups), count)
-    chance = probabilities(
-        theta[row],
-        case.x.reshape(-1, width),
-        errors=None if errors is None else errors[row],
-    )
-    right = chance[np.arange(len(row)), case.y.ravel().astype(int)]
-    return -np.log(np.maximum(right, 1e-300)).reshape(groups, count).mean(axis=1)
+    return case.x.reshape(-1, width), np.repeat(np.arange(groups), count)
+
+
+def _log_loss(case: _Case, chance: np.ndarray) -> np.ndarray:
+    right = chance[np.arange(len(chance)), case.y.ravel().astype(int)]
+    return -np.log(np.maximum(right, 1e-300)).reshape(case.y.shape).mean(axis=1)
 
 
 def _best_ridge(case: _Case) -> tuple[float, np.ndarray]:

@@ -46,6 +46,9 @@ class RegressionFit:
     `errors` are the standard deviations of theta_i given the data, the uncertainty of the
     population's mean and of the fixed coefficients included where the method says so.
     `responsibilities` (m, k) are the probabilities of the components, (m, 1) ones for a single one.
+    `means` (m, k, d) and `covariances` (m, k, d, d) are those of theta_i given the data, its
+    component and the population as fitted; only classifiers, whose probabilities need them, have
+    any, and `covariances` are None where all members of a component are alike.
     `log_likelihood` is marginal (theta integrated out), restricted where `criterion` is "reml", an
     approximation where the method says so, None where there is none. `history` holds its value
     after each round of an iterative fit.
@@ -63,3 +66,5 @@ class RegressionFit:
     converged: bool
     notes: tuple[str, ...] = ()
     history: tuple[float, ...] = field(default=())
+    means: np.ndarray | None = None
+    covariances: np.ndarray | None = None

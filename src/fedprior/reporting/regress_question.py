@@ -71,17 +71,21 @@ class RegressQuestion:
             _require(name is not None, option, "given with a FILE", "none")
         remedy = "Name columns, separated by commas."
         _require(bool(self.columns), "--features or --fixed", "given with a FILE", "none", remedy)
-        twice = [name for name in self.features if self.features.count(name) > 1]
-        _require(not twice, "--features", "different columns", ", ".join(twice))
-        for name in self.columns:
-            rule = "other columns than the group and the target"
-            _require(name not in (self.group, self.target), "--features", rule, name)
+        for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
+            twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
+            _require(not twice, option, "different columns", ", ".join(twice))
+            for name in names:
+                rule = "other columns than the group and the target"
+                _require(name not in (self.group, self.target), option, rule, name)
         _require(self.group != self.target, "--target", "another column than the group", self.group)
 
     def _check_choices(self) -> None:
         from fedprior.regression.face.specification import COVARIANCES, CRITERIA, POPULATIONS
 
         check.choice(_OWNER, "--family", self.family, FAMILIES)
+        fits = self.file is not None or self.family in ("auto", "gaussian")
+        rule, remedy = "auto or gaussian for the simulated example", "Name a FILE for classes."
+        _require(fits, "--family", rule, self.family, remedy)
         check.choice(_OWNER, "--population", self.population, POPULATIONS)
         check.choice(_OWNER, "--covariance", self.covariance, COVARIANCES)
         check.choice(_OWNER, "--criterion", self.criterion, CRITERIA)

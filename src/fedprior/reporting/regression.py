@@ -1,6 +1,7 @@
 """From a question to personal regressions, their summary, and their table on disk."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,15 @@ from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regress_table import Table, read_rows
 
 FORMAT = 1
+# What a fit calls an option of the command.
+_OPTIONS = {
+    "population": "--population",
+    "covariance": "--covariance",
+    "criterion": "--criterion",
+    "method": "--method",
+    "num_components": "--components",
+    "fixed": "--fixed",
+}
 EXAMPLE = "Simulated example: weekly log sales of 80 shops. Name a FILE for your own data."
 
 
@@ -37,7 +47,10 @@ class RegressAnswer:
 def regress(question: RegressQuestion) -> RegressAnswer:
     """Reads, compares by held-out prediction, and fits all rows."""
     table = read_rows(question)
-    analysis = _analyze(question, table)
+    try:
+        analysis = _analyze(question, table)
+    except ValueError as error:
+        raise ValueError(_in_options(str(error))) from None
     notes = list(analysis.notes)
     held_out = None
     try:
@@ -73,6 +86,16 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
         center=question.center,
         strict=question.strict,
         target_name=f"target {question.target!r}",
+    )
+
+
+def _in_options(message: str) -> str:
+    """A refusal of a fit in the words of the command: `regress: --criterion must be ...`."""
+    names = "|".join(_OPTIONS)
+    return re.sub(
+        rf"^.*?: ({names}) must be ",
+        lambda found: f"regress: {_OPTIONS[found[1]]} must be ",
+        message,
     )
 
 

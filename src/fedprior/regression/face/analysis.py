@@ -19,7 +19,12 @@ from fedprior.regression.face.design import (
 from fedprior.regression.face.reading import Reading, read
 from fedprior.regression.face.specification import Specification, in_units
 from fedprior.regression.linear import local_linear
-from fedprior.regression.logistic import local_logistic, probabilities
+from fedprior.regression.logistic import (
+    local_logistic,
+    odds_covariance,
+    predictive,
+    probabilities,
+)
 from fedprior.regression.result import RegressionFit
 from fedprior.regression.rows import Rows
 
@@ -119,20 +124,27 @@ class Analysis:
 
     def probabilities(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Class probabilities (rows, C), averaged over theta_i; over the population at place -1."""
-        classes, population = self.specification.num_classes, self.fit.population
-        common: dict[str, Any] = {"coefficients": population.fixed, "num_classes": classes}
-        theta, errors = self.fit.theta[place], self.fit.errors[place]
-        found = probabilities(theta, x, errors=errors, fixed=fixed, **common)
-        new = place < 0
-        if new.any():
-            x, fixed = x[new], fixed[new]
-            found[new] = 0.0
-            for each in population.components:
-                mean = np.broadcast_to(each.mean, (len(x), len(each.mean)))
-                errors = _errors_of_rows(each.covariance, x, classes - 1)
-                part = probabilities(mean, x, errors=errors, fixed=fixed, **common)
-                found[new] += each.share * part
+        found = np.empty((len(x), self.specification.num_classes))
+        seen, new = place >= 0, place < 0
+        found[seen] = predictive(self.fit, x[seen], place[seen], fixed=fixed[seen])
+        found[new] = self._of_population(x[new], fixed[new])
         return found
+
+    def _of_population(self, x: np.ndarray, fixed: np.ndarray) -> np.ndarray:
+        population, nowhere = self.fit.population, np.zeros(len(x), np.int64)
+        parts = [
+            each.share
+            * probabilities(
+                np.broadcast_to(each.mean, (len(x), len(each.mean))),
+                x,
+                covariance=odds_covariance(each.covariance[None], x, nowhere),
+                fixed=fixed,
+                coefficients=population.fixed,
+                num_classes=self.specification.num_classes,
+            )
+            for each in population.components
+        ]
+        return np.sum(parts, axis=0)
 
     def _of_classes(self, names: list[str]) -> list[str]:
         if self.classes is None or len(self.classes) == 2:
@@ -198,14 +210,6 @@ def _fit(given: Reading, plan: Design, specification: Specification) -> Analysis
         notes=(),
     )
     return replace(found, notes=tuple(_notes(found, given.table)))
-
-
-def _errors_of_rows(covariance: np.ndarray, x: np.ndarray, logits: int) -> np.ndarray:
-    """Errors (rows, d c) of independent coefficients whose log odds vary as much as theirs do."""
-    table = covariance.reshape(logits, -1, logits, x.shape[1])
-    length = np.maximum((x**2).sum(axis=1), 1e-300)
-    variance = np.einsum("rj,cjck,rk->rc", x, table, x) / length[:, None]
-    return np.repeat(np.sqrt(np.maximum(variance, 0.0)), x.shape[1], axis=1)
 
 
 def _notes(found: Analysis, table: np.ndarray) -> list[str]:

@@ -59,7 +59,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """x = [1, features that vary by group - center], fixed = features that do not.
+    """x = [1, features that vary by group - center], fixed = features that do not - fixed_center.
 
     `varying` and `common` are places among the encoded features. `names` and `fixed_names` are
     those of the columns of x and of fixed. The regression is fitted to x / scale.
@@ -71,6 +71,7 @@ class Design:
     common: np.ndarray
     intercept: bool
     center: np.ndarray
+    fixed_center: np.ndarray
     scale: np.ndarray
     notes: tuple[str, ...] = ()
 
@@ -94,7 +95,7 @@ class Design:
         x = table[:, self.varying]
         if self.intercept:
             x = np.column_stack([np.ones(len(table)), x])
-        return x - self.center, table[:, self.common]
+        return x - self.center, table[:, self.common] - self.fixed_center
 
     def apply(self, columns: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """`x` and fixed of new rows; a missing cell or an unknown word is refused."""
@@ -147,7 +148,8 @@ def design(
     some = len(varying) + intercept > 0
     remedy = "Leave one feature out of fixed, or take intercept=True."
     check.require(some, owner, "number of coefficients that vary by group", "1 or more", 0, remedy)
-    middle = table[:, varying].mean(axis=0) if center else np.zeros(len(varying))
+    every = table.mean(axis=0) if center else np.zeros(table.shape[1])
+    middle = every[varying]
     spread = np.sqrt(((table[:, varying] - middle) ** 2).mean(axis=0))
     scale = np.where(spread > 0, spread, 1.0) if standardize else np.ones(len(varying))
     return Design(
@@ -157,6 +159,7 @@ def design(
         common=np.flatnonzero(common),
         intercept=intercept,
         center=np.append(np.zeros(int(intercept)), middle),
+        fixed_center=every[common],
         scale=np.append(np.ones(int(intercept)), scale),
         notes=(note,) if still.any() else (),
     )

@@ -129,13 +129,14 @@ class PersonalEstimator(BaseEstimator, ABC):
             warnings.warn(message, labels.EstimationWarning, stacklevel=3)
 
     def _columns(self, X: Any, *, reset: bool) -> dict[str, Any]:
-        cells = feature_columns(self, X, reset=reset)
         names = numeric.column_names(X)
+        own = names or []
+        twice = ", ".join(dict.fromkeys(name for name in own if own.count(name) > 1))
+        check.require(not twice, self._owner, "names of columns", "different", twice)
+        cells = feature_columns(self, X, reset=reset)
         if not reset:
             names = [column.name for column in self.analysis_.design.columns]
         names = names or [f"x{number}" for number in range(len(cells))]
-        twice = [name for number, name in enumerate(names) if name in names[:number]]
-        check.require(not twice, self._owner, "names of columns", "different", twice)
         return dict(zip(names, cells, strict=True))
 
     def _place(self, groups: Any) -> np.ndarray:

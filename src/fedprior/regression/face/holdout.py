@@ -7,7 +7,13 @@ import numpy as np
 from fedprior.core import check, random
 from fedprior.regression.face.specification import Specification
 from fedprior.regression.linear import local_linear, pooled_linear
-from fedprior.regression.logistic import local_logistic, pooled_logistic, probabilities
+from fedprior.regression.logistic import (
+    local_logistic,
+    pooled_logistic,
+    predictive,
+    probabilities,
+)
+from fedprior.regression.result import RegressionFit
 from fedprior.regression.rows import Rows
 
 _LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
@@ -68,10 +74,10 @@ def compare(
         pooled = pooled_logistic(stay, num_classes=classes).coefficients
         separate = local_logistic(stay, num_classes=classes)
     common = np.broadcast_to(pooled[:width], (asked.num_rows, width))
-    beta, beta_own = pooled[width:], fit.population.fixed
+    beta = pooled[width:]
     return HeldOut(
         metric="rmse" if specification.family == "gaussian" else "log_loss",
-        personal=_error(asked, fit.theta[place], beta_own, specification, fit.errors[place]),
+        personal=_personal(asked, fit),
         separate=_error(asked, separate[place], beta, specification),
         pooled=_error(asked, common, beta, specification),
         num_rows=asked.num_rows,
@@ -79,24 +85,29 @@ def compare(
     )
 
 
-def _error(
-    asked: Rows,
-    theta: np.ndarray,
-    beta: np.ndarray,
-    specification: Specification,
-    errors: np.ndarray | None = None,
-) -> float:
+def _personal(asked: Rows, fit: RegressionFit) -> float:
+    """The error of the fit, theta averaged over where targets are classes."""
+    if fit.family == "gaussian":
+        return _root_mean_square(asked, fit.theta[asked.place], fit.population.fixed)
+    return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
+
+
+def _error(asked: Rows, theta: np.ndarray, beta: np.ndarray, specification: Specification) -> float:
     """The error of each row's own theta (rows, D) with common coefficients beta."""
     if specification.family == "gaussian":
-        left = asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta
-        return float(np.sqrt((left**2).mean()))
-    found = probabilities(
-        theta,
-        asked.x,
-        errors=errors,
-        fixed=asked.fixed,
-        coefficients=beta,
-        num_classes=specification.num_classes,
+        return _root_mean_square(asked, theta, beta)
+    classes = specification.num_classes
+    return _log_loss(
+        asked,
+        probabilities(theta, asked.x, fixed=asked.fixed, coefficients=beta, num_classes=classes),
     )
+
+
+def _root_mean_square(asked: Rows, theta: np.ndarray, beta: np.ndarray) -> float:
+    left = asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta
+    return float(np.sqrt((left**2).mean()))
+
+
+def _log_loss(asked: Rows, found: np.ndarray) -> float:
     of_class = found[np.arange(asked.num_rows), asked.y.astype(np.int64)]
     return float(-np.log(np.maximum(of_class, _LEAST_PROBABILITY)).mean())

@@ -8,6 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.linear import fit_linear
 from fedprior.regression.logistic import fit_logistic
+from fedprior.regression.logistic.approximation import Approximation
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.result import Covariance, Family, RegressionFit
 from fedprior.regression.rows import Rows
@@ -15,6 +16,7 @@ from fedprior.regression.rows import Rows
 POPULATIONS = ("gaussian", "mixture", "discrete")
 COVARIANCES = ("auto", *get_args(Covariance))
 CRITERIA = ("auto", "reml", "ml")
+APPROXIMATIONS = get_args(Approximation)
 METHODS = ("default", "em", "paper")
 _GROUPS_A_NUMBER = 5  # groups for each free number of the covariance, at least
 _WIDEST_FULL = 8  # coefficients: 36 variances, the most whose standard errors are cheap
@@ -44,6 +46,12 @@ class Specification:
         known = METHODS if self.is_gaussian else ("default", "paper")
         check.choice(self.owner, "method", self.method, known)
         check.seed(self.owner, self.seed)
+        self._check_components()
+        check.choice(self.owner, "approximation", self.approximation, APPROXIMATIONS)
+        if not self.is_gaussian or self.method == "paper":
+            rule = "auto but for a gaussian population and the default method"
+            fine = self.approximation == "auto"
+            check.require(fine, self.owner, "approximation", rule, self.approximation)
         if self.max_rounds is not None:
             check.count(self.owner, max_rounds=self.max_rounds)
             rule = "None but for a gaussian population"
@@ -57,6 +65,17 @@ class Specification:
             fine = self.covariance in ("auto", "isotropic")
             rule = "isotropic (or auto) with the paper's method"
             check.require(fine, self.owner, "covariance", rule, self.covariance)
+
+    def _check_components(self) -> None:
+        if isinstance(self.num_components, str):
+            rule, fine = "bic or a whole number of at least 1", self.num_components == "bic"
+            check.require(fine, self.owner, "num_components", rule, self.num_components)
+            return
+        check.count(self.owner, num_components=self.num_components)
+        rule = "bic, which a gaussian population leaves unused"
+        remedy = "Take population='mixture' or 'discrete'."
+        fine = not self.is_gaussian
+        check.require(fine, self.owner, "num_components", rule, self.num_components, remedy)
 
     @property
     def is_gaussian(self) -> bool:
@@ -126,11 +145,14 @@ def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
     if likelihood is not None and fit.criterion == "reml":
         likelihood -= float(np.log(scale).sum())
     errors, spread_errors = population.mean_errors, population.covariance_errors
+    means, covariances = fit.means, fit.covariances
     return replace(
         fit,
         theta=fit.theta / s,
         errors=fit.errors / s,
         log_likelihood=likelihood,
+        means=None if means is None else means / s,
+        covariances=None if covariances is None else covariances / table,
         population=replace(
             population,
             mean=population.mean / s,

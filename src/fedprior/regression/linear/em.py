@@ -121,7 +121,11 @@ def maximize(sent: Message, gamma: Gamma) -> Gamma:
         values = spread - step**2
     else:
         values = (spread - step @ step) / width
-    move = np.linalg.pinv(sent.normal, hermitian=True) @ sent.pull
+    # to a diagonal of 1: the features have units
+    length = np.sqrt(np.diag(sent.normal))
+    length = np.where(length > 0, length, 1.0)
+    scaled = np.linalg.pinv(sent.normal / np.outer(length, length), hermitian=True)
+    move = scaled @ (sent.pull / length) / length
     return Gamma(
         mean=gamma.mean + step,
         covariance=expand(np.asarray(values), width=width),

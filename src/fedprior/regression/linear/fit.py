@@ -17,6 +17,7 @@ from fedprior.regression.linear.reduction import reduce
 from fedprior.regression.linear.structure import expand, nearest
 from fedprior.regression.result import Covariance, Population, RegressionFit
 from fedprior.regression.rows import Rows
+from fedprior.regression.turn import turn
 
 _OWNER = "fit_linear"
 _ROUNDS = {"default": 500, "em": 1000, "paper": 200}
@@ -160,8 +161,16 @@ def _em(
 ) -> RegressionFit:
     reduction = reduce(rows, corner, covariance)
     check_identified(reduction)
-    gamma = Gamma(start.mean, start.covariance, start.fixed, float(start.noise_variance or 1.0))
-    fitted = fit_em(rows, gamma, covariance=covariance, most_rounds=limit, tolerance=tolerance)
+    turned, back = turn(rows, corner)  # mean and fixed take steps apart: let them be uncorrelated
+    noise = float(start.noise_variance or 1.0)
+    mean, fixed = back.into(start.mean, start.fixed)
+    fitted = fit_em(
+        turned,
+        Gamma(mean, start.covariance, fixed, noise),
+        covariance=covariance,
+        most_rounds=limit,
+        tolerance=tolerance,
+    )
     gamma, width = fitted.gamma, rows.num_features
     inverse = np.linalg.inv(reduction.transform[:width, :width])
     matrix = inverse @ gamma.covariance @ inverse.T / gamma.noise_variance
@@ -170,7 +179,7 @@ def _em(
         rows,
         reduction,
         found,
-        coefficients=np.concatenate([gamma.mean, gamma.fixed]),
+        coefficients=np.concatenate(back.out(gamma.mean, gamma.fixed)),
         noise=gamma.noise_variance,
         restricted=False,
         method="em",

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedprior.regression.logistic.ascend import Found, Problem
-from fedprior.regression.logistic.gamma import Gamma, moved
+from fedprior.regression.logistic.gamma import Gamma, Shape, moved, outward
 from fedprior.regression.logistic.parts import Part
 from fedprior.regression.logistic.posterior import Solve
 from fedprior.regression.logistic.totals import posterior_of, through_fixed
+from fedprior.regression.turn import Back
 
 # With more groups the scores' outer product differs from the curvature by a few percent, and costs
 # nothing; with fewer the curvature is measured by differences.
@@ -28,11 +29,23 @@ class Uncertainty(NamedTuple):
     covariance: np.ndarray
 
 
-def uncertainty(problem: Problem, found: Found) -> Uncertainty | None:
+class Posteriors(NamedTuple):
+    """E theta_i (m, D), its standard deviations, and the evidence of all.
+
+    `covariances` (m, D, D) are those of theta_i for the population as it is.
+    """
+
+    theta: np.ndarray
+    errors: np.ndarray
+    covariances: np.ndarray
+    evidence: float
+
+
+def uncertainty(problem: Problem, found: Found, back: Back) -> Uncertainty | None:
     """From the observed information of the evidence; None where that is not positive.
 
     On a bound the covariance has no errors (NaN), and mean and fixed have those that they would
-    have if it were known.
+    have if it were known. Errors are those of the coefficients to which `back` leads.
     """
     gamma, totals = found.gamma, found.totals
     bound = any(problem.shape.at_bounds(gamma.covariance))
@@ -47,15 +60,12 @@ def uncertainty(problem: Problem, found: Found) -> Uncertainty | None:
         return None
     inverse = np.linalg.inv(information)
     errors = np.full((width, width), np.nan)
+    factor = back.x @ gamma.factor
     if not bound:
-        errors = _entry_errors(problem, gamma, inverse[both:, both:])
-    middle = gamma.factor @ inverse[:width, :width] @ gamma.factor.T
-    return Uncertainty(
-        inverse[:both, :both],
-        np.sqrt(np.diag(middle)),
-        np.sqrt(np.diag(inverse)[width:both]),
-        errors,
-    )
+        errors = _entry_errors(problem.shape, factor, inverse[both:, both:])
+    slope = np.block([[factor, back.cross], [np.zeros_like(back.cross).T, back.fixed]])
+    deviations = np.sqrt(((slope @ inverse[:both, :both]) * slope).sum(axis=1))
+    return Uncertainty(inverse[:both, :both], deviations[:width], deviations[width:], errors)
 
 
 def posteriors(
@@ -66,30 +76,36 @@ def posteriors(
     *,
     num_groups: int,
     coefficients: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """E theta_i (m, D), its standard deviations, and the evidence of all.
+    back: Back,
+) -> Posteriors:
+    """What every group knows of its own theta.
 
-    With `coefficients`, the covariance of (mean in z, fixed), their uncertainty is included: a step
-    of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
+    With `coefficients`, the covariance of (mean in z, fixed), the errors hold their uncertainty: a
+    step of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
+    `back` leads from the coefficients of `gamma` to those that are reported.
     """
-    width = len(gamma.mean)
-    theta = np.tile(gamma.mean, (num_groups, 1))
-    start = np.zeros((width, width))
-    if coefficients is not None:
-        start = gamma.factor @ coefficients[:width, :width] @ gamma.factor.T
-    variance = np.tile(np.diag(gamma.covariance + start), (num_groups, 1))
+    outer = outward(gamma, back)
+    doubt = np.zeros((back.x.shape[1] + back.cross.shape[1],) * 2)
+    doubt = doubt if coefficients is None else coefficients
+    slope = np.concatenate([outer.factor, back.cross], axis=1)
+    theta = np.tile(outer.mean, (num_groups, 1))
+    variance = np.tile(
+        np.diag(outer.covariance) + ((slope @ doubt) * slope).sum(axis=1), (num_groups, 1)
+    )
+    covariances = np.tile(outer.covariance, (num_groups, 1, 1))
     evidence = 0.0
     for part, before in zip(parts, memory, strict=True):
         design, found, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
         evidence += float(found.evidence.sum())
-        theta[part.groups] = gamma.mean + found.mean @ gamma.factor.T
-        spread = found.spread
+        theta[part.groups] = outer.mean + found.mean @ outer.factor.T
+        own = outer.factor @ found.spread @ outer.factor.T
+        covariances[part.groups] = own
+        variance[part.groups] = np.diagonal(own, axis1=1, axis2=2)
         if coefficients is not None:
-            through = through_fixed(part, design, found)[2]
-            slope = np.concatenate([found.spread, -through], axis=-1)
-            spread = spread + slope @ coefficients @ slope.transpose(0, 2, 1)
-        variance[part.groups] = np.einsum("da,gab,db->gd", gamma.factor, spread, gamma.factor)
-    return theta, np.sqrt(variance), evidence
+            through = back.cross - outer.factor @ through_fixed(part, design, found)[2]
+            slope = np.concatenate([outer.factor @ found.spread, through], axis=-1)
+            variance[part.groups] += ((slope @ doubt) * slope).sum(axis=-1)
+    return Posteriors(theta, np.sqrt(variance), covariances, evidence)
 
 
 def _by_differences(problem: Problem, found: Found) -> np.ndarray:
@@ -109,10 +125,8 @@ def _by_differences(problem: Problem, found: Found) -> np.ndarray:
     return (information + information.T) / 2
 
 
-def _entry_errors(problem: Problem, gamma: Gamma, inverse: np.ndarray) -> np.ndarray:
+def _entry_errors(shape: Shape, factor: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """Of the entries of the covariance, which growth moves by factor growth factor'."""
-    directions = [
-        gamma.factor @ problem.shape.growth(each) @ gamma.factor.T for each in np.eye(len(inverse))
-    ]
+    directions = [factor @ shape.growth(each) @ factor.T for each in np.eye(len(inverse))]
     variance = np.einsum("kab,kl,lab->ab", directions, inverse, directions, optimize=True)
     return np.sqrt(np.maximum(variance, 0.0))

@@ -8,16 +8,18 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
+from fedprior.regression.linear.pooled import triangle
 from fedprior.regression.logistic.approximation import Approximation, chosen, remark, slack, solver
 from fedprior.regression.logistic.ascend import Found, Problem, ascend, settle
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
-from fedprior.regression.logistic.gamma import Gamma, Shape
+from fedprior.regression.logistic.gamma import Gamma, Shape, inward, outward
 from fedprior.regression.logistic.paper import descend
 from fedprior.regression.logistic.parts import Part, check_classes, parts_of
 from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, check_columns, ridged
 from fedprior.regression.logistic.posterior import laplace
 from fedprior.regression.result import Component, Covariance, Population, RegressionFit
 from fedprior.regression.rows import Rows
+from fedprior.regression.turn import Back, turn, unturned
 
 Method = Literal["default", "em", "paper"]
 
@@ -70,13 +72,17 @@ def fit_logistic(
         if given is not None:
             _check_population(rows, role, given, num_classes)
     with one_thread():
-        parts = parts_of(rows, num_classes)
         if prior is not None:
-            return _known(rows, parts, prior, name)
+            return _known(rows, parts_of(rows, num_classes), prior, name)
         _check_rows(rows)
+        back = unturned(width, rows.num_fixed * (num_classes - 1))
+        if method != "paper":
+            full = covariance == "full"
+            rows, back = turn(rows, triangle(rows), turns_x=full, num_logits=num_classes - 1)
+        parts = parts_of(rows, num_classes)
         pooled, ridge = ridged(rows, parts, num_classes)
         shape = Shape.of(rows, covariance, num_classes)
-        first = _start(shape, pooled.coefficients) if start is None else _begun(shape, start)
+        first = _start(shape, pooled.coefficients) if start is None else _begun(shape, start, back)
         if method == "paper":
             return _paper(rows, parts, shape, first, steps=limit, rate=rate, floor=floor)
         problem = Problem(
@@ -92,7 +98,7 @@ def fit_logistic(
             found = settle(problem, first, max_rounds=limit, tolerance=tolerance)
         else:
             found = ascend(problem, first, method=method, max_rounds=limit, tolerance=tolerance)
-        return _answer(rows, problem, found, name, method)
+        return _answer(rows, problem, found, back, name, method)
 
 
 def _check_population(rows: Rows, role: str, given: Population, num_classes: int) -> None:
@@ -134,62 +140,69 @@ def _gamma(given: Population) -> Gamma:
     return Gamma(mean=given.mean, factor=factor, fixed=given.fixed)
 
 
-def _begun(shape: Shape, start: Population) -> Gamma:
-    """From `start`, its covariance brought to the shape and its bounds."""
-    factor = np.linalg.cholesky(shape.bounded(start.covariance))
-    return Gamma(mean=start.mean, factor=factor, fixed=start.fixed)
+def _begun(shape: Shape, start: Population, back: Back) -> Gamma:
+    """From `start` in the turned rows' coefficients, within the shape and its bounds."""
+    gamma = inward(_gamma(start), back)
+    covariance = shape.bounded(gamma.factor @ gamma.factor.T)
+    return Gamma(mean=gamma.mean, factor=np.linalg.cholesky(covariance), fixed=gamma.fixed)
 
 
 def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation) -> RegressionFit:
     num_classes = 2 if not parts else parts[0].y.shape[-1] + 1
-    theta, errors, evidence = posteriors(
+    found = posteriors(
         parts,
         _gamma(prior),
         solver(name, num_classes=num_classes),
         [None] * len(parts),
         num_groups=rows.num_groups,
         coefficients=None,
+        back=unturned(len(prior.mean), len(prior.fixed)),
     )
     return RegressionFit(
         family="binomial" if num_classes == 2 else "multinomial",
         method="known",
         criterion="ml",
         population=replace(prior, kind="known"),
-        theta=theta,
-        errors=errors,
+        theta=found.theta,
+        errors=found.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=evidence,
+        log_likelihood=found.evidence,
         rounds=0,
         converged=True,
-        notes=(remark(name, width=theta.shape[1]),),
+        notes=(remark(name, width=found.theta.shape[1]),),
+        means=found.theta[:, None],
+        covariances=found.covariances[:, None],
     )
 
 
 def _answer(
-    rows: Rows, problem: Problem, found: Found, name: Approximation, method: str
+    rows: Rows, problem: Problem, found: Found, back: Back, name: Approximation, method: str
 ) -> RegressionFit:
-    doubt = uncertainty(problem, found)
-    theta, errors, evidence = posteriors(
+    doubt = uncertainty(problem, found, back)
+    known = posteriors(
         problem.parts,
         found.gamma,
         problem.solve,
         found.memory,
         num_groups=rows.num_groups,
         coefficients=None if doubt is None else doubt.coefficients,
+        back=back,
     )
     return RegressionFit(
         family="binomial" if problem.parts[0].y.shape[-1] == 1 else "multinomial",
         method=method,
         criterion="ml",
-        population=_population(found.gamma, doubt),
-        theta=theta,
-        errors=errors,
+        population=_population(outward(found.gamma, back), doubt),
+        theta=known.theta,
+        errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=evidence,
+        log_likelihood=known.evidence,
         rounds=len(found.history) - 1,
         converged=found.converged,
         notes=tuple(_notes(problem, found, doubt, name)),
         history=found.history,
+        means=known.theta[:, None],
+        covariances=known.covariances[:, None],
     )
 
 
@@ -256,8 +269,14 @@ def _paper(
     gamma = Gamma(
         mean=found.mean, factor=np.eye(width) * np.sqrt(found.variance), fixed=first.fixed
     )
-    _, errors, _ = posteriors(
-        parts, gamma, laplace, [None] * len(parts), num_groups=rows.num_groups, coefficients=None
+    known = posteriors(
+        parts,
+        gamma,
+        laplace,
+        [None] * len(parts),
+        num_groups=rows.num_groups,
+        coefficients=None,
+        back=unturned(width, 0),
     )
     notes = ["Joint mode (paper, Algorithm 3): the spread is biased to 0 (ERRATA 37)."]
     if found.at_floor:
@@ -268,10 +287,12 @@ def _paper(
         criterion="ml",
         population=_population(gamma, None),
         theta=found.theta,
-        errors=errors,
+        errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
         log_likelihood=None,
         rounds=steps,
         converged=True,
         notes=tuple(notes),
+        means=found.theta[:, None],
+        covariances=known.covariances[:, None],
     )

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedprior.regression.result import Covariance
 from fedprior.regression.rows import Rows
+from fedprior.regression.turn import Back
 
 # A feature's bounds, in units of 1 / its mean square, so that they bound what it adds to the
 # variance of the log odds. At the lower one a group of mean size n has weight n / 4 * floor on its
@@ -23,7 +24,7 @@ class Gamma:
     """theta = mean + factor z, z ~ N(0, I): covariance = factor factor'; `fixed` for all groups."""
 
     mean: np.ndarray  # (D,)
-    factor: np.ndarray  # (D, D), lower triangular
+    factor: np.ndarray  # (D, D), any square root
     fixed: np.ndarray  # (P,)
 
     @cached_property
@@ -132,6 +133,18 @@ class Shape:
         """Which features' variances, each by itself, lie on the lower, and on the upper bound."""
         variance = np.diag(covariance) * self.unit
         return variance <= self.low * _TOUCH, variance >= self.high / _TOUCH
+
+
+def outward(gamma: Gamma, back: Back) -> Gamma:
+    """The population in the coefficients of the rows given, from those of turned rows."""
+    mean, fixed = back.out(gamma.mean, gamma.fixed)
+    return Gamma(mean=mean, factor=back.x @ gamma.factor, fixed=fixed)
+
+
+def inward(gamma: Gamma, back: Back) -> Gamma:
+    """The population in the coefficients of turned rows."""
+    mean, fixed = back.into(gamma.mean, gamma.fixed)
+    return Gamma(mean=mean, factor=np.linalg.solve(back.x, gamma.factor), fixed=fixed)
 
 
 def moved(gamma: Gamma, shape: Shape, step: np.ndarray) -> Gamma:

@@ -1,4 +1,4 @@
-"""One regression for all groups, one for each alone, and the probabilities of either."""
+"""One regression for all groups, and one for each alone."""
 
 from typing import NamedTuple
 
@@ -16,14 +16,11 @@ from fedprior.regression.logistic.parts import (
     weighed,
 )
 from fedprior.regression.logistic.posterior import laplace
-from fedprior.regression.logistic.quadrature import even_points
-from fedprior.regression.logistic.sigmoid import averaged
 from fedprior.regression.rows import Rows
 
 # A coefficient of a feature of mean square 1 is N(0, 5^2): so weak that it moves no coefficient
 # that the data determine, and log odds of 10 are still believed.
 SEPARATION_RIDGE = 0.04
-_AVERAGED = 32  # points over which softmax is averaged
 _MOST_STEPS = 40
 _SETTLED = 1e-9  # of a coefficient in units of 1 / root mean square of its feature
 _UNSETTLED = 1e-3  # separated classes: each step of Newton's method adds about 1 for ever
@@ -67,44 +64,6 @@ def local_logistic(rows: Rows, *, num_classes: int = 2, ridge: float = 0.01) -> 
         found, _ = laplace(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
         theta[part.groups] = found.mean / np.sqrt(ridge)
     return theta
-
-
-def probabilities(
-    theta: np.ndarray,
-    x: np.ndarray,
-    *,
-    errors: np.ndarray | None = None,
-    fixed: np.ndarray | None = None,
-    coefficients: np.ndarray | None = None,
-    num_classes: int = 2,
-) -> np.ndarray:
-    """Class probabilities (rows, C) at log odds x theta + fixed coefficients against class 0.
-
-    `theta` (rows, d c) is that of each row's group, class-major. With its `errors` (rows, d c) the
-    probability is averaged over theta, errors independent: that of an uncertain theta is nearer to
-    1 / C than the one at its mean, and predicts better.
-
-    >>> probabilities(np.array([[0.0]]), np.array([[1.0]]))
-    array([[0.5, 0.5]])
-    """
-    own = num_classes - 1
-    odds = np.einsum("rd,rcd->rc", x, theta.reshape(len(x), own, -1))
-    if fixed is not None and coefficients is not None:
-        odds = odds + fixed @ coefficients.reshape(own, -1).T
-    if errors is None:
-        return _softmax(odds)
-    variance = np.einsum("rd,rcd->rc", x**2, errors.reshape(len(x), own, -1) ** 2)
-    if own == 1:
-        second = averaged(odds[:, 0], variance[:, 0]).value
-        return np.stack([1 - second, second], axis=1)
-    points, scale = even_points(own, _AVERAGED), np.sqrt(variance)
-    return np.mean([_softmax(odds + scale * point) for point in points], axis=0)
-
-
-def _softmax(odds: np.ndarray) -> np.ndarray:
-    odds = np.concatenate([np.zeros((len(odds), 1)), odds], axis=1)
-    weight = np.exp(odds - odds.max(axis=1, keepdims=True))
-    return weight / weight.sum(axis=1, keepdims=True)
 
 
 def check_columns(owner: str, rows: Rows) -> None:

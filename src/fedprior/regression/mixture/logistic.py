@@ -65,11 +65,13 @@ class LogisticEvidence:
 
     def posterior(self, parts: Parts) -> Posterior:
         """What every group knows of its own theta."""
+        spreads = bool(parts.covariances.any())
         found = Posterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
             np.zeros(self.num_groups),
+            np.tile(parts.covariances, (self.num_groups, 1, 1, 1)) if spreads else None,
         )
         for number, batch in enumerate(self.batches):
             views, groups = self._views(number, parts), batch.part.groups
@@ -78,7 +80,11 @@ class LogisticEvidence:
             found.log_likelihood[groups] = level
             for place, view in enumerate(views):
                 found.theta[groups, place] = view.theta
-                found.variances[groups, place] = view.variances
+                if found.covariances is not None and view.spread is not None:
+                    factor = np.linalg.cholesky(parts.covariances[place])
+                    own = factor @ view.spread @ factor.T
+                    found.covariances[groups, place] = own
+                    found.variances[groups, place] = np.diagonal(own, axis1=1, axis2=2)
         return found
 
     def _views(self, number: int, parts: Parts) -> list["View"]:
@@ -94,7 +100,7 @@ class View(NamedTuple):
     """Groups as seen by one component."""
 
     theta: np.ndarray  # (g, q), posterior mean
-    variances: np.ndarray  # (g, q)
+    spread: np.ndarray | None  # (g, q, q), of z where theta = mean + factor z; None: no spread
     scores: np.ndarray  # (g, q + p)
     information: np.ndarray  # (g, q + p, q + p)
     log_density: np.ndarray  # (g,)
@@ -132,7 +138,7 @@ def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any
         theta = np.tile(mean, (len(odds), 1))
         information = across(batch.both, weighed(terms.probability, batch.both))
         scores, density = along(batch.both, terms.pull), terms.log_likelihood + filled
-        return View(theta, np.zeros_like(theta), scores, information, density), None
+        return View(theta, None, scores, information, density), None
     factor = np.linalg.cholesky(covariance)
     design = part.x @ factor
     solve = propagate if part.y.shape[2] == 1 else laplace
@@ -142,10 +148,9 @@ def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any
     seen = across(design, weighted)  # what the data tell through theta, which is integrated out
     information = across(batch.both, weighted)
     information = information - np.swapaxes(seen, 1, 2) @ found.spread @ seen
-    variances = np.einsum("ab,gbc,ac->ga", factor, found.spread, factor)
     theta = mean + found.mean @ factor.T
     scores, density = along(batch.both, found.pull), found.evidence + filled
-    return View(theta, variances, scores, information, density), memory
+    return View(theta, found.spread, scores, information, density), memory
 
 
 def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:

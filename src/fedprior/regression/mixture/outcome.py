@@ -35,6 +35,8 @@ def outcome(
     table = found.responsibilities[:, :, None]
     mean = (table * found.theta).sum(axis=1)
     variance = (table * (found.variances + (found.theta - mean[:, None]) ** 2)).sum(axis=1)
+    # a theta of the paper's own is the center of what its population leaves unknown
+    away = 0.0 if theta is None else (theta - mean)[:, None]
     kind = kind or ("mixture" if rules.spread == "component" else "discrete")
     return RegressionFit(
         family=problem.family,
@@ -49,6 +51,8 @@ def outcome(
         converged=climb.converged if climb else kind == "known",
         notes=notes,
         history=climb.history if climb else (),
+        means=None if problem.exact else found.theta + away,
+        covariances=found.covariances,
     )
 
 
