@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fedprior.engines.result import Result as Result
     from fedprior.engines.run import Saving as Saving
     from fedprior.engines.simulate import simulate as simulate
+    from fedprior.engines.sweep import Sweep as Sweep
+    from fedprior.engines.sweep import sweep as sweep
     from fedprior.estimation.bernoulli.estimate import estimate_rates as estimate_rates
     from fedprior.estimation.encoder import GroupEncoder as GroupEncoder
     from fedprior.estimation.federated.algorithms import bernoulli_rates as bernoulli_rates
@@ -234,6 +236,8 @@ _PUBLIC = {
     "shared_body": "learning.representation",
     "shared_subspace": "learning.representation",
     "simulate": "engines.simulate",
+    "Sweep": "engines.sweep",
+    "sweep": "engines.sweep",
     "step_noise": "privacy.deployments",
 }
 

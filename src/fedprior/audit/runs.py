@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from inspect import unwrap
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State
 from fedprior.core.protocols import Channel
 from fedprior.data.federation import ClientData
-from fedprior.engines.device import _rounds
+from fedprior.engines.device import play_rounds
 from fedprior.engines.run import Run
 from fedprior.privacy.accounting import epsilon
 
@@ -157,7 +156,7 @@ def _one_round(
     clients = jnp.arange(present.shape[1], dtype=jnp.int32)[None]
 
     def one(state: State, memory: Memory, known: Array, there: Array, root: Key) -> tuple:
-        state, memory, known, _ = unwrap(_rounds)(
+        state, memory, known, _ = play_rounds(
             state,
             memory,
             known,

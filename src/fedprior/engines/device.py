@@ -1,7 +1,5 @@
 """Memories on the device: many rounds in one compiled loop."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
@@ -41,7 +39,7 @@ class DeviceEngine:
         """`count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
-        self.state, memories, enrolled, log = _rounds(
+        self.state, memories, enrolled, log = _compiled(
             self.state,
             self.store.memories,
             self.store.enrolled,
@@ -68,12 +66,7 @@ def _bundle(store: DeviceStore) -> dict[str, Memory]:
     return {"memories": store.memories, "enrolled": store.enrolled}
 
 
-@partial(
-    jax.jit,
-    static_argnames=("algorithm", "channel", "expected_size"),
-    donate_argnames=("state", "memories", "enrolled"),
-)
-def _rounds(
+def play_rounds(
     state: State,
     memories: Memory,
     enrolled: Array,
@@ -127,3 +120,10 @@ def _rounds(
         return outcome.state, memories, enrolled, log
 
     return jax.lax.fori_loop(0, count, body, (state, memories, enrolled, log))
+
+
+_compiled = jax.jit(
+    play_rounds,
+    static_argnames=("algorithm", "channel", "expected_size"),
+    donate_argnames=("state", "memories", "enrolled"),
+)

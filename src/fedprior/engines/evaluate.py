@@ -1,7 +1,6 @@
 """Personal models of all clients and their scores, a chunk of clients at a time."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,9 @@ from fedprior.engines.batch import over_clients
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
 
-_ROWS_AT_ONCE = 16_384  # rows of a chunk of clients: bounds the activations of one evaluation
+# Rows of a chunk of clients: they bound the activations of one evaluation. An accelerator needs
+# more of them to be busy.
+_ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
 _POOL_ROWS = 512  # pools on the device are filled up to a multiple of it
 _BLOCK = 256  # rows of one client at a time, so that one large client does not set the memory
 
@@ -52,9 +53,14 @@ def _filled(split: Split) -> Split:
     return Split(x, y, split.start, split.size)
 
 
+def rows_at_once() -> int:
+    """Rows of all clients that are evaluated together."""
+    return _ROWS_ON_CPU if jax.default_backend() == "cpu" else _ROWS_ELSEWHERE
+
+
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
     """Client ids in chunks of one shape, the last filled up, each with its number of real ones."""
-    length = min(num_clients, max(1, _ROWS_AT_ONCE // largest))
+    length = min(num_clients, max(1, rows_at_once() // largest))
     for first in range(0, num_clients, length):
         clients = np.arange(first, first + length)
         yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
@@ -109,8 +115,7 @@ def scores(
     return found
 
 
-@partial(jax.jit, static_argnames=("algorithm", "pooled"))
-def _personalize(
+def personalize(
     state: State,
     memories: Memory,
     enrolled: Array,
@@ -121,6 +126,7 @@ def _personalize(
     algorithm: Algorithm,
     pooled: bool,
 ) -> Theta:
+    """Theta of every client of a batch; newcomers are enrolled on the way."""
     memories = recall(algorithm, state, memories, enrolled, clients, root)
     keys = jax.vmap(lambda client: random.fold(root, "personalize", client))(clients)
 
@@ -131,8 +137,9 @@ def _personalize(
     return over_clients(one, memories, data, keys, axes=axes)
 
 
-@partial(jax.jit, static_argnames=("algorithm", "pooled"))
-def _score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: bool) -> Array:
+def score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: bool) -> Array:
+    """Mean score of each client's theta on its data, (num_clients,); NaN without samples."""
+
     def block(theta: Theta, own: ClientData, rows: Array) -> Array:
         x, y = own.take(jnp.clip(rows, 0, own.size - 1))
         return jnp.sum(algorithm.score(algorithm.predict(theta, x), y) * (rows < own.size))
@@ -147,3 +154,7 @@ def _score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: boo
 
     axes = POOLED_AXES if pooled else PADDED_AXES
     return over_clients(lambda theta, own, _: one(theta, own), thetas, data, (), axes=axes)
+
+
+_personalize = jax.jit(personalize, static_argnames=("algorithm", "pooled"))
+_score = jax.jit(score, static_argnames=("algorithm", "pooled"))

@@ -159,14 +159,8 @@ class Run:
         # With secure noise who takes part is secret, too: sampling amplifies only against
         # somebody who cannot know the draw.
         seed = secrets.randbits(128) if self.secure else self.seed
-        capacity = self.cohort.capacity(self.num_clients)
-        clients = np.zeros((length, capacity), np.int32)
-        present = np.zeros((length, capacity), bool)
-        for place in range(count):
-            drawn = self.cohort.draw(seed, first + place, self.num_clients)
-            clients[place, : len(drawn)] = drawn
-            present[place, : len(drawn)] = True
-        return clients, present
+        rounds = range(first, first + count)
+        return draw(self.cohort, seed, rounds, num_clients=self.num_clients, length=length)
 
     def identity(self, store: str) -> str:
         """Names what decides the bits of this run, for its checkpoints."""
@@ -219,3 +213,17 @@ class Run:
             for r in range(facts["round"])
         ]
         return arrays, history, facts
+
+
+def draw(
+    cohort: Cohort, seed: int, rounds: range, *, num_clients: int, length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (length, capacity) and presence of the cohorts of `rounds`, at most `length` of them."""
+    capacity = cohort.capacity(num_clients)
+    clients = np.zeros((length, capacity), np.int32)
+    present = np.zeros((length, capacity), bool)
+    for place, round in enumerate(rounds):
+        drawn = cohort.draw(seed, round, num_clients)
+        clients[place, : len(drawn)] = drawn
+        present[place, : len(drawn)] = True
+    return clients, present

@@ -3,7 +3,6 @@
 import math
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,9 +15,10 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import cache
-from fedprior.engines.device import LONGEST, DeviceEngine
+from fedprior.engines.device import DeviceEngine
 from fedprior.engines.disk import DiskEngine
 from fedprior.engines.evaluate import Source, scores
+from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
 from fedprior.privacy.cohort import Everyone
@@ -26,8 +26,6 @@ from fedprior.privacy.ledger import Ledger
 
 StoreKind = Literal["device", "disk"]
 Engine = DeviceEngine | DiskEngine
-
-_CHUNK_SECONDS = 1.0  # a call ends about so often, to show progress and to heed an interrupt
 
 
 class Progress(NamedTuple):
@@ -120,7 +118,7 @@ def _advance(
     interrupted: Callable[[], bool],
 ) -> EndedBy:
     """All rounds, stopping to evaluate, to save, to tell and to heed an interrupt."""
-    pace = _Pace()
+    pace = Pace()
     while len(engine.history) < run.rounds and not _stale(engine.history, patience):
         at = len(engine.history)
         periods = [evaluate_every, run.saving.every if run.saving else None]
@@ -175,25 +173,6 @@ def _stale(history: History, patience: int | None) -> bool:
 
 def _newest(history: History) -> float:
     return next((entry["valid"] for entry in reversed(history) if "valid" in entry), math.nan)
-
-
-class _Pace:
-    """Rounds for the next call, so that calls last about `_CHUNK_SECONDS`."""
-
-    def __init__(self) -> None:
-        self.last, self.seconds = 1, math.inf
-
-    def rounds(self) -> int:
-        if math.isinf(self.seconds):
-            return 1  # the first call compiles
-        wanted = self.last * _CHUNK_SECONDS / max(self.seconds, 1e-6)
-        return int(min(max(1, wanted), 4 * self.last, LONGEST))
-
-    @contextmanager
-    def timed(self, rounds: int) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.last, self.seconds = rounds, time.perf_counter() - start
 
 
 @contextmanager

@@ -1,0 +1,29 @@
+"""How many rounds a call to a compiled program runs."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedprior.engines.device import LONGEST
+
+_CALL_SECONDS = 1.0  # a call ends about so often, to show progress and to heed an interrupt
+
+
+class Pace:
+    """Rounds for the next call, so that calls last about `_CALL_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.last, self.seconds = 1, math.inf
+
+    def rounds(self) -> int:
+        if math.isinf(self.seconds):
+            return 1  # the first call compiles
+        wanted = self.last * _CALL_SECONDS / max(self.seconds, 1e-6)
+        return int(min(max(1, wanted), 4 * self.last, LONGEST))
+
+    @contextmanager
+    def timed(self, rounds: int) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.last, self.seconds = rounds, time.perf_counter() - start

@@ -1,0 +1,226 @@
+"""Many trainings of one method: points of a grid and seeds as batch axes of one program."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Cohort
+from fedprior.data.federation import Federation
+from fedprior.engines import cache, checkpoint
+from fedprior.engines.grid import Family, Member, Point, families, points
+from fedprior.engines.trainings import Models, Seeds, at_once, scores, train
+from fedprior.privacy.cohort import Everyone
+
+_OWNER = "sweep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """How every point of a grid scored, and the one that was chosen.
+
+    `valid` holds the clients' validation scores, (points, seeds, clients); `best` is the place of
+    the point whose mean is highest, the first of equals; `scores` are its clients' test scores,
+    (seeds, clients), empty where they were not asked for.
+    """
+
+    points: tuple[Point, ...]
+    seeds: tuple[int, ...]
+    valid: np.ndarray
+    best: int
+    scores: np.ndarray
+
+    @property
+    def chosen(self) -> Point:
+        """The point with the highest mean validation score."""
+        return self.points[self.best]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a training: its options, seed, mean validation score; test scores if chosen."""
+        return [
+            {
+                **point,
+                "seed": seed,
+                "valid": float(np.nanmean(self.valid[place, number])),
+                "chosen": place == self.best,
+                "test": self._test(place, number),
+            }
+            for place, point in enumerate(self.points)
+            for number, seed in enumerate(self.seeds)
+        ]
+
+    def _test(self, place: int, number: int) -> float | None:
+        if place != self.best or not self.scores.size:
+            return None
+        return float(np.nanmean(self.scores[number]))
+
+
+def sweep(
+    build: Callable[..., Algorithm],
+    federation: Federation | Callable[[int], Federation],
+    *,
+    over: Mapping[str, Sequence[Any]],
+    rounds: int,
+    seeds: int | Sequence[int] = 1,
+    cohort: Cohort | None = None,
+    test: bool = True,
+    folder: Path | None = None,
+    identity: Any = "",
+    progress: Callable[[float, int], Any] | None = None,
+) -> Sweep:
+    """Trains `build(**point)` for every point of the grid and every seed; chooses one point.
+
+    `over` gives each option its values, simplest first: a tie goes to the first. Numbers with a
+    decimal point are batch axes of one compiled program, with the seeds; each combination of whole
+    numbers and words compiles its own. As many trainings run at once as the memory holds.
+
+    The choice is made on validation scores, over all seeds; test samples are read once, after it,
+    for the chosen point, and not at all with `test=False`. `federation` may be a function of the
+    seed. With a `folder` a sweep that was cut short goes on from its finished points; `identity`
+    is any JSON value that names what its other arguments do not show. `progress` hears how many
+    trainings are done, of how many.
+    """
+    grid = points(over)
+    split = families(build, grid)
+    check.count(_OWNER, rounds=rounds)
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    check.require(len(numbers) > 0, _OWNER, "seeds", "at least one", seeds)
+    for seed in numbers:
+        check.seed(_OWNER, seed)
+    draw = federation if callable(federation) else lambda seed: federation
+    data = Seeds(
+        numbers, tuple(draw(seed) for seed in numbers), Everyone() if cohort is None else cohort
+    )
+    scored = all(each.valid.size.any() for each in data.federations)
+    check.require(scored, _OWNER, "federation", "one with validation samples", "none")
+    cache.enable()
+    book = _Book(folder, data, grid, [rounds, identity])
+    for family, members in split.items():
+        waiting = [member for member in members if not book.done[member[0]]]
+        _train_all(family, waiting, data, rounds, book, progress)
+    return Sweep(
+        points=tuple(grid),
+        seeds=numbers,
+        valid=book.valid,
+        best=book.best,
+        scores=_tested(split, data, rounds, book) if test else np.empty((0, 0)),
+    )
+
+
+class _Book:
+    """What is known of every point; in a folder, after every step of the sweep."""
+
+    def __init__(self, folder: Path | None, seeds: Seeds, grid: list[Point], rest: Any) -> None:
+        shape = (len(grid), len(seeds.numbers), seeds.num_clients)
+        self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
+        self.models: list[Models] = []  # of the best point so far, by group of seeds
+        self.groups: list[Seeds] = []
+        self.held = -1  # that point's place
+        self._file = None if folder is None else Path(folder) / "sweep.safetensors"
+        clients = [[each.name, list(each.train.x.shape)] for each in seeds.federations]
+        self._identity = checkpoint.fingerprint([grid, seeds.numbers, seeds.cohort, clients, rest])
+        if self._file is not None and self._file.exists():
+            checkpoint.read_header(self._file, identity=self._identity)
+            found = checkpoint.load_arrays(self._file, {"valid": self.valid, "done": self.done})
+            self.valid, self.done = found["valid"].copy(), found["done"].copy()
+
+    @property
+    def best(self) -> int:
+        """The place of the highest mean over clients and seeds; of equals the first."""
+        means = np.full(len(self.done), -np.inf)
+        means[self.done] = np.nanmean(self.valid[self.done], axis=2).mean(axis=1)
+        return int(np.argmax(means))
+
+    def note(
+        self, place: int, valid: np.ndarray, models: list[Models], groups: list[Seeds]
+    ) -> None:
+        """A point's validation scores; its models are kept while it is the best."""
+        self.valid[place], self.done[place] = valid, True
+        if self.best == place:
+            self.models, self.groups, self.held = models, groups, place
+
+    def save(self) -> None:
+        """To disk, where there is a folder."""
+        if self._file is not None:
+            arrays = {"valid": self.valid, "done": self.done}
+            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity)
+
+
+def _train_all(
+    family: Family,
+    waiting: Sequence[Member],
+    seeds: Seeds,
+    rounds: int,
+    book: _Book,
+    progress: Callable[[float, int], Any] | None,
+) -> None:
+    """Trains and scores the waiting points, as many at once as the memory holds."""
+    size, width = at_once(family, waiting, seeds)
+    while waiting:
+        # The last chunk repeats a point rather than compile for fewer.
+        chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
+        try:
+            _train_some(family, chunk, seeds.groups(width), rounds, book, progress)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or size * width == 1:
+                raise
+            size, width = (-(-size // 2), width) if size > 1 else (1, -(-width // 2))
+            continue
+        waiting = waiting[size:]
+        book.save()
+
+
+def _train_some(
+    family: Family,
+    chunk: Sequence[Member],
+    groups: list[Seeds],
+    rounds: int,
+    book: _Book,
+    progress: Callable[[float, int], Any] | None,
+) -> None:
+    places = dict.fromkeys(place for place, _ in chunk)
+    numbers = [point for _, point in chunk]
+    share = len(places) / len(groups)
+    before, total = float(book.done.sum()), len(book.done)
+    models: list[Models] = []
+    for number, group in enumerate(groups):
+
+        def tell(done: float, number: int = number) -> None:
+            if progress:
+                points = before + share * (number + done)
+                progress(points * book.valid.shape[1], total * book.valid.shape[1])
+
+        models.append(train(family, numbers, group, rounds=rounds, tell=tell))
+    held_out = [group.held_out("valid") for group in groups]
+    for index, place in enumerate(places):
+        own = [each.at(index) for each in models]
+        parts = zip(own, groups, held_out, strict=True)
+        valid = [scores(family, numbers[index], *part) for part in parts]
+        book.note(place, np.concatenate(valid), own, groups)
+
+
+def _tested(
+    split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: _Book
+) -> np.ndarray:
+    """Test scores at the best point: the one reading of the test samples.
+
+    A sweep that was cut short may have lost that point's models; it is then trained again.
+    """
+    family, numbers = next(
+        (family, numbers)
+        for family, members in split.items()
+        for place, numbers in members
+        if place == book.best
+    )
+    if book.held != book.best:
+        _train_all(family, [(book.best, numbers)], seeds, rounds, book, None)
+    parts = zip(book.models, book.groups, strict=True)
+    found = [
+        scores(family, numbers, models, group, group.held_out("test")) for models, group in parts
+    ]
+    return np.concatenate(found)

@@ -1,0 +1,287 @@
+"""Trainings side by side: points along one batch axis, seeds along another, one program."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedprior.channels.identity import Identity
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Array, Memory, PyTree, State
+from fedprior.core.protocols import Cohort
+from fedprior.data.federation import ClientData, Federation, Split
+from fedprior.engines.batch import CPU_CHUNK_BYTES
+from fedprior.engines.device import LONGEST, play_rounds
+from fedprior.engines.evaluate import personalize, rows_at_once, score
+from fedprior.engines.grid import Family, Member
+from fedprior.engines.pace import Pace
+from fedprior.engines.run import draw
+
+Numbers = Mapping[str, float]  # of one point
+_BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
+_CHANNEL = Identity()
+
+
+class Models(NamedTuple):
+    """Trained: every array has leading axes of points and of seeds."""
+
+    state: State
+    memories: Memory
+    enrolled: Array
+
+    def at(self, place: int) -> "Models":
+        """Those of one point, still with an axis of points."""
+        return jax.tree.map(lambda leaf: leaf[place : place + 1], self)
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """The clients as drawn for some seeds, all of one shape, and who takes part in which round."""
+
+    numbers: tuple[int, ...]
+    federations: tuple[Federation, ...]
+    cohort: Cohort
+
+    def __post_init__(self) -> None:
+        counts = sorted({each.num_clients for each in self.federations})
+        rule = "of as many clients for every seed"
+        check.require(len(counts) == 1, "sweep", "federation", rule, counts)
+        self.cohort.capacity(counts[0])  # refuses a cohort larger than the federation
+
+    @property
+    def num_clients(self) -> int:
+        return self.federations[0].num_clients
+
+    @property
+    def expected_size(self) -> float:
+        return self.cohort.expected_size(self.num_clients)
+
+    @property
+    def roots(self) -> Array:
+        return jnp.stack([random.root(number) for number in self.numbers])
+
+    @cached_property
+    def train(self) -> ClientData:
+        """The training samples on the device, with a leading axis of seeds on all but `rows`."""
+        return _stack([each.train for each in self.federations])
+
+    def held_out(self, part: str) -> ClientData:
+        """Validation or test samples, like `train`; both have one shape, so that a program serves
+        both (the shape of the test samples is known before they are read).
+        """
+        both = [getattr(each, name) for name in ("valid", "test") for each in self.federations]
+        largest = max(split.largest for split in both)
+        length = max(len(split.x) for split in both)
+        parts = [getattr(each, part) for each in self.federations]
+        return _stack(parts, length=length, largest=largest)
+
+    def groups(self, size: int) -> list["Seeds"]:
+        """The same seeds, at most `size` together."""
+        return [
+            Seeds(self.numbers[k : k + size], self.federations[k : k + size], self.cohort)
+            for k in range(0, len(self.numbers), size)
+        ]
+
+    def cohorts(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (seeds, LONGEST, capacity) and presence in `count` rounds from `first`."""
+        rounds = range(first, first + count)
+        drawn = [
+            draw(self.cohort, seed, rounds, num_clients=self.num_clients, length=LONGEST)
+            for seed in self.numbers
+        ]
+        clients, present = zip(*drawn, strict=True)
+        return np.stack(clients), np.stack(present)
+
+
+def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> ClientData:
+    length = max([length, 1, *(len(part.x) for part in parts)])
+    largest = max([largest, *(part.largest for part in parts)])
+
+    def filled(rows: np.ndarray) -> np.ndarray:
+        whole = np.zeros((length, *rows.shape[1:]), rows.dtype)
+        whole[: len(rows)] = rows
+        return whole
+
+    return ClientData(
+        x=jnp.stack([filled(part.x) for part in parts]),
+        y=jnp.stack([filled(part.y) for part in parts]),
+        start=jnp.stack([part.start for part in parts]),
+        size=jnp.stack([part.size for part in parts]),
+        rows=jnp.arange(largest, dtype=jnp.int32),
+    )
+
+
+def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
+    """How many points, and how many seeds of each, to train together.
+
+    On a CPU as many as stay in its cache; elsewhere as many as take half the memory, counting each
+    training's memories four times for what a round makes of them.
+    """
+    num_points, num_seeds = len(members), len(seeds.numbers)
+    if not members:
+        return 1, num_seeds
+    shapes = jax.eval_shape(
+        partial(_begin, family=family, num_clients=1), _columns([members[0][1]]), seeds.roots[:1]
+    )
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes.memories))
+    if jax.default_backend() == "cpu":
+        fitting = CPU_CHUNK_BYTES // max(1, each * seeds.cohort.capacity(seeds.num_clients))
+    else:
+        limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
+        pool = sum(each.train.x.nbytes for each in seeds.federations)
+        fitting = (limit // 2 - pool) // max(1, 4 * each * seeds.num_clients)
+    if fitting < num_seeds:
+        return 1, max(1, fitting)
+    return min(num_points, fitting // num_seeds), num_seeds
+
+
+def train(
+    family: Family,
+    points: Sequence[Numbers],
+    seeds: Seeds,
+    *,
+    rounds: int,
+    tell: Callable[[float], Any] | None = None,
+) -> Models:
+    """`rounds` rounds of every point with every seed; `tell` hears the share that is done."""
+    numbers = _columns(points)
+    roots = seeds.roots
+    models = _begin(numbers, roots, family=family, num_clients=seeds.num_clients)
+    pace, done = Pace(), 0
+    while done < rounds:
+        count = min(pace.rounds(), rounds - done)
+        clients, present = seeds.cohorts(done, count)
+        with pace.timed(count):
+            models = _advance(
+                models,
+                numbers,
+                seeds.train,
+                clients,
+                present,
+                done,
+                count,
+                roots,
+                family=family,
+                expected_size=seeds.expected_size,
+            )
+            models.enrolled.block_until_ready()
+        done += count
+        if tell:
+            tell(done / rounds)
+    return models
+
+
+def scores(
+    family: Family, point: Numbers, models: Models, seeds: Seeds, held_out: ClientData
+) -> np.ndarray:
+    """Mean score of every client's own model on `held_out`, (seeds, clients), at one point.
+
+    `models` are those of that point alone.
+    """
+    numbers = {name: jnp.asarray(value) for name, value in point.items()}
+    own = jax.tree.map(lambda leaf: leaf[0], models)
+    largest = max(seeds.train.rows.shape[0], held_out.rows.shape[0])
+    total = seeds.num_clients
+    length = min(total, max(1, rows_at_once() // (largest * len(seeds.numbers))))
+    found = []
+    for first in range(0, total, length):
+        clients = np.minimum(np.arange(first, first + length), total - 1)
+        part = _score(numbers, own, seeds.train, held_out, clients, seeds.roots, family=family)
+        found.append(np.asarray(part)[:, : total - first])
+    return np.concatenate(found, axis=1)
+
+
+def _columns(points: Sequence[Numbers]) -> dict[str, Array]:
+    """One array an option; where nothing varies, an axis of the points all the same."""
+    columns = {name: jnp.asarray([point[name] for point in points]) for name in points[0]}
+    return columns or {"": jnp.zeros(len(points))}
+
+
+def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: value for name, value in numbers.items() if name}
+
+
+@partial(jax.jit, static_argnames=("family", "num_clients"))
+def _begin(numbers: PyTree, roots: Array, *, family: Family, num_clients: int) -> Models:
+    def one(numbers: PyTree, root: Array) -> Models:
+        algorithm = family.at(_named(numbers))
+        state = algorithm.init(random.fold(root, "init"))
+        client = jnp.zeros((), jnp.int32)
+        shape = jax.eval_shape(lambda: algorithm.enroll(state, client, root))
+        memories = jax.tree.map(lambda a: jnp.zeros((num_clients, *a.shape), a.dtype), shape)
+        return Models(state, memories, jnp.zeros(num_clients, bool))
+
+    by_seed = jax.vmap(one, in_axes=(None, 0))
+    return jax.vmap(by_seed, in_axes=(0, None))(numbers, roots)
+
+
+@partial(jax.jit, static_argnames=("family", "expected_size"), donate_argnames=("models",))
+def _advance(
+    models: Models,
+    numbers: PyTree,
+    data: ClientData,
+    clients: Array,  # (seeds, LONGEST, capacity)
+    present: Array,
+    first: Array,
+    count: Array,
+    roots: Array,
+    *,
+    family: Family,
+    expected_size: float,
+) -> Models:
+    """`count` rounds of every training; only the data and the cohorts lack the axis of points."""
+
+    def one(
+        models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, root: Array
+    ) -> Models:
+        *kept, _ = play_rounds(
+            *models,
+            own,
+            ids,
+            here,
+            first,
+            count,
+            root,
+            algorithm=family.at(_named(numbers)),
+            channel=_CHANNEL,
+            expected_size=expected_size,
+        )
+        return Models(*kept)
+
+    by_seed = jax.vmap(one, in_axes=(0, None, _BY_SEED, 0, 0, 0))
+    by_point = jax.vmap(by_seed, in_axes=(0, 0, None, None, None, None))
+    return by_point(models, numbers, data, clients, present, roots)
+
+
+@partial(jax.jit, static_argnames=("family",))
+def _score(
+    numbers: PyTree,
+    models: Models,
+    data: ClientData,
+    held_out: ClientData,
+    clients: Array,
+    roots: Array,
+    *,
+    family: Family,
+) -> Array:
+    algorithm = family.at(_named(numbers))
+
+    def one(models: Models, own: ClientData, other: ClientData, root: Array) -> Array:
+        thetas = personalize(
+            models.state,
+            tree.combine(lambda rows: rows[clients], models.memories),
+            models.enrolled[clients],
+            own._replace(start=own.start[clients], size=own.size[clients]),
+            clients,
+            root,
+            algorithm=algorithm,
+            pooled=True,
+        )
+        part = other._replace(start=other.start[clients], size=other.size[clients])
+        return score(thetas, part, algorithm=algorithm, pooled=True)
+
+    return jax.vmap(one, in_axes=(0, _BY_SEED, _BY_SEED, 0))(models, data, held_out, roots)

@@ -1,0 +1,151 @@
+"""A sweep is the trainings that it stands for; it chooses on validation and can be resumed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toys import averaging, points
+
+import fedprior
+from fedprior.core import check
+from fedprior.engines import grid
+from fedprior.engines import sweep as module
+
+RUN = {"rounds": 3, "cohort": fedprior.FixedSize(size=3)}
+OVER = {"rate": [0.02, 0.5]}
+
+
+def build(*, rate, weight="uniform", **ignored):
+    check.fraction("averaging", rate=rate)
+    return averaging(rate=rate, weight=weight)
+
+
+def drawn(seed):
+    clients = points()
+    return replace(clients, train=replace(clients.train, x=clients.train.x + seed))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
+
+
+def test_every_training_is_the_one_that_simulate_runs(found):
+    for seed in (0, 1):
+        alone = fedprior.simulate(build(rate=0.5), drawn(seed), seed=seed, **RUN)
+        np.testing.assert_allclose(found.valid[1, seed], alone.valid_scores, atol=1e-6)
+
+
+def test_test_scores_are_those_of_the_point_with_the_best_validation(found):
+    means = found.valid.mean(axis=(1, 2))
+    assert found.best == np.argmax(means)
+    assert found.chosen == {"rate": OVER["rate"][found.best]}
+    alone = fedprior.simulate(build(**found.chosen), drawn(1), seed=1, **RUN)
+    np.testing.assert_allclose(found.scores[1], alone.scores, atol=1e-6)
+
+
+def test_rows_hold_a_test_score_only_where_it_was_chosen(found):
+    rows = found.rows()
+    assert [(row["rate"], row["seed"]) for row in rows] == [
+        (r, s) for r in OVER["rate"] for s in (0, 1)
+    ]
+    assert all((row["test"] is not None) == row["chosen"] for row in rows)
+    assert sum(row["chosen"] for row in rows) == 2
+
+
+def test_trainings_one_at_a_time_are_the_same(found, monkeypatch):
+    monkeypatch.setattr(module, "at_once", lambda *_: (1, 1))
+    single = fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
+    np.testing.assert_allclose(single.valid, found.valid, atol=1e-6)
+    np.testing.assert_allclose(single.scores, found.scores, atol=1e-6)
+
+
+def test_a_chunk_that_is_too_large_for_the_device_is_halved(found, monkeypatch):
+    whole, sizes = module.train, []
+
+    def small(family, numbers, group, **rest):
+        sizes.append((len(numbers), len(group.numbers)))
+        if len(numbers) * len(group.numbers) > 1:
+            raise module.jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return whole(family, numbers, group, **rest)
+
+    monkeypatch.setattr(module, "train", small)
+    single = fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
+    assert sizes[:3] == [(2, 2), (1, 2), (1, 1)]
+    np.testing.assert_allclose(single.valid, found.valid, atol=1e-6)
+
+
+def test_a_sweep_goes_on_from_its_finished_points(found, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "at_once", lambda *_: (1, 1))
+    whole, trained = module.train, []
+
+    def cut(family, numbers, group, **rest):
+        trained.append((numbers[0]["rate"], group.numbers[0]))
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return whole(family, numbers, group, **rest)
+
+    monkeypatch.setattr(module, "train", cut)
+    arguments = {"over": OVER, "seeds": 2, "folder": tmp_path, **RUN}
+    with pytest.raises(KeyboardInterrupt):
+        fedprior.sweep(build, drawn, **arguments)
+    again = fedprior.sweep(build, drawn, **arguments)
+    assert trained[:4] == [(0.02, 0), (0.02, 1), (0.5, 0), (0.5, 1)]
+    assert trained[4:6] == [(0.5, 0), (0.5, 1)]
+    np.testing.assert_allclose(again.valid, found.valid, atol=1e-6)
+    np.testing.assert_allclose(again.scores, found.scores, atol=1e-6)
+    with pytest.raises(ValueError, match="configuration must be the one"):
+        fedprior.sweep(build, drawn, **{**arguments, "rounds": 4})
+
+
+def test_a_tie_goes_to_the_point_that_was_named_first():
+    tied = fedprior.sweep(
+        build, drawn, over={"rate": [0.1], "nothing": [0.0, 1.0]}, test=False, **RUN
+    )
+    assert tied.valid[0].mean() == tied.valid[1].mean()
+    assert tied.best == 0
+    assert tied.scores.size == 0
+
+
+def test_a_sweep_is_blind_to_the_test_samples():
+    clients = drawn(0)
+    blind = replace(clients, test=replace(clients.test, x=np.full_like(clients.test.x, np.nan)))
+    seen = [fedprior.sweep(build, each, over=OVER, **RUN) for each in (clients, blind)]
+    np.testing.assert_array_equal(seen[0].valid, seen[1].valid)
+    assert seen[0].best == seen[1].best
+    assert not np.array_equal(seen[0].scores, seen[1].scores)
+
+
+def test_numbers_share_a_program_and_whole_numbers_do_not():
+    chosen = {"rate": [0.1, 0.2], "weight": ["uniform", "samples"], "nothing": [1]}
+    split = grid.families(build, grid.points(chosen))
+    assert [dict(family.fixed) for family in split] == [
+        {"weight": "uniform", "nothing": 1},
+        {"weight": "samples", "nothing": 1},
+    ]
+    assert [[place for place, _ in members] for members in split.values()] == [[0, 2], [1, 3]]
+
+
+def test_progress_counts_trainings(monkeypatch):
+    heard = []
+    fedprior.sweep(
+        build, drawn, over=OVER, test=False, progress=lambda *told: heard.append(told), **RUN
+    )
+    assert heard[-1] == (2.0, 2)
+    assert heard == sorted(heard)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"over": {"rate": []}}, "rate must be given at least one value"),
+        ({"over": {"rate": [0.1, 0.1]}}, "rate must be of values that differ"),
+        ({"over": {"rate": [-0.1]}}, "rate must be in"),
+        ({"seeds": []}, "seeds must be at least one"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
+        ({"cohort": fedprior.FixedSize(size=9)}, "at most"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        fedprior.sweep(build, drawn, **{"over": OVER, **RUN, **change})
