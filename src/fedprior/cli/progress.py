@@ -60,3 +60,40 @@ class Watcher:
             console=self.console,
             transient=True,
         )
+
+
+class Trainings:
+    """Shows how many trainings of a sweep are done, and the time left."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f} of {task.total:.0f} trainings"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+
+    def __enter__(self) -> "Trainings":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def part(self, *names: str) -> Callable[[float, int], None]:
+        """A callback for the sweep called so."""
+        label, start = ", ".join(names), time.perf_counter()
+        task = self._bar.add_task(label, total=1)
+
+        def move(done: float, total: int) -> None:
+            self._bar.update(task, completed=done, total=total)
+            if done >= total:
+                self._bar.remove_task(task)
+                spent = time.perf_counter() - start
+                self.console.print(f"{label}: {total} trainings in {spent:.1f} s", markup=False)
+
+        return move

@@ -68,6 +68,7 @@ def sweep(
     rounds: int,
     seeds: int | Sequence[int] = 1,
     cohort: Cohort | None = None,
+    judges: int | None = None,
     test: bool = True,
     folder: Path | None = None,
     identity: Any = "",
@@ -79,8 +80,9 @@ def sweep(
     decimal point are batch axes of one compiled program, with the seeds; each combination of whole
     numbers and words compiles its own. As many trainings run at once as the memory holds.
 
-    The choice is made on validation scores, over all seeds; test samples are read once, after it,
-    for the chosen point, and not at all with `test=False`. `federation` may be a function of the
+    The choice is made on validation scores, over all seeds and clients (the first `judges` of them,
+    where the others are to be as if unknown); test samples are read once, after it, for the chosen
+    point, and not at all with `test=False`. `federation` may be a function of the
     seed. With a `folder` a sweep that was cut short goes on from its finished points; `identity`
     is any JSON value that names what its other arguments do not show. `progress` hears how many
     trainings are done, of how many.
@@ -99,7 +101,7 @@ def sweep(
     scored = all(each.valid.size.any() for each in data.federations)
     check.require(scored, _OWNER, "federation", "one with validation samples", "none")
     cache.enable()
-    book = _Book(folder, data, grid, [rounds, identity])
+    book = _Book(folder, data, grid, [rounds, identity], judges)
     for family, members in split.items():
         waiting = [member for member in members if not book.done[member[0]]]
         _train_all(family, waiting, data, rounds, book, progress)
@@ -115,9 +117,17 @@ def sweep(
 class _Book:
     """What is known of every point; in a folder, after every step of the sweep."""
 
-    def __init__(self, folder: Path | None, seeds: Seeds, grid: list[Point], rest: Any) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        seeds: Seeds,
+        grid: list[Point],
+        rest: Any,
+        judges: int | None,
+    ) -> None:
         shape = (len(grid), len(seeds.numbers), seeds.num_clients)
         self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
+        self.judges = judges
         self.models: list[Models] = []  # of the best point so far, by group of seeds
         self.groups: list[Seeds] = []
         self.held = -1  # that point's place
@@ -133,7 +143,7 @@ class _Book:
     def best(self) -> int:
         """The place of the highest mean over clients and seeds; of equals the first."""
         means = np.full(len(self.done), -np.inf)
-        means[self.done] = np.nanmean(self.valid[self.done], axis=2).mean(axis=1)
+        means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
         return int(np.argmax(means))
 
     def note(

@@ -36,7 +36,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     settings = list(dict.fromkeys(row.setting for row in rows))
     panels = {name: [row for row in rows if row.setting == name] for name in settings}
-    figure, axes = _panels(len(panels))
+    figure, axes = side_by_side(len(panels))
     for place, own in zip(axes, panels.values(), strict=True):
         _accuracy(place, own)
     axes[0].set_ylabel("test accuracy, mean over clients (%)")
@@ -60,7 +60,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     }
     learned = {name: own for name, own in learned.items() if own}
     if learned:
-        figure, axes = _panels(len(learned))
+        figure, axes = side_by_side(len(learned))
         for place, own in zip(axes, learned.values(), strict=True):
             _psi(place, own)
         axes[0].set_ylabel("psi of DP-AdaPeD (log scale)")
@@ -69,11 +69,12 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     return paths
 
 
-def _panels(count: int) -> tuple[Any, Sequence[Any]]:
+def side_by_side(count: int, *, height: float = _HEIGHT) -> tuple[Any, Sequence[Any]]:
+    """A figure of `count` panels side by side, `height` inches tall."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(6.4, _WIDTH * count), _HEIGHT), layout="constrained")
+    figure = Figure(figsize=(max(6.4, _WIDTH * count), height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, count, squeeze=False)[0]
 

@@ -1,0 +1,120 @@
+"""`fedprior reproduce table1` and `fedem`."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.experiments.comparison_settings import Setting
+
+Quick = Annotated[bool, typer.Option("--quick", help="One seed, one rate, a fifth of the rounds.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--method", help="A method to run; may be repeated.")
+]
+Columns = Annotated[
+    list[str] | None, typer.Option("--setting", help="A setting to run; may be repeated.")
+]
+Seeds = Annotated[int | None, typer.Option(help="How many seeds (default: 5, with --quick 1).")]
+First = Annotated[int, typer.Option(help="The first seed.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Root folder of MNIST (default: FEDPRIOR_DATA, then ../shared/data)."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder for table, figure and rows (default: the name); goes on there."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
+
+
+def _command(name: str, words: str) -> Callable[..., None]:
+    """The command that compares methods in the settings called `name`; `words` are its help."""
+
+    def command(
+        quick: Quick = False,
+        method: Names = None,
+        setting: Columns = None,
+        seeds: Seeds = None,
+        seed: First = 0,
+        data: Data = None,
+        out: Out = None,
+        as_json: AsJson = False,
+        quiet: Quiet = False,
+    ) -> None:
+        from fedprior.cli.dp_figures import _root
+        from fedprior.cli.progress import Trainings
+        from fedprior.experiments.comparison import compare
+        from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
+        from fedprior.experiments.dp_drawing import check_drawing
+
+        known = COMPARISONS[name]
+        count = (1 if quick else known.seeds) if seeds is None else seeds
+        check.count(name, seeds=count)
+        check.seed(name, seed)
+        check_drawing()
+        folder = out or Path(name)
+        rule = "a folder, or a name that is free"
+        check.require(folder.is_dir() or not folder.exists(), name, "--out", rule, str(folder))
+        settings = known.chosen_settings(setting, quick=quick)
+        methods = known.chosen_methods(method)
+        with Trainings(quiet=quiet) as bar:
+            for each in settings:
+                compare(
+                    each,
+                    methods,
+                    grid=QUICK_GRID if quick else GRID,
+                    seeds=range(seed, seed + count),
+                    folder=folder,
+                    root=_root(data),
+                    progress=bar.part,
+                )
+        document = _report(name, known.chosen_settings(None, quick=quick), folder, quick)
+        if not quiet:
+            typer.echo(f"Written to {folder}", err=True)
+        if as_json:
+            typer.echo(json.dumps(document))
+
+    command.__doc__ = words
+    return command
+
+
+table1 = _command(
+    "table1",
+    """Every method of the paper's Table 1 and those it cites, tuned alike.
+
+    MNIST and, in place of FEMNIST, MNIST by writer. Each method gets the same rates and the same
+    number of gradient steps; its rate is chosen on validation scores, test samples are read once.
+    Finished methods are kept in the folder: run it in pieces, or again after an interrupt.
+
+    Example: `fedprior reproduce table1 --quick --data DIR --out table1`
+    """,
+)
+fedem = _command(
+    "fedem",
+    """AdaPeD and FedEM with every client in every round (MNIST, 50 clients, 2 components).
+
+    Example: `fedprior reproduce fedem --quick --data DIR`
+    """,
+)
+
+
+def _report(name: str, settings: "Sequence[Setting]", folder: Path, quick: bool) -> dict[str, Any]:
+    """Table, picture and JSON of every part in the folder; the table on standard output, too."""
+    from fedprior.experiments import comparison_report as report
+    from fedprior.experiments.comparison import read_all
+    from fedprior.experiments.comparison_drawing import draw
+
+    parts = read_all(folder, settings)
+    found = report.rows(parts, settings)
+    command = f"fedprior reproduce {name}" + " --quick" * quick
+    document = report.to_json(found, settings, parts, experiment=name, command=command, quick=quick)
+    text = "\n\n".join([report.markdown(found, settings), *document["remarks"]])
+    report.save(document, text, folder)
+    draw(parts, settings, folder / "clients.png")
+    return document

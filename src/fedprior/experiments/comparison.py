@@ -1,0 +1,205 @@
+"""Methods side by side: one sweep a setting and method, each a file of its own."""
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.files import write_atomically
+from fedprior.data.federation import Federation
+from fedprior.engines.sweep import sweep
+from fedprior.experiments.comparison_settings import Setting
+
+FORMAT = 1
+Progress = Callable[[float, int], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One method in one setting: every rate's validation score, the chosen one's test scores.
+
+    `valid` holds the mean validation score by rate and seed, `scores` the clients' test scores by
+    seed, None for a client without test samples.
+    """
+
+    setting: str
+    method: str
+    grid: tuple[float, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+    options: Mapping[str, Any]
+    valid: tuple[tuple[float, ...], ...]
+    rate: float
+    scores: tuple[tuple[float | None, ...], ...]
+    seconds: float
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @cached_property
+    def clients(self) -> np.ndarray:
+        """Test scores, (seeds, clients); NaN for None."""
+        return np.array(self.scores, np.float64)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """Mean over clients, by seed."""
+        means: np.ndarray = np.nanmean(self.clients, axis=1)
+        return means
+
+
+def compare(
+    setting: Setting,
+    methods: Iterable[str],
+    *,
+    grid: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path,
+    root: Path | None = None,
+    progress: Callable[[str, str], Progress] | None = None,
+) -> list[Part]:
+    """Sweeps every method over the grid, chooses its rate on validation scores, scores it once.
+
+    Each method is a file in `folder`, so that a comparison can be made in pieces; what is there
+    already is read back if it was made for the same grid, seeds and rounds, and refused otherwise.
+    """
+    federations = _Federations(setting, root)
+    return [
+        _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
+        or _sweep(setting, name, grid, seeds, folder, federations, progress)
+        for name in methods
+    ]
+
+
+def _sweep(
+    setting: Setting,
+    name: str,
+    grid: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path,
+    federations: Callable[[int], Federation],
+    progress: Callable[[str, str], Progress] | None,
+) -> Part:
+    def build(rate: Any) -> Algorithm:
+        return setting.algorithm(name, rate=rate)
+
+    begun = time.perf_counter()
+    rounds, cohort = setting.plan(name)
+    facts = _facts(setting, name, grid, seeds)
+    found = sweep(
+        build,
+        federations,
+        over={"rate": [float(rate) for rate in grid]},
+        seeds=seeds,
+        rounds=rounds,
+        cohort=cohort,
+        judges=setting.judges,
+        folder=folder / setting.name / f"{name}.sweep",
+        identity=facts,
+        progress=progress(setting.name, name) if progress else None,
+    )
+    part = Part(
+        **facts,
+        valid=tuple(map(tuple, np.nanmean(found.valid[..., : setting.judges], axis=2).tolist())),
+        rate=found.chosen["rate"],
+        scores=tuple(
+            tuple(None if np.isnan(score) else float(score) for score in own)
+            for own in setting.scored(found.scores)
+        ),
+        seconds=time.perf_counter() - begun,
+        made_with=made_with(),
+    )
+    write_atomically(_file(folder, setting, name), json.dumps(asdict(part)).encode())
+    return part
+
+
+def made_with() -> dict[str, str]:
+    """Versions and the device."""
+    import jax
+
+    device = jax.devices()[0]
+    packages = {name: version(name) for name in ("jax", "numpy")}
+    from fedprior import __version__
+
+    return {
+        "fedprior": __version__,
+        "python": platform.python_version(),
+        **packages,
+        "device": device.device_kind,
+    }
+
+
+def _file(folder: Path, setting: Setting, name: str) -> Path:
+    return folder / setting.name / f"{name}.json"
+
+
+def _facts(
+    setting: Setting, name: str, grid: Sequence[float], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """What decides a part's figures."""
+    return {
+        "setting": setting.name,
+        "method": name,
+        "grid": tuple(grid),
+        "seeds": tuple(seeds),
+        "rounds": setting.rounds,
+        "options": setting.method_options(name),
+    }
+
+
+def _read(file: Path, facts: Mapping[str, Any]) -> Part | None:
+    """The part in `file`, None where there is none."""
+    if not file.exists():
+        return None
+    part = read(file)
+    for name, value in facts.items():
+        found = getattr(part, name)
+        remedy = "Choose another folder for another comparison."
+        same = found == value
+        check.require(same, str(file), name, f"{value} as asked for", found, remedy)
+    return part
+
+
+def read(file: Path) -> Part:
+    """One part, as `compare` wrote it."""
+    try:
+        found = json.loads(file.read_text())
+        check.require(found.get("format") == FORMAT, str(file), "format", str(FORMAT), found)
+        return Part(**{name: _tuple(value) for name, value in found.items()})
+    except (ValueError, TypeError, AttributeError) as error:
+        rule = "a file of this comparison"
+        raise ValueError(check.message("comparison", "part", rule, str(file))) from error
+
+
+def read_all(folder: Path, settings: Iterable[Setting]) -> list[Part]:
+    """Every part of the settings that `folder` holds."""
+    return [
+        read(file)
+        for setting in settings
+        for file in sorted((folder / setting.name).glob("*.json"))
+    ]
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
+class _Federations:
+    """A setting's federation by seed, kept while its methods run."""
+
+    def __init__(self, setting: Setting, root: Path | None) -> None:
+        self._setting, self._root = setting, root
+        self._found: dict[int, Federation] = {}
+
+    def __call__(self, seed: int) -> Federation:
+        if seed not in self._found:
+            self._found[seed] = self._setting.federation(seed, self._root)
+        return self._found[seed]

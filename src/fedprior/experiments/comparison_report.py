@@ -1,0 +1,199 @@
+"""The comparison in rows, in words, as a table and as a file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.core.files import write_atomically
+from fedprior.experiments.comparison import FORMAT, Part
+from fedprior.experiments.comparison_settings import GRID, Setting
+
+OURS = "adamap"
+_LEVEL = 0.95  # of intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method in one setting: percent, mean and standard deviation over seeds.
+
+    `worst_decile` is the mean of the clients' lowest tenth, `behind` the mean of the best method
+    minus this one's, paired by seed, with a 95% interval.
+    """
+
+    method: str
+    setting: str
+    mean: float
+    sd: float | None
+    seeds: int
+    worst_decile: float
+    paper_says: float | None
+    paper_says_sd: float | None
+    tuned: Mapping[str, float]
+    at_edge: bool
+    behind: float
+    behind_low: float | None
+    behind_high: float | None
+
+
+def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
+    """The parts by setting, best first."""
+    found = []
+    for setting in settings:
+        own = [part for part in parts if part.setting == setting.name]
+        own.sort(key=lambda part: -float(part.means.mean()))
+        found += [_row(part, own[0], setting) for part in own]
+    return found
+
+
+def _row(part: Part, best: Part, setting: Setting) -> Row:
+    says = setting.paper_says.get(part.method)
+    behind, low, high = interval(100 * (best.means - part.means))
+    return Row(
+        method=part.method,
+        setting=setting.name,
+        mean=100 * float(part.means.mean()),
+        sd=100 * float(part.means.std(ddof=1)) if len(part.seeds) > 1 else None,
+        seeds=len(part.seeds),
+        worst_decile=100 * _worst_decile(part.clients),
+        paper_says=None if says is None else says[0],
+        paper_says_sd=None if says is None else says[1],
+        tuned={"rate": part.rate},
+        at_edge=len(part.grid) > 1 and part.rate in (min(part.grid), max(part.grid)),
+        behind=behind,
+        behind_low=low,
+        behind_high=high,
+    )
+
+
+def interval(differences: np.ndarray) -> tuple[float, float | None, float | None]:
+    """Mean of paired differences and its 95% interval by Student's t; none from one alone."""
+    from scipy.stats import t
+
+    mean, number = float(differences.mean()), len(differences)
+    if number < 2:
+        return mean, None, None
+    error = float(differences.std(ddof=1)) / number**0.5
+    half = float(t.ppf((1 + _LEVEL) / 2, number - 1)) * error
+    return mean, mean - half, mean + half
+
+
+def _worst_decile(clients: np.ndarray) -> float:
+    """Mean of the lowest tenth of the clients, at least one of them; by seed, then averaged."""
+    found = []
+    for own in clients:
+        known = np.sort(own[~np.isnan(own)])
+        found.append(known[: max(1, round(len(known) / 10))].mean())
+    return float(np.mean(found))
+
+
+COLUMNS = ("method", "accuracy", "worst decile", "the paper says", "rate", "behind the best")
+
+
+def cells(row: Row) -> list[str]:
+    """The row in COLUMNS."""
+    spread = "" if row.sd is None else f" ± {row.sd:.2f}"
+    says = "" if row.paper_says is None else f"{row.paper_says:.2f} ± {row.paper_says_sd:.2f}"
+    behind = "" if row.behind == 0 else f"{row.behind:.2f}"
+    if behind and row.behind_low is not None:
+        behind += f" [{row.behind_low:.2f}, {row.behind_high:.2f}]"
+    return [
+        row.method,
+        f"{row.mean:.2f}{spread}",
+        f"{row.worst_decile:.2f}",
+        says,
+        f"{row.tuned['rate']:g}" + (" (edge)" if row.at_edge else ""),
+        behind,
+    ]
+
+
+def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
+    """A table a setting."""
+    parts = []
+    for setting in settings:
+        own = [row for row in found if row.setting == setting.name]
+        if not own:
+            continue
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in own)]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts.append(f"### {setting.title}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def remarks(found: Sequence[Row], settings: Sequence[Setting]) -> list[str]:
+    """What agrees with the paper and what does not, in plain words."""
+    lines = []
+    for setting in settings:
+        own = {row.method: row for row in found if row.setting == setting.name}
+        if own:
+            lines += [*_against_paper(setting, own), *_standing(setting, own)]
+    edges = sorted({f"{row.method} ({row.setting})" for row in found if row.at_edge})
+    if edges:
+        lines.append(
+            "The rate was chosen at an end of the grid, so that a wider grid may do better: "
+            f"{', '.join(edges)}."
+        )
+    return lines
+
+
+def _against_paper(setting: Setting, own: Mapping[str, Row]) -> list[str]:
+    printed = {name: row for name, row in own.items() if row.paper_says is not None}
+    if not printed:
+        return []
+    words = []
+    for name, row in printed.items():
+        assert row.paper_says is not None
+        gap = row.mean - row.paper_says
+        words.append(f"{name} {gap:+.1f}")
+    lines = [f"{setting.title}: ours minus the paper's figure, in points: {', '.join(words)}."]
+    order = sorted(printed.values(), key=lambda row: -(row.paper_says or 0))
+    first, ours = order[0], max(printed.values(), key=lambda row: row.mean)
+    if first.method == ours.method:
+        lines.append(f"As printed, {first.method} leads the methods of the paper.")
+    else:
+        lines.append(
+            f"The paper has {first.method} ahead of its methods; here {ours.method} is, by "
+            f"{ours.mean - own[first.method].mean:.2f} points."
+        )
+    return lines
+
+
+def _standing(setting: Setting, own: Mapping[str, Row]) -> list[str]:
+    """Where our own method stands."""
+    if OURS not in own:
+        return []
+    ours, best = own[OURS], next(iter(own.values()))
+    if best.method == OURS:
+        return [f"{setting.title}: {OURS} has the highest mean, {ours.mean:.2f}%."]
+    low, high = ours.behind_low, ours.behind_high
+    shown = "" if low is None else f" (95% interval {low:.2f} to {high:.2f})"
+    return [
+        f"{setting.title}: {OURS} has {ours.mean:.2f}%, {ours.behind:.2f} points behind "
+        f"{best.method}{shown}."
+    ]
+
+
+def to_json(
+    found: Sequence[Row], settings: Sequence[Setting], parts: Sequence[Part], **facts: Any
+) -> dict[str, Any]:
+    """Rows, words, and what they were made with."""
+    made_with = [dict(part.made_with) for part in parts]
+    return {
+        "format": FORMAT,
+        **facts,
+        "grid": list(parts[0].grid) if parts else list(GRID),
+        "seeds": list(parts[0].seeds) if parts else [],
+        "made_with": made_with[0] if made_with else {},
+        "rows": [asdict(row) for row in found],
+        "remarks": remarks(found, settings),
+    }
+
+
+def save(document: Mapping[str, Any], text: str, folder: Path) -> None:
+    """rows.json and table.md in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "rows.json", (json.dumps(document, indent=1) + "\n").encode())
+    write_atomically(folder / "table.md", (text + "\n").encode())
