@@ -12,9 +12,9 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, go_on, masked_mean
-from fedprior.learning.increments import Weight, add_mean, increment, weight_of
 
 Start = Literal["population", "initial"]
 
@@ -190,10 +190,10 @@ class _Alternating:
                 return self._objective({**gamma, block: value}, w, x, y, mask, size)
 
             gradient = jax.grad(of_block)(gamma[block])
-            moved, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
+            value, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
             if self.upload_stale:
-                moved = tree.where(moves, moved, gamma[block])
-            gamma = self.population.project({**gamma, block: moved})
+                value = tree.where(moves, value, gamma[block])
+            gamma = self.population.project({**gamma, block: value})
         return w, rule, gamma, rules
 
     def _objective(
@@ -216,16 +216,16 @@ class _Alternating:
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
         weight = weight_of(self.weight, data)
         value = {
-            block: increment(received[block], gamma[block], weight / scale)
+            block: increment(gamma[block], received[block], weight / scale)
             for block, scale in self.scales.items()
         }
         return Message(value, weight)
 
     def update(self, state: State, total: Message) -> State:
+        share = mean_share(total)
         gamma = dict(state["gamma"])
         for block, scale in self.scales.items():
-            sum_ = Message(total.value[block], total.weight)
-            gamma[block] = add_mean(gamma[block], sum_, rate=scale)
+            gamma[block] = moved(gamma[block], total.value[block], scale * share)
         return {**state, "gamma": self.population.project(gamma), "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:

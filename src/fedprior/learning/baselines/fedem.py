@@ -14,9 +14,9 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
-from fedprior.learning.increments import Weight, added, begun, increment, weight_of
 from fedprior.learning.predictive import mixed, mixture, several
 
 _JITTER = 0.01  # models that start at zero would otherwise start alike, and stay alike
@@ -115,7 +115,7 @@ class _Mixture:
         (gamma, _), _ = jax.lax.scan(step, start, (x, y, mask, time, weights))
         memory = {**memory, "shares": shares, "step": memory["step"] + self.local_steps}
         share = weight_of(self.weight, data)
-        return Message(increment(received, gamma, share), share), memory
+        return Message(increment(gamma, received, share), share), memory
 
     def update(self, state: State, total: Message) -> State:
         return added(state, total)

@@ -14,10 +14,10 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import Start
+from fedprior.learning.averaging import Weight, increment, weight_of
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
-from fedprior.learning.increments import Weight, increment, weight_of
 from fedprior.populations.distillation import divergence
 
 
@@ -93,7 +93,7 @@ def mutual_learning(
         ((theta, mean), (rule, _)), _ = jax.lax.scan(step, carry, (*batch, time))
         share = weight_of(weight, data)
         memory = {**memory, "w": theta, "rule": rule, "step": memory["step"] + local_steps}
-        return Message({"mean": increment(received, mean, share)}, share), memory
+        return Message({"mean": increment(mean, received, share)}, share), memory
 
     return replace(plain, local=local)
 

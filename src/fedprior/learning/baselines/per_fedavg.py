@@ -14,9 +14,9 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
-from fedprior.learning.increments import Weight, added, begun, increment, weight_of
 
 Order = Literal["first", "exact"]
 
@@ -107,7 +107,7 @@ class _Adapted:
         start = (received, self.descent.init(received))
         (w, _), _ = jax.lax.scan(step, start, (*batch, time))
         share = weight_of(self.weight, data)
-        return Message(increment(received, w, share), share), memory
+        return Message(increment(w, received, share), share), memory
 
     def update(self, state: State, total: Message) -> State:
         return added(state, total)

@@ -13,9 +13,9 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
-from fedprior.learning.increments import Weight, added, begun, increment, weight_of
 
 
 def pfedme(
@@ -92,7 +92,7 @@ class _Envelope:
     ) -> tuple[Message, Memory]:
         _, w = self._train(state, memory, data)
         share = weight_of(self.weight, data)
-        return Message(increment(state["gamma"], w, share), share), memory
+        return Message(increment(w, state["gamma"], share), share), memory
 
     def update(self, state: State, total: Message) -> State:
         return added(state, total, rate=self.server_rate)
