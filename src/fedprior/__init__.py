@@ -70,6 +70,10 @@ if TYPE_CHECKING:
     from fedprior.learning.baselines.fedavg import fedavg_fine_tuning as fedavg_fine_tuning
     from fedprior.learning.baselines.fedem import fedem as fedem
     from fedprior.learning.baselines.local import local as local
+    from fedprior.learning.baselines.mutual_learning import mutual_learning as mutual_learning
+    from fedprior.learning.baselines.per_fedavg import per_fedavg as per_fedavg
+    from fedprior.learning.baselines.pfedme import pfedme as pfedme
+    from fedprior.learning.baselines.quped import quped as quped
     from fedprior.learning.batches import Batches as Batches
     from fedprior.learning.clustering import mixture_clustering as mixture_clustering
     from fedprior.learning.em import em as em
@@ -225,10 +229,14 @@ _PUBLIC = {
     "mixture_means": "estimation.federated.algorithms",
     "mlp": "models.network",
     "multitask": "learning.multitask",
+    "mutual_learning": "learning.baselines.mutual_learning",
     "network": "models.network",
     "noise_multiplier": "privacy.planning",
     "paper_bound": "privacy.accounting",
+    "per_fedavg": "learning.baselines.per_fedavg",
+    "pfedme": "learning.baselines.pfedme",
     "privacy_plan": "privacy.plan:plan",
+    "quped": "learning.baselines.quped",
     "rates_channel": "estimation.federated.algorithms",
     "risk": "estimation.risk",
     "rounds_affordable": "privacy.planning",

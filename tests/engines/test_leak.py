@@ -94,10 +94,26 @@ def methods(adapeds):
         "adaped": adapeds[0],
         "fedavg-fine-tuning": fedprior.fedavg_fine_tuning(model, fine_tuning_steps=3, **FAST),
         "local": fedprior.local(model, **FAST),
+        "fedem": fedprior.fedem(model, **FAST),
+        "mutual-learning": fedprior.mutual_learning(model, **FAST),
+        "per-fedavg": fedprior.per_fedavg(model, **FAST),
+        "pfedme": fedprior.pfedme(model, **FAST),
+        "quped": fedprior.quped(model, **FAST),
     }
 
 
-@pytest.mark.parametrize("name", ["adaped", "fedavg-fine-tuning", "local"])
+ON_DEMAND = ("fedem", "mutual-learning", "per-fedavg", "pfedme", "quped")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adaped",
+        "fedavg-fine-tuning",
+        "local",
+        *(pytest.param(name, marks=pytest.mark.evidence) for name in ON_DEMAND),
+    ],
+)
 def test_training_is_blind_to_the_test_samples(methods, federation, name):
     assert leaks(training(methods[name]), federation) == set()
 

@@ -1,7 +1,8 @@
 """Every algorithm that the laws run.
 
-Those of `ON_DEMAND` share their functions with another one here, and run with `-m evidence`: each
-of them costs 10 to 25 seconds of compilation.
+Those of `ON_DEMAND` share their functions with another one here (all but `local`, for
+mutual-learning, whose twin in tests/learning/baselines runs by default), and run with
+`-m evidence`: each of them costs 10 to 25 seconds of compilation.
 """
 
 import numpy as np
@@ -18,6 +19,8 @@ ON_DEMAND = {
     "laplace-prior",
     "mixture-clustering",
     "mixture-em",
+    "mutual-learning",
+    "quped",
     "shared-body",
     "shared-subspace",
 }
@@ -36,6 +39,10 @@ def algorithms():
         ),
         "fedem": lambda: fedprior.fedem(model, **FAST),
         "local": lambda: fedprior.local(model, **FAST),
+        "mutual-learning": lambda: fedprior.mutual_learning(small, **FAST),
+        "per-fedavg": lambda: fedprior.per_fedavg(small, order="exact", **FAST),
+        "pfedme": lambda: fedprior.pfedme(small, weight="samples", **FAST),
+        "quped": lambda: fedprior.quped(small, **FAST),
         "gaussian-prior": lambda: fedprior.gaussian_prior(model, scale=0.5, **FAST),
         "laplace-prior": lambda: fedprior.laplace_prior(model, scale=0.5, **FAST),
         # Those of em share their functions; the smaller model compiles in half the time.

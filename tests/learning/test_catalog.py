@@ -17,9 +17,11 @@ VALUES = {
     "fine_tuning_rate": 0.01,
     "fine_tuning_steps": 3,
     "gamma_rate": 0.2,
+    "gamma_share": 0.5,
     "head": "1",
     "head_steps": 2,
     "initial_psi": 2.0,
+    "inner_steps": 2,
     "jitter": 0.1,
     "learn_mean": False,
     "local_steps": 4,
@@ -27,6 +29,8 @@ VALUES = {
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,
+    "order": "exact",
+    "penalty": 0.1,
     "per_coordinate": True,
     "psi_floor": 0.1,
     "psi_rate": 0.01,
@@ -34,10 +38,12 @@ VALUES = {
     "rank": 3,
     "scale": 0.3,
     "scale_floor": 0.01,
+    "server_rate": 0.5,
     "start": "initial",
     "steps_per_epoch": 10,
     "temperature": 2.0,
     "theta_rate": 0.2,
+    "theta_share": 0.5,
     "upload_stale": True,
     "weight": "samples",
     "weight_decay": 1e-3,
@@ -66,6 +72,13 @@ def test_options_are_listed_where_they_are_understood():
     assert "fine_tuning_steps" in listed["fedavg-fine-tuning"]
     assert "scale" in listed["gaussian-prior"]
     assert "theta_rate" not in listed["fedem"]  # its clients have shares, and no model to move
+    for name in ("per-fedavg", "pfedme"):  # everybody's model is made anew from the shared one
+        assert {"theta_rate", "weight"} <= listed[name]
+        assert not {"newcomer_steps", "start"} & listed[name]
+    assert {"theta_share", "gamma_share", "start"} <= listed["mutual-learning"]
+    assert not {"catch_up", "upload_stale"} & listed["mutual-learning"]
+    assert {"penalty", "direction", "temperature"} <= listed["quped"]
+    assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
     assert "gamma_rate" not in listed["mixture-clustering"]  # its mixture is replaced, not moved
     assert {"curvature", "scale", "scale_floor"} <= listed["gaussian-em"]
     assert not {"start", "catch_up", "upload_stale"} & listed["gaussian-em"]

@@ -8,6 +8,7 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.alternating import alternating
+from fedprior.learning.predictive import require_classifier
 from fedprior.populations.distillation import Direction, Distillation, Normalizer
 from fedprior.privacy.planning import noise_to_signal
 
@@ -36,10 +37,7 @@ def adaped(
     `alternating`.
     """
     check.nonnegative(name, psi_rate=psi_rate)
-    remedy = "Choose gaussian-prior, fedavg-fine-tuning or local for a quantity."
-    check.require(
-        not getattr(model, "regression", False), name, "model", "a classifier", "regression", remedy
-    )
+    require_classifier(name, model)
     population = Distillation(
         initial_psi=initial_psi,
         psi_floor=psi_floor,

@@ -52,3 +52,8 @@ class Batches:
         offset = jnp.minimum(first + places, data.size - 1)
         epoch_words = random.vary(words, step // steps_per_epoch)
         return random.permuted(epoch_words, offset, data.size), places < length
+
+    def read(self, words: Array, step: Array, data: ClientData) -> tuple[Array, Array, Array]:
+        """(x, y, mask) of the client's step number `step`."""
+        index, mask = self.at(words, step, data)
+        return *data.take(index), mask

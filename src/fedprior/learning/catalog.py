@@ -10,7 +10,15 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning import adaped, clustering, priors, representation
 from fedprior.learning.alternating import alternating
-from fedprior.learning.baselines import fedavg, fedem, local
+from fedprior.learning.baselines import (
+    fedavg,
+    fedem,
+    local,
+    mutual_learning,
+    per_fedavg,
+    pfedme,
+    quped,
+)
 from fedprior.learning.em import em
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
@@ -164,6 +172,37 @@ _METHODS = (
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
         passes_to=em,
+    ),
+    Method(
+        name="mutual-learning",
+        factory=mutual_learning.mutual_learning,
+        population="a private and a shared model at each client, teaching each other",
+        sends="increments of the shared model",
+        reference="Shen et al. 2020",
+        passes_to=mutual_learning.mutual_learning,
+    ),
+    Method(
+        name="per-fedavg",
+        factory=per_fedavg.per_fedavg,
+        population="one model for all, then one step on own data, which it was trained for",
+        sends="increments of the model",
+        reference="Fallah et al. 2020",
+        passes_to=per_fedavg.per_fedavg,
+    ),
+    Method(
+        name="pfedme",
+        factory=pfedme.pfedme,
+        population="Gaussian of one l2 penalty around a learned mean (Moreau envelopes)",
+        sends="increments of the mean",
+        reference="Dinh et al. 2020",
+        passes_to=pfedme.pfedme,
+    ),
+    Method(
+        name="quped",
+        factory=quped.quped,
+        population="distillation: a prior on predictions, of a fixed spread",
+        sends="increments of the mean model",
+        reference="Ozkara et al. 2021, without quantization",
     ),
     Method(
         name="shared-body",

@@ -78,9 +78,8 @@ def descend(
     """
 
     def body(number: Array, carry: tuple[PyTree, Any]) -> tuple[PyTree, Any]:
-        index, mask = batches.at(words, first_step + number, data)
-        x, y = data.take(index)
-        gradient = jax.grad(objective)(carry[0], x, y, mask)
+        batch = batches.read(words, first_step + number, data)
+        gradient = jax.grad(objective)(carry[0], *batch)
         return descent.step(gradient, carry[1], carry[0], time + number)
 
     return jax.lax.fori_loop(0, num_steps, body, (parameters, rule_state))

@@ -1,9 +1,12 @@
-"""Several models at once: where they start, and what a client unsure of its own predicts."""
+"""Several models at once: where they start, and what a client unsure of its own predicts.
+
+And what a method that compares predicted probabilities asks of a model.
+"""
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, Key, PyTree, Theta
 from fedprior.core.protocols import Model, Predict
 from fedprior.populations.mixture import scattered
@@ -41,3 +44,10 @@ def mixed(model: Model) -> Predict:
         return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
 
     return predict
+
+
+def require_classifier(name: str, model: Model) -> None:
+    """Refuses a model of a quantity, for a method that distills class probabilities."""
+    remedy = "Choose gaussian-prior, fedavg-fine-tuning or local for a quantity."
+    quantity = getattr(model, "regression", False)
+    check.require(not quantity, name, "model", "a classifier", "regression", remedy)

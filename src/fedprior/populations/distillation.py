@@ -31,9 +31,13 @@ class Distillation(Population):
     temperature: float = 1.0
     degrees: float = 1.0  # D; the paper takes 1, (num_classes - 1) would match the exact normalizer
     normalizer: Normalizer = "paper"
+    learn_psi: bool = True  # else psi stays where it starts, and is not sent
 
     per_sample = True
-    blocks = ("mean", "psi")
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        return ("mean", "psi") if self.learn_psi else ("mean",)
 
     def __post_init__(self) -> None:
         owner = "Distillation"
@@ -62,25 +66,31 @@ class Distillation(Population):
         mean = _log_softmax(predict(gamma["mean"], x) / self.temperature)
         own = _log_softmax(predict(w, x) / self.temperature)
         total = xp.maximum(xp.sum(mask), 1)
-        divergence = xp.sum(self.divergence(mean, own) * mask) / total
+        f_kd = xp.sum(self.divergence(mean, own) * mask) / total
         if self.normalizer == "exact":
             normalizer = xp.sum(log_normalizer(mean, 1 / (2 * psi)) * mask) / total
         else:
             normalizer = self.degrees / 2 * xp.log(2 * psi)
-        return normalizer + divergence / (2 * psi)
+        return normalizer + f_kd / (2 * psi)
 
     def divergence(self, mean: Array, own: Array) -> Array:
         """The chosen divergence at each sample, from log probabilities (num_samples, classes)."""
         xp = mean.__array_namespace__()
         if self.direction == "forward":
-            return xp.sum(xp.exp(mean) * (mean - own), axis=-1)
+            return divergence(mean, own)
         if self.direction == "reverse":
-            return xp.sum(xp.exp(own) * (own - mean), axis=-1)
+            return divergence(own, mean)
         return xp.sum((xp.exp(own) - xp.exp(mean)) ** 2, axis=-1)
 
     def project(self, gamma: Gamma) -> Gamma:
         xp = gamma["psi"].__array_namespace__()
         return {**gamma, "psi": xp.maximum(gamma["psi"], self.psi_floor)}
+
+
+def divergence(target: Array, own: Array) -> Array:
+    """KL(target || own) at each sample, a sum over classes, from log probabilities."""
+    xp = target.__array_namespace__()
+    return xp.sum(xp.exp(target) * (target - own), axis=-1)
 
 
 def log_normalizer(mean: Array, strength: Array) -> Array:

@@ -1,21 +1,26 @@
-"""FedEM: every client mixes a few models that all share (Marfoq et al. 2021)."""
+"""FedEM: every client mixes a few models that all share.
+
+Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated Multi-Task Learning under a Mixture of
+Distributions", NeurIPS 2021.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
 from fedprior.learning.predictive import mixed, mixture, several
 
 _JITTER = 0.01  # models that start at zero would otherwise start alike, and stay alike
-_NEWCOMER_ROUNDS = 10  # of expectation and maximization of a newcomer's shares
+_SHARE_ROUNDS = 10  # of expectation and maximization of the shares of a personal model
 
 
 def fedem(
@@ -29,6 +34,7 @@ def fedem(
     steps_per_epoch: int = 60,
     weight_decay: float = 0.0,
     clip: float | None = None,
+    weight: Weight = "uniform",
     name: str = "fedem",
     **unused: Any,
 ) -> Algorithm:
@@ -36,9 +42,13 @@ def fedem(
 
     In a round a client assigns each of its samples to components (expectation), takes the means of
     that as its shares, and moves its copies of all components on its weighted loss; it sends their
-    increments, side by side in one message. `theta_rate` and `newcomer_steps` have no meaning here.
+    increments, side by side in one message. The paper's server weighs them by `weight="samples"`.
+    A personal model mixes the newest components, by shares that are refitted to the client's
+    training samples; a newcomer's begin uniform. `theta_rate` and `newcomer_steps` have no meaning
+    here.
     """
     check.count(name, num_components=num_components, local_steps=local_steps)
+    check.choice(name, "weight", weight, get_args(Weight))
     for option in unused:
         check.choice(name, "option", option, ("theta_rate", "newcomer_steps"))
     method = _Mixture(
@@ -53,8 +63,11 @@ def fedem(
             weight_decay=weight_decay,
             clip=clip,
         ),
+        weight=weight,
     )
-    return Algorithm.of(method, model, name=name, predict=mixed(model))
+    return Algorithm.of(
+        method, model, name=name, predict=mixed(model), unit_weight=weight == "uniform"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,10 +79,10 @@ class _Mixture:
     local_steps: int
     batches: Batches
     descent: Descent
+    weight: Weight
 
     def init(self, key: Key) -> State:
-        gamma = several(self.model, self.num_components, _JITTER, key)
-        return {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
+        return begun(several(self.model, self.num_components, _JITTER, key))
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         return {
@@ -101,12 +114,11 @@ class _Mixture:
         start = (received, self.descent.init(received))
         (gamma, _), _ = jax.lax.scan(step, start, (x, y, mask, time, weights))
         memory = {**memory, "shares": shares, "step": memory["step"] + self.local_steps}
-        return Message(tree.combine(jnp.subtract, gamma, received), jnp.ones(())), memory
+        share = weight_of(self.weight, data)
+        return Message(increment(gamma, received, share), share), memory
 
     def update(self, state: State, total: Message) -> State:
-        share = 1 / jnp.where(total.weight > 0, total.weight, 1)
-        gamma = tree.combine(lambda old, sum_: old + share * sum_, state["gamma"], total.value)
-        return {"gamma": gamma, "round": state["round"] + 1}
+        return added(state, total)
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         """The newest components, mixed by shares that fit the client's own samples best."""
@@ -114,7 +126,7 @@ class _Mixture:
         def again(_: Array, shares: Array) -> Array:
             return self._expect(state["gamma"], shares, data)[1]
 
-        shares = jax.lax.fori_loop(0, _NEWCOMER_ROUNDS, again, memory["shares"])
+        shares = jax.lax.fori_loop(0, _SHARE_ROUNDS, again, memory["shares"])
         return mixture(state["gamma"], shares)
 
     def _losses(self, gamma: PyTree, x: Array, y: Array) -> Array:

@@ -1,0 +1,42 @@
+"""What clients send and servers do in federated averaging: increments, and their mean."""
+
+from typing import Literal
+
+import jax.numpy as jnp
+
+from fedprior.core import tree
+from fedprior.core.algorithm import Array, Message, PyTree, State
+from fedprior.data.federation import ClientData
+
+Weight = Literal["uniform", "samples"]
+
+
+def weight_of(weight: Weight, data: ClientData) -> Array:
+    """What a client counts: 1, or its number of samples."""
+    return jnp.ones(()) if weight == "uniform" else data.size.astype(jnp.float32)
+
+
+def increment(new: PyTree, old: PyTree, share: Array) -> PyTree:
+    """Share * (new - old)."""
+    return tree.combine(lambda after, before: share * (after - before), new, old)
+
+
+def moved(old: PyTree, total: PyTree, share: Array) -> PyTree:
+    """Old + share * total."""
+    return tree.combine(lambda before, sum_: before + share * sum_, old, total)
+
+
+def mean_share(total: Message) -> Array:
+    """What makes the total a mean: 1 / weight, and 1 where nobody took part."""
+    return 1 / jnp.where(total.weight > 0, total.weight, 1)
+
+
+def begun(gamma: PyTree) -> State:
+    """The state before the first round of a server that knows gamma and the time."""
+    return {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
+
+
+def added(state: State, total: Message, *, rate: float = 1.0) -> State:
+    """Gamma plus `rate` times the mean increment; one round more."""
+    gamma = moved(state["gamma"], total.value, rate * mean_share(total))
+    return {**state, "gamma": gamma, "round": state["round"] + 1}

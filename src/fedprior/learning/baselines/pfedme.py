@@ -1,0 +1,128 @@
+"""pFedMe: averaging the Moreau envelopes of the clients' losses.
+
+Dinh, Tran and Nguyen, "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020.
+"""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, masked_mean
+
+
+def pfedme(
+    model: Model,
+    *,
+    penalty: float = 0.5,
+    inner_steps: int = 3,
+    server_rate: float = 1.0,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    gamma_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    weight: Weight = "uniform",
+    name: str = "pfedme",
+    **unused: Any,
+) -> Algorithm:
+    """theta_i(w) = argmin f_i(theta) + penalty/2 ||theta - w||^2; w follows their mean.
+
+    In each of `local_steps` steps a client moves theta `inner_steps` times on one batch toward
+    theta_i(w), and then its copy of w by -gamma_rate * penalty * (w - theta). Theta begins each
+    round at the w that was received. The server adds `server_rate` (beta) times the mean increment
+    of w. A step thus costs `inner_steps` gradients.
+
+    The paper has every client, sampled or not, train on each w: a personal model is a client's
+    theta after a round's steps from the newest w, whether or not it took part. `newcomer_steps`
+    therefore has no meaning here. Weight decay and clip shape the steps of theta.
+    """
+    check.count(name, local_steps=local_steps, inner_steps=inner_steps)
+    check.positive(name, penalty=penalty, server_rate=server_rate)
+    check.choice(name, "weight", weight, get_args(Weight))
+    for option in unused:
+        check.choice(name, "option", option, ("newcomer_steps",))
+    common: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
+    method = _Envelope(
+        model=model,
+        penalty=penalty,
+        inner_steps=inner_steps,
+        server_rate=server_rate,
+        local_steps=local_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        own=Descent(rate=theta_rate, weight_decay=weight_decay, clip=clip, **common),
+        shared=Descent(rate=gamma_rate, **common),
+        weight=weight,
+    )
+    return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Envelope:
+    """The functions of `pfedme`. State: w, the rounds done. Memory: the key of the batches."""
+
+    model: Model
+    penalty: float
+    inner_steps: int
+    server_rate: float
+    local_steps: int
+    batches: Batches
+    own: Descent
+    shared: Descent
+    weight: Weight
+
+    def init(self, key: Key) -> State:
+        return begun(self.model.init(key))
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {"words": random.words(random.fold(key, "batches"))}
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        _, w = self._train(state, memory, data)
+        share = weight_of(self.weight, data)
+        return Message(increment(w, state["gamma"], share), share), memory
+
+    def update(self, state: State, total: Message) -> State:
+        return added(state, total, rate=self.server_rate)
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        theta, _ = self._train(state, memory, data)
+        return tree.where(data.size > 0, theta, state["gamma"])
+
+    def _train(self, state: State, memory: Memory, data: ClientData) -> tuple[PyTree, PyTree]:
+        """Theta and w after a round's steps; batches follow the rounds."""
+        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
+        batch = self.batches.read(memory["words"], time, data)
+        rule = self.own.init(state["gamma"])
+
+        def step(carry: tuple[PyTree, PyTree], batch: Any) -> tuple[tuple[PyTree, PyTree], None]:
+            theta, w = carry
+            x, y, mask, time = batch
+
+            def inner(_: Array, theta: PyTree) -> PyTree:
+                gradient = jax.grad(self._objective)(theta, w, x, y, mask)
+                return self.own.step(gradient, rule, theta, time)[0]
+
+            theta = jax.lax.fori_loop(0, self.inner_steps, inner, theta)
+            slope = tree.combine(lambda a, b: self.penalty * (a - b), w, theta)
+            return (theta, self.shared.step(slope, rule, w, time)[0]), None
+
+        start = (state["gamma"], state["gamma"])
+        return jax.lax.scan(step, start, (*batch, time))[0]
+
+    def _objective(self, theta: PyTree, w: PyTree, x: Array, y: Array, mask: Array) -> Array:
+        loss = masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
+        away = tree.squared_norm(tree.combine(jnp.subtract, theta, w))
+        return loss + self.penalty / 2 * away
