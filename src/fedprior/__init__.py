@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fedprior.estimation.table import GroupMeans as GroupMeans
     from fedprior.estimation.table import GroupMixture as GroupMixture
     from fedprior.estimation.table import GroupRates as GroupRates
+    from fedprior.learning.adamap import adamap as adamap
     from fedprior.learning.adaped import adaped as adaped
     from fedprior.learning.adaped import adaped_fine_tuning as adaped_fine_tuning
     from fedprior.learning.alternating import alternating as alternating
@@ -189,6 +190,7 @@ _PUBLIC = {
     "Split": "data.federation",
     "Subspace": "populations.subspace",
     "Terms": "privacy.ledger",
+    "adamap": "learning.adamap",
     "adaped": "learning.adaped",
     "adaped_fine_tuning": "learning.adaped",
     "alternating": "learning.alternating",

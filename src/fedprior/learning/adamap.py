@@ -1,0 +1,186 @@
+"""AdaMAP: one network for all, class frequencies of each client's own, a MAP step at the end."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning import averaging
+from fedprior.learning.averaging import Weight
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, masked_mean
+
+
+def adamap(
+    model: Model,
+    *,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.05,
+    gamma_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    weight: Weight = "uniform",
+    newcomer_steps: int = 100,
+    gradient_norm: float = 1.0,
+    momentum: float = 0.95,
+    horizon: float = 30.0,
+    precision: float = 3.0,
+    smoothing: float = 0.1,
+    class_frequencies: bool = True,
+    name: str = "adamap",
+) -> Algorithm:
+    """theta_i ~ N(mean, I / precision), and P_i(y | x) ~ exp(f(theta_i, x)_y) pi_i(y).
+
+    pi_i are the class frequencies of client i's own samples, `smoothing` added to every count:
+    what a client knows best with little data. The shared network learns what is left to know, and
+    clients of few classes no longer pull it toward theirs. A quantity has no such part.
+
+    In a round clients take steps on the likelihood, gradients cut to `gradient_norm`; the server
+    adds `momentum` to their mean increment, and keeps an average over about `horizon` rounds. From
+    that average every client ends with `newcomer_steps` steps toward its posterior mode, at
+    `theta_rate`, and keeps the mean of the second half of them. Nothing about a client is kept
+    between rounds; a newcomer is served like everybody else. `clip` stands for `gradient_norm`.
+    """
+    check.count(name, local_steps=local_steps)
+    check.count(name, least=0, newcomer_steps=newcomer_steps)
+    check.share(name, momentum=momentum)
+    check.positive(name, gradient_norm=gradient_norm, horizon=horizon, smoothing=smoothing)
+    check.nonnegative(name, precision=precision)
+    check.choice(name, "weight", weight, get_args(Weight))
+    shaped: dict[str, Any] = {
+        "weight_decay": weight_decay,
+        "clip": gradient_norm if clip is None else clip,
+    }
+    method = _AdaMap(
+        model=model,
+        local_steps=local_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        own=Descent(rate=theta_rate, **shaped),
+        shared=Descent(rate=gamma_rate, decay=decay, steps_per_epoch=steps_per_epoch, **shaped),
+        weight=weight,
+        steps=newcomer_steps,
+        momentum=momentum,
+        horizon=horizon,
+        precision=precision,
+        smoothing=smoothing,
+        classes=class_frequencies and not getattr(model, "regression", False),
+    )
+
+    def predict(theta: Theta, x: Array) -> Array:
+        return model.apply(theta["network"], x) + theta["log_frequencies"]
+
+    return Algorithm.of(
+        method,
+        model,
+        name=name,
+        predict=predict,
+        unit_weight=weight == "uniform",
+        memoryless=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _AdaMap:
+    """The functions of `adamap`. State: mean, its momentum and average. Memory: batches' key."""
+
+    model: Model
+    local_steps: int
+    batches: Batches
+    own: Descent
+    shared: Descent
+    weight: Weight
+    steps: int
+    momentum: float
+    horizon: float
+    precision: float
+    smoothing: float
+    classes: bool
+
+    def init(self, key: Key) -> State:
+        mean = self.model.init(key)
+        still = tree.combine(jnp.zeros_like, mean)
+        return {**averaging.begun({"mean": mean}), "average": mean, "velocity": still}
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {"words": random.words(random.fold(key, "batches"))}
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        received = state["gamma"]["mean"]
+        frequencies = self._log_frequencies(received, data)
+        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
+        x, y, mask = self.batches.read(memory["words"], time, data)
+
+        def step(carry: tuple[PyTree, Any], batch: Any) -> tuple[tuple[PyTree, Any], None]:
+            x, y, mask, time = batch
+            gradient = jax.grad(self._loss)(carry[0], frequencies, x, y, mask)
+            return self.shared.step(gradient, carry[1], carry[0], time), None
+
+        start = (received, self.shared.init(received))
+        (mean, _), _ = jax.lax.scan(step, start, (x, y, mask, time))
+        weight = averaging.weight_of(self.weight, data)
+        return Message({"mean": averaging.increment(mean, received, weight)}, weight), memory
+
+    def update(self, state: State, total: Message) -> State:
+        share = averaging.mean_share(total)
+        velocity = tree.combine(
+            lambda old, sum_: self.momentum * old + share * sum_,
+            state["velocity"],
+            total.value["mean"],
+        )
+        mean = tree.combine(jnp.add, state["gamma"]["mean"], velocity)
+        rate = 1 / jnp.minimum(state["round"] + 1, self.horizon)
+        return {
+            "gamma": {"mean": mean},
+            "round": state["round"] + 1,
+            "average": _toward(state["average"], mean, rate),
+            "velocity": velocity,
+        }
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        center = state["average"]
+        frequencies = self._log_frequencies(center, data)
+        size = jnp.maximum(data.size, 1)
+
+        def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
+            gap = tree.squared_norm(tree.combine(jnp.subtract, theta, center))
+            return self._loss(theta, frequencies, x, y, mask) + self.precision * gap / (2 * size)
+
+        def body(number: Array, carry: tuple[PyTree, Any, PyTree]) -> tuple[PyTree, Any, PyTree]:
+            theta, rule, average = carry
+            batch = self.batches.read(memory["words"], number, data)
+            gradient = jax.grad(objective)(theta, *batch)
+            theta, rule = self.own.step(gradient, rule, theta, jnp.zeros((), jnp.int32))
+            rate = 1 / jnp.maximum(number + 1 - self.steps // 2, 1)
+            return theta, rule, _toward(average, theta, rate)
+
+        steps = jnp.where(data.size > 0, self.steps, 0)
+        start = (center, self.own.init(center), center)
+        _, _, theta = jax.lax.fori_loop(0, steps, body, start)
+        return {"network": theta, "log_frequencies": frequencies}
+
+    def _loss(self, theta: PyTree, frequencies: Array, x: Array, y: Array, mask: Array) -> Array:
+        outputs = self.model.apply(theta, x) + frequencies
+        return masked_mean(self.model.loss(outputs, y), mask)
+
+    def _log_frequencies(self, parameters: PyTree, data: ClientData) -> Array:
+        """Log class frequencies of the client's samples; 0 where the target is a quantity."""
+        if not self.classes:
+            return jnp.zeros(())
+        x, y, mask = data.all()
+        num_classes = jax.eval_shape(self.model.apply, parameters, x).shape[-1]
+        counts = jnp.sum(jax.nn.one_hot(y, num_classes) * mask[:, None], axis=0) + self.smoothing
+        return jnp.log(counts / jnp.sum(counts))
+
+
+def _toward(old: PyTree, new: PyTree, rate: Array) -> PyTree:
+    return tree.combine(lambda before, after: before + rate * (after - before), old, new)
