@@ -257,6 +257,28 @@ def test_scores_are_released_when_asked_for_and_cohorts_never(
     assert not {"clients", "left_out"} & set().union(*lines)
 
 
+def test_a_weight_that_tells_of_the_data_leaves_no_folder(refused, fast, table, encoder, tmp_path):
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
+    options = [*fast(**PRIVATE), "--set", "options.fedavg.weight=samples"]
+    refused("train", *on, *options, "--out", tmp_path / "run", wanted="weight must be 'uniform'")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.evidence
+def test_methods_of_one_run_add_up(command, fast, table, encoder, tmp_path):
+    """One seed, two methods: noise and cohorts are apart, so that there is a bill of both."""
+    run = tmp_path / "run"
+    more = ("--algorithm", "gaussian-prior")
+    found = _train(command, fast, table, encoder, run, *more, privacy__noise_multiplier=3.0)
+    assert found.code == 0, found.err
+    answer = json.loads(command("privacy", "spent", run, "--json").out)
+    accountant = pld.PLDAccountant()
+    sampled = dp_event.PoissonSampledDpEvent(2 / 6, dp_event.GaussianDpEvent(3.0))
+    accountant.compose(sampled, 6)
+    expected = pytest.approx(accountant.get_epsilon(0.01), rel=1e-3)
+    assert answer["together"]["epsilon"] == expected
+
+
 def test_a_budget_below_one_round_is_refused_before_anything_is_made(
     refused, fast, table, encoder, tmp_path
 ):

@@ -1,5 +1,6 @@
 """A private run: recorded before it is spent, stopped by its budget, resumed on its own ledger."""
 
+import os
 from dataclasses import replace
 
 import jax
@@ -11,6 +12,7 @@ from toys import averaging
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
 from fedprior.core.check import PrivacyError
+from fedprior.engines.debug import debug
 from fedprior.engines.run import Run, Saving
 from fedprior.engines.simulate import simulate
 from fedprior.privacy.accounting import epsilon
@@ -95,6 +97,125 @@ def test_a_crash_inside_a_round_is_charged(run, tmp_path, monkeypatch):
     run(4, resume=True)  # the same release to the bit, so nothing is charged twice
     records = read(tmp_path / "a" / "ledger.jsonl")[1]
     assert sum(record.get("rounds", 0) for record in records) == 4
+
+
+def test_only_the_run_that_began_repeats_its_rounds(plane, tmp_path, monkeypatch):
+    """Another algorithm, data, store or folder, or a token that is gone: other bits under the noise
+    of rounds that are on record, which neither cost nothing nor add up.
+    """
+    saving = Saving(folder=tmp_path / "a", resume=True)
+    begun = {"algorithm": averaging(), "federation": plane, "saving": saving, "store": "device"}
+    fixed = {"rounds": 4, "channel": CHANNEL, "cohort": COHORT}
+
+    def crash(self, count):
+        raise MemoryError
+
+    monkeypatch.setattr("fedprior.engines.device.DeviceEngine.advance", crash)
+    monkeypatch.setattr("fedprior.engines.disk.DiskEngine.advance", crash)
+    with Ledger(tmp_path / "ledger.jsonl", terms()) as ledger:
+
+        def attempt(**changes):
+            given = {**begun, **changes}
+            algorithm, clients = given.pop("algorithm"), given.pop("federation")
+            simulate(algorithm, clients, ledger=ledger, **fixed, **given)
+
+        with pytest.raises(MemoryError):
+            attempt()
+        once = ledger.spent
+        with pytest.raises(MemoryError):  # the same again, so that it is allowed, for nothing
+            attempt()
+        moved = replace(plane.train, x=plane.train.x + np.float32(1e-3))
+        for changes in (
+            {"algorithm": averaging(rate=0.25)},
+            {"federation": replace(plane, train=moved)},
+            {"store": "disk"},
+            {"saving": replace(saving, folder=tmp_path / "b")},
+            {"saving": replace(saving, resume=False)},
+            {"saving": None},
+        ):
+            with pytest.raises(PrivacyError, match="round 0 must be drawn for one release"):
+                attempt(**changes)
+        saving.token.unlink()
+        with pytest.raises(PrivacyError, match="round 0 must be drawn for one release"):
+            attempt()
+        assert ledger.spent == once
+        for changes in (
+            {"algorithm": averaging(name="another")},
+            {"saving": replace(saving, identity="another")},
+            {"seed": 1},
+        ):
+            before = ledger.spent
+            with pytest.raises(MemoryError):
+                attempt(**changes)
+            assert ledger.spent > before
+
+
+def test_a_run_is_named_on_disk_before_anything_is_spent(plane, tmp_path, monkeypatch):
+    saving = Saving(folder=tmp_path / "deep" / "a")
+    synced = []
+    sync = os.fsync
+
+    def note(descriptor):
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
+    inodes = []
+
+    def reserve(self, *args, **options):
+        inodes.extend(place.stat().st_ino for place in (saving.token, saving.folder, tmp_path))
+        assert set(inodes) <= set(synced)
+        assert len(saving.token.read_text()) == 32
+        return 0
+
+    monkeypatch.setattr(Ledger, "reserve", reserve)
+    with Ledger(tmp_path / "ledger.jsonl", terms()) as ledger:
+        options = {"channel": CHANNEL, "cohort": COHORT, "saving": saving}
+        simulate(averaging(), plane, rounds=1, ledger=ledger, test=False, **options)
+    assert inodes
+
+
+def test_every_engine_draws_the_same_noise_and_cohorts(plane):
+    options = {"rounds": 3, "channel": CHANNEL, "cohort": COHORT, "seed": 5}
+    first = simulate(averaging(), plane, **options)
+    for other in (
+        simulate(averaging(), plane, store="disk", **options),
+        debug(averaging(), plane, **options),
+    ):
+        np.testing.assert_allclose(other.state["gamma"], first.state["gamma"], rtol=1e-5)
+        cohorts = [[entry["clients"] for entry in each.history] for each in (first, other)]
+        assert cohorts[0] == cohorts[1]
+    spread = float(np.abs(first.state["gamma"]).max())
+    assert spread > 0.01  # of noise 2 / 3 a round
+
+
+def test_private_runs_of_one_seed_share_neither_noise_nor_cohorts(plane, tmp_path):
+    """Clear ones share both, for a paired comparison; a run again has the same."""
+    fields = {"federation": plane, "rounds": 1, "cohort": COHORT}
+    louder = replace(CHANNEL, noise_multiplier=8.0)
+    saving = Saving(folder=tmp_path, identity="configured")
+    changes = [
+        {"channel": CHANNEL},
+        {"channel": CHANNEL, "algorithm": averaging(name="another")},
+        {"channel": louder},
+        {"channel": CHANNEL, "cohort": Poisson(rate=0.4)},
+        {"channel": CHANNEL, "saving": saving},
+        {"channel": CHANNEL, "seed": 1},
+    ]
+
+    def shown(given):
+        run = Run(**{"algorithm": averaging(), **fields, **given})
+        key = tuple(jax.random.key_data(run.channel_root()).tolist())
+        return key, tuple(tuple(run.draw(number).tolist()) for number in range(40)), run.draws
+
+    found = [shown(given) for given in changes]
+    for part in zip(*found, strict=True):
+        assert len(set(part)) == len(changes)
+    assert found == [shown(given) for given in changes]
+    clear = [shown({**given, "channel": Identity()})[:2] for given in (changes[0], changes[1])]
+    assert clear[0] == clear[1]
+    drawn = [COHORT.draw(0, number, plane.num_clients).tolist() for number in range(40)]
+    assert [list(cohort) for cohort in clear[0][1]] == drawn
 
 
 def test_a_cut_ledger_stops_the_run(run, tmp_path):

@@ -77,6 +77,27 @@ def test_another_run_is_no_replay(path):
         assert {line["noise"] for line in lines if line["kind"] == "reserve"} == {"simulated"}
 
 
+def test_noise_of_one_release_is_no_other_s(path):
+    """Two releases with the same simulated noise do not add up; other rounds have other noise."""
+    with Ledger(path, terms(noise="simulated", budget=None)) as ledger:
+        ledger.reserve(response(0.3), first=2, rounds=3, source="run", draws="a")
+        assert ledger.reserve(response(0.3), first=2, rounds=4, source="run", draws="a") == 4
+        for source, event in (("another", response(0.3)), ("run", response(0.5))):
+            with pytest.raises(PrivacyError, match=r"round 2 must be drawn for one release.*seed"):
+                ledger.reserve(event, first=0, rounds=3, source=source, draws="a")
+        assert ledger.reserve(response(0.3), first=0, rounds=2, source="another", draws="a") == 2
+        assert ledger.reserve(response(0.3), first=0, rounds=3, source="third", draws="b") == 3
+        assert ledger.spent == pytest.approx(2.7, abs=1e-3)
+
+
+def test_a_ledger_of_another_format_is_refused_with_a_remedy(path, monkeypatch):
+    monkeypatch.setattr("fedprior.privacy.ledger.FORMAT", 2)
+    Ledger(path, terms()).close()
+    monkeypatch.undo()
+    with pytest.raises(PrivacyError, match=r"format of .* must be 3, got 2\. Another .* new run"):
+        read(path)
+
+
 def test_a_budget_below_one_round_is_a_mistake(path):
     refused = pytest.raises(PrivacyError, match="at least what one round costs, epsilon 2")
     with Ledger(path, terms()) as ledger, refused:

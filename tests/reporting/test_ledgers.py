@@ -15,12 +15,13 @@ TERMS = Terms(delta=1e-5, relation="add-remove", view="central", noise="simulate
 POISSON = Event(mechanism="gaussian", noise=2.0, sampling="poisson", rate=0.1)
 
 
-def write(run, method, *rounds, terms=TERMS, seed=0):
+def write(run, method, *rounds, terms=TERMS, seed=0, **names):
     """A ledger of `rounds`: pairs of an event and how many of it."""
     path = Folder(run).ledger(method, seed)
+    names = {"source": method, "draws": f"{method}-{seed}", **names}
     with Ledger(path, terms) as ledger:
         for event, count in rounds:
-            ledger.reserve(event, first=ledger.rounds, rounds=count, source=method)
+            ledger.reserve(event, first=ledger.rounds, rounds=count, **names)
             ledger.commit()
     return path
 
@@ -49,13 +50,35 @@ def test_together_is_one_composition_of_all_rounds(tmp_path):
         assert word in said
 
 
-def test_methods_that_share_their_simulated_noise_are_not_added_up(tmp_path):
-    """The difference of what they release may be free of it."""
+def test_methods_of_one_seed_are_added_up_where_their_noise_is_apart(tmp_path):
     write(tmp_path, "fedavg", (POISSON, 2))
     write(tmp_path, "adaped", (POISSON, 2))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(2.0)), 4)
+    found = ledgers.together(tmp_path)
+    assert found["epsilon"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize("draws", ["fedavg-0", None], ids=["shared", "unnamed"])
+def test_methods_that_share_their_simulated_noise_are_not_added_up(tmp_path, draws):
+    """The difference of what they release may be free of it."""
+    write(tmp_path, "fedavg", (POISSON, 2))
+    write(tmp_path, "adaped", (POISSON, 2), draws=draws)
     found = ledgers.together(tmp_path)
     assert found["epsilon"] is None
     assert "share their simulated noise" in ledgers.sentence_together(found)
+
+
+def test_every_release_is_counted(tmp_path):
+    """With secure noise a round that is run again is another release of the same number."""
+    path = Folder(tmp_path).ledger("fedavg", 0)
+    with Ledger(path, replace(TERMS, noise="secure")) as ledger:
+        for _ in range(2):
+            ledger.reserve(POISSON, first=0, rounds=5, source="run")
+            ledger.commit()
+    (row,) = ledgers.spent(tmp_path)
+    assert row["rounds"] == 10
+    assert "after 10 rounds" in ledgers.sentence(row)
 
 
 @pytest.mark.parametrize(

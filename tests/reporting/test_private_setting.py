@@ -97,6 +97,21 @@ def test_a_mis_set_privacy_is_refused(changes, words):
         read(None, changes)
 
 
+@pytest.mark.parametrize(
+    ("method", "option", "words"),
+    [
+        ("mixture-clustering", [], "channel must be clear for mixture-clustering"),
+        ("fedavg", ["options.fedavg.weight=samples"], "weight must be 'uniform'.* for fedavg"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:mixture-clustering")
+def test_what_a_private_channel_does_not_take_is_refused(federation, method, option, words):
+    """Here, before a run's folder is made; the noise is not searched for either."""
+    config = read(None, [*PRIVATE, *option])
+    with pytest.raises(PrivacyError, match=f"config privacy: {words}"):
+        setting(config, method, federation)
+
+
 def test_a_large_delta_is_refused_unless_allowed(federation):
     changes = ["privacy.epsilon=4", "privacy.delta=0.5", "privacy.noise_multiplier=2"]
     with pytest.raises(PrivacyError, match="below 1 / clients"):

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import fedprior
+from fedprior.core.check import PrivacyError
 from fedprior.data.folder import read_new
 from fedprior.reporting import config
+from fedprior.reporting.folder import Folder
 
 
 def test_a_change_of_one_method_keeps_the_defaults_of_another():
@@ -24,6 +26,18 @@ def test_a_newer_format_is_named_before_its_unknown_keys(tmp_path):
 def test_a_method_is_named_once():
     with pytest.raises(ValueError, match="methods must be named once each"):
         config.read(None, ['methods=["local", "local"]'])
+
+
+def test_a_ledger_where_an_earlier_format_kept_it_stops_a_resume(tmp_path):
+    """A new one would begin at nothing spent."""
+    folder = Folder(tmp_path / "run")
+    folder.create(config.Config())
+    folder.open()
+    old = folder.part("fedavg", 0) / "ledger.jsonl"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    with pytest.raises(PrivacyError, match=r"must be in privacy/, got .*seed-0.* start a new run"):
+        folder.open()
 
 
 @pytest.mark.parametrize("row", range(6))

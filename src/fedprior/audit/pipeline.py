@@ -47,7 +47,7 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
         clients, sound = jnp.arange(number), jnp.ones(number, bool)
         sizes = run.expected_size
         found = pool(
-            run.algorithm, channel, sizes, messages, present, sound, clients, 0, run.root()
+            run.algorithm, channel, sizes, messages, present, sound, clients, 0, run.channel_root()
         )
         return tree.flatten(found.value), found.weight
 

@@ -101,6 +101,7 @@ def _play(
 ) -> np.ndarray:
     numbers: Any = jnp.asarray(seeds)
     roots = jax.vmap(random.root)(numbers)
+    channel_roots = jax.vmap(run.channel_root)(roots)
     memory = run.shapes()[1]
     states = _initial(roots, algorithm=run.algorithm)
     if start is not None:
@@ -118,6 +119,7 @@ def _play(
             jnp.asarray(present[:, round]),
             round,
             roots,
+            channel_roots,
             algorithm=run.algorithm,
             channel=run.channel,
             expected_size=run.expected_size,
@@ -148,6 +150,7 @@ def _one_round(
     present: Array,  # (num_runs, num_clients)
     round: Array,
     roots: Key,
+    channel_roots: Key,
     *,
     algorithm: Algorithm,
     channel: Channel,
@@ -155,7 +158,9 @@ def _one_round(
 ) -> tuple[State, Memory, Array]:
     clients = jnp.arange(present.shape[1], dtype=jnp.int32)[None]
 
-    def one(state: State, memory: Memory, known: Array, there: Array, root: Key) -> tuple:
+    def one(
+        state: State, memory: Memory, known: Array, there: Array, root: Key, channel_root: Key
+    ) -> tuple:
         state, memory, known, _ = play_rounds(
             state,
             memory,
@@ -166,13 +171,14 @@ def _one_round(
             round,
             1,
             root,
+            channel_root,
             algorithm=algorithm,
             channel=channel,
             expected_size=expected_size,
         )
         return state, memory, known
 
-    return jax.vmap(one)(states, memories, enrolled, present, roots)
+    return jax.vmap(one)(states, memories, enrolled, present, roots, channel_roots)
 
 
 def _upload(subject: Subject, seed: int) -> np.ndarray:

@@ -15,6 +15,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """The folder exists, with those above it, and is on disk."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """The names in `folder` are on disk, as the files' own content is after fsync."""
     if os.name == "nt":  # where a folder cannot be opened

@@ -27,6 +27,7 @@ _PURPOSES = (
     "split",
     "partition",
     "style",
+    "channel",
 )
 
 

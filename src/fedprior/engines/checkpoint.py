@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ FORMAT = 1
 
 def fingerprint(identity: Any) -> str:
     """A short name of everything that decides a run's bits (JSON values)."""
-    canonical = json.dumps(identity, sort_keys=True, default=str)
+    canonical = json.dumps(identity, sort_keys=True, default=_name)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
@@ -67,6 +68,11 @@ def load_arrays(path: Path, like: PyTree) -> PyTree:
                 "It belongs to another model or federation."
             )
     return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in wanted])
+
+
+def _name(value: Any) -> str:
+    """An object's own words, without the place in memory that the next process has not."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def _reason(error: Exception) -> str:

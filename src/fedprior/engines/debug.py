@@ -43,7 +43,8 @@ def debug(
     A client that raises, or whose update is not finite, ends the run with a `ClientError` that
     names it and carries its inputs. Draws are those of `simulate`; results agree to rounding.
     `compiled=False` runs the algorithm's functions operation by operation, so that breakpoints and
-    prints inside them work.
+    prints inside them work. (The noise of a private run is also keyed by its `Saving.identity`,
+    which a run in `debug` has not.)
     """
     if compiled:
         names = ("init", "enroll", "local", "update", "personalize", "predict")
@@ -61,7 +62,7 @@ def debug(
     memories: dict[int, Any] = {}
     history: History = []
     for number in range(rounds):
-        drawn = run.cohort.draw(seed, number, run.num_clients)
+        drawn = run.draw(number)
         messages = [_one(run, state, memories, int(client), number) for client in drawn]
         state = _settle(run, state, messages, number)
         entry = {name: float(value) for name, value in scalars(state).items()}
@@ -111,7 +112,7 @@ def _one(run: Run, state: Any, memories: dict[int, Any], client: int, number: in
     if not bool(tree.is_finite((message, memory))):
         raise ClientError(name, number, inputs, "its update is not finite")
     memories[client] = memory
-    key = random.fold(root, "encode", number, client)
+    key = random.fold(run.channel_root(), "encode", number, client)
     vector = tree.flatten(message.value if run.channel.private else message)
     return run.channel.encode(vector, key), message
 
@@ -127,7 +128,7 @@ def _settle(run: Run, state: Any, sent: list[Any], number: int) -> Any:
     like = sent[0][1] if sent else _nothing(run, state)
     zero = jnp.zeros_like(tree.flatten(like.value if run.channel.private else like))
     total = sum((vector for vector, _ in sent), start=zero)
-    total = receive(run.channel, run.expected_size, total, like, number, run.root())
+    total = receive(run.channel, run.expected_size, total, like, number, run.channel_root())
     return run.algorithm.update(state, total)
 
 

@@ -26,7 +26,7 @@ class DeviceEngine:
         self.history: History = []
         state, memory = run.shapes()
         empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
-        saved = run.resume("device", {"state": state, **empty})
+        saved = run.resume({"state": state, **empty})
         if saved is None:
             self.state = run.initial_state()
             self.store = DeviceStore.empty(memory, run.num_clients)
@@ -49,6 +49,7 @@ class DeviceEngine:
             first,
             count,
             self.run.root(),
+            self.run.channel_root(),
             algorithm=self.run.algorithm,
             channel=self.run.channel,
             expected_size=self.run.expected_size,
@@ -59,7 +60,7 @@ class DeviceEngine:
 
     def save(self) -> None:
         arrays = jax.device_get({"state": self.state, **_bundle(self.store)})
-        self.run.save("device", self.history, arrays)
+        self.run.save(self.history, arrays)
 
 
 def _bundle(store: DeviceStore) -> dict[str, Memory]:
@@ -76,6 +77,7 @@ def play_rounds(
     first: Array,
     count: Array,
     root: Key,
+    channel_root: Key,
     *,
     algorithm: Algorithm,
     channel: Channel,
@@ -105,6 +107,7 @@ def play_rounds(
             present=present[place],
             round=first + place,
             root=root,
+            channel_root=channel_root,
         )
         kept = jnp.where(outcome.accepted, ids, num_clients)  # out of range: not written
         memories = tree.combine(

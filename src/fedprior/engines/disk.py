@@ -38,7 +38,7 @@ class DiskEngine:
         self.history: History = []
         state, memory = run.shapes()
         folder = Path(run.saving.folder) / "memory" if run.saving else None
-        saved = run.resume("disk", {"state": state})
+        saved = run.resume({"state": state})
         if saved is None:
             self.state = run.initial_state()
             if run.saving:  # an older run's checkpoint would name rows that are gone
@@ -65,6 +65,7 @@ class DiskEngine:
                 load.present,
                 number,
                 self.run.root(),
+                self.run.channel_root(),
                 algorithm=self.run.algorithm,
                 channel=self.run.channel,
                 expected_size=self.run.expected_size,
@@ -78,7 +79,7 @@ class DiskEngine:
     def save(self) -> None:
         journal = self.store.seal()
         state = jax.device_get(self.state)
-        self.run.save("disk", self.history, {"state": state}, journal=journal)
+        self.run.save(self.history, {"state": state}, journal=journal)
         self.store.settle()
 
     def _load(self, number: int) -> _Load:
@@ -113,6 +114,7 @@ def _round(
     present: Array,
     round: Array,
     root: Key,
+    channel_root: Key,
     *,
     algorithm: Algorithm,
     channel: Channel,
@@ -131,6 +133,7 @@ def _round(
         present=present,
         round=round,
         root=root,
+        channel_root=channel_root,
     )
     entry = {"clients": jnp.sum(outcome.accepted), "left_out": outcome.left_out}
     return outcome, {**scalars(outcome.state), **entry}

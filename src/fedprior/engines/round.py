@@ -35,11 +35,13 @@ def play(
     present: Array,
     round: Array,
     root: Key,
+    channel_root: Key,
 ) -> Outcome:
     """State <- update(decode(sum of encode(local(...)))), over the cohort as a batch axis.
 
     Slots of the cohort that are not `present` are padding and add exactly zero; so does a client
-    whose message or memory turned non-finite, and that client's memory stays as it was.
+    whose message or memory turned non-finite, and that client's memory stays as it was. What the
+    channel draws comes from `channel_root` (`Run.channel_root`), all else from `root`.
     """
     memories = recall(algorithm, state, memories, enrolled, clients, root)
     keys = jax.vmap(lambda client: random.fold(root, "local", round, client))(clients)
@@ -49,7 +51,9 @@ def play(
 
     messages, after = over_clients(local, memories, data, keys, axes=axes)
     finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
-    total = pool(algorithm, channel, expected_size, messages, present, finite, clients, round, root)
+    total = pool(
+        algorithm, channel, expected_size, messages, present, finite, clients, round, channel_root
+    )
     state = algorithm.update(state, total)
     return Outcome(state, after, present & finite, jnp.sum(present & ~finite))
 
@@ -74,7 +78,7 @@ def pool(
     finite: Array,
     clients: Array,
     round: Array,
-    root: Key,
+    channel_root: Key,
 ) -> Message:
     """What the server sees: the sum of what left the channel or, for `gather`, each of it.
 
@@ -86,21 +90,26 @@ def pool(
         vector = tree.flatten(message.value if channel.private else message)
         # where, not a product: a NaN times 0 is a NaN
         vector = jnp.where(sound, vector, 0)
-        sent = channel.encode(vector, random.fold(root, "encode", round, client))
+        sent = channel.encode(vector, random.fold(channel_root, "encode", round, client))
         return jnp.where(here if channel.private else here & sound, sent, 0)
 
     sent = jax.vmap(encode)(messages, clients, present, finite)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
     if algorithm.pools == "gather":
         return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent)
-    return receive(channel, expected_size, jnp.sum(sent, axis=0), like, round, root)
+    return receive(channel, expected_size, jnp.sum(sent, axis=0), like, round, channel_root)
 
 
 def receive(
-    channel: Channel, expected_size: float, total: Array, like: Message, round: Array, root: Key
+    channel: Channel,
+    expected_size: float,
+    total: Array,
+    like: Message,
+    round: Array,
+    channel_root: Key,
 ) -> Message:
     """The decoded sum as a message; a private channel's weight is the public expected size."""
-    total = channel.decode(total, random.fold(root, "decode", round))
+    total = channel.decode(total, random.fold(channel_root, "decode", round))
     if channel.private:
         weight = jnp.asarray(expected_size, jnp.float32)
         return Message(tree.unflatten(total, like.value), weight)

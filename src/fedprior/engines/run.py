@@ -1,6 +1,7 @@
 """What the engines share: checked arguments, cohorts, the history and its checkpoints."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
+from fedprior.engines import source as sources
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
 from fedprior.privacy.ledger import Head, Ledger, Terms
@@ -29,7 +31,8 @@ class Saving:
     """Where and how often (in rounds) a run is saved, and whether it goes on from there.
 
     `identity` is any JSON value that names what decides the run's bits and its arguments do not
-    show, such as an algorithm's rates; resuming with another one is refused.
+    show, such as an algorithm's rates; resuming with another one is refused. It also keys noise and
+    cohorts of a private run, which those of another identity are independent of.
     """
 
     folder: Path
@@ -44,6 +47,25 @@ class Saving:
     def file(self) -> Path:
         return Path(self.folder) / "checkpoint.safetensors"
 
+    @property
+    def token(self) -> Path:
+        """Names the run that was begun here, for its ledger."""
+        return Path(self.folder) / "token"
+
+
+def check_sends(owner: str, algorithm: Algorithm) -> None:
+    """What a method sends has to fit a private channel: one sum, weights that tell nothing."""
+    if not algorithm.unit_weight:
+        raise check.PrivacyError(
+            f"{owner}: weight must be 'uniform' under a private channel, got another for "
+            f"{algorithm.name}. A weight that depends on the data would pass the clip."
+        )
+    if algorithm.pools == "gather":
+        raise check.PrivacyError(
+            f"{owner}: channel must be clear for {algorithm.name}, got a private one. "
+            "The method needs every message by itself."
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -57,6 +79,7 @@ class Run:
     channel: Channel = field(default_factory=Identity)
     saving: Saving | None = None
     ledger: Ledger | None = None
+    store: str = "device"
 
     def __post_init__(self) -> None:
         owner = "simulate"
@@ -67,20 +90,12 @@ class Run:
         fits = known is None or known == self.num_clients
         check.require(fits, owner, "federation", rule, self.num_clients)
         self.cohort.capacity(self.num_clients)  # refuses a cohort larger than the federation
-        if self.channel.private and not self.algorithm.unit_weight:
-            raise check.PrivacyError(
-                f"{owner}: weight must be 'uniform' under a private channel, got 'samples'. "
-                "A weight that depends on the data would pass the clip."
-            )
+        if self.channel.private:
+            check_sends(owner, self.algorithm)
         if not getattr(self.channel, "weighted", True):
             raise ValueError(
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "
                 "Say weighted=True: a message's weight is its last coordinate."
-            )
-        if self.channel.private and self.algorithm.pools == "gather":
-            raise check.PrivacyError(
-                f"{owner}: channel must be clear for {self.algorithm.name}, got {self.channel!r}. "
-                "The method needs every message by itself."
             )
         hides = self.channel.private and getattr(self.cohort, "amplifies", False)
         if hides and not self.algorithm.memoryless:
@@ -120,10 +135,7 @@ class Run:
     @cached_property
     def event(self) -> Event:
         """What one round costs: the channel's event, under the sampler that draws its cohorts."""
-        state, memory = self.shapes()
-        data = jax.eval_shape(lambda: self.federation.train.client(0))
-        key = jax.eval_shape(lambda: random.root(0))
-        message, _ = jax.eval_shape(self.algorithm.local, state, memory, data, key)
+        message, _ = jax.eval_shape(self.algorithm.local, *self.shapes(), *self._inputs())
         event: Event = self.channel.event(tree.size(message.value))  # type: ignore[attr-defined]
         central = self.channel.view == "central"  # type: ignore[attr-defined]
         return self.cohort.amplify(event, self.num_clients) if central else event
@@ -141,8 +153,44 @@ class Run:
     def expected_size(self) -> float:
         return self.cohort.expected_size(self.num_clients)
 
+    @cached_property
+    def own(self) -> str:
+        """Names what keys a private run's noise and cohorts beside its seed."""
+        identity = self.saving.identity if self.saving else ""
+        return checkpoint.fingerprint([self.algorithm.name, self.channel, self.cohort, identity])
+
+    @property
+    def draws(self) -> str | None:
+        """Names a run's noise and cohorts on its ledger; secure ones are nobody else's."""
+        return None if self.secure else f"{self.own}-{self.seed}"
+
     def root(self) -> Key:
         return random.root(self.seed)
+
+    def channel_root(self, root: Key | None = None) -> Key:
+        """The key of what the channel draws, from the run's root (or another seed's).
+
+        In the clear, methods of one seed have it in common, for a paired comparison. A private run
+        has its own: what is composed must be drawn apart, or the difference of two releases would
+        be free of noise.
+        """
+        root = self.root() if root is None else root
+        if not self.channel.private:
+            return root
+        words = np.frombuffer(bytes.fromhex(self.own), ">u4")
+        return random.fold(root, "channel", *(np.uint32(word) for word in words))
+
+    def draw(self, round: int) -> np.ndarray:
+        """Who takes part in a round; keyed like the channel, and secret with secure noise.
+
+        Sampling amplifies only against somebody who cannot know the draw.
+        """
+        seed = self.seed
+        if self.secure:
+            seed = secrets.randbits(128)
+        elif self.channel.private:
+            seed += int(self.own, 16) << 31  # above every seed
+        return np.asarray(self.cohort.draw(seed, round, self.num_clients))
 
     def initial_state(self) -> State:
         return jax.jit(self.algorithm.init)(random.fold(self.root(), "init"))
@@ -154,30 +202,40 @@ class Run:
         memory = jax.eval_shape(lambda s: self.algorithm.enroll(s, client, random.root(0)), state)
         return state, memory
 
+    def _inputs(self) -> tuple[PyTree, Key]:
+        """Shapes of one client's data and of a key."""
+        data = jax.eval_shape(lambda: self.federation.train.client(0))
+        return data, jax.eval_shape(lambda: random.root(0))
+
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids (length, capacity) and presence of the cohorts of `count` rounds from `first`."""
-        # With secure noise who takes part is secret, too: sampling amplifies only against
-        # somebody who cannot know the draw.
-        seed = secrets.randbits(128) if self.secure else self.seed
-        rounds = range(first, first + count)
-        return draw(self.cohort, seed, rounds, num_clients=self.num_clients, length=length)
+        capacity = self.cohort.capacity(self.num_clients)
+        return stack(self.draw, range(first, first + count), capacity=capacity, length=length)
 
-    def identity(self, store: str) -> str:
+    @cached_property
+    def identity(self) -> str:
         """Names what decides the bits of this run, for its checkpoints."""
         assert self.saving is not None
         federation = [self.federation.name, self.num_clients, list(self.federation.train.x.shape)]
-        parts = [self.algorithm.name, self.cohort, self.channel, self.seed, store, federation]
+        parts = [self.algorithm.name, self.cohort, self.channel, self.seed, self.store, federation]
         return checkpoint.fingerprint([self.saving.identity, *parts])
 
     @cached_property
     def source(self) -> str:
-        """Names what releases the rounds of a ledger: the same run again, or nobody twice.
+        """Names what releases the rounds of a ledger: the same bits again, or nobody twice.
 
-        Only a run that can be resumed may repeat a round; every other one is new.
+        Only the run that was begun in a folder may repeat a round there, with the program and the
+        data that it had; every other one is new.
         """
-        return secrets.token_hex(16) if self.saving is None else self.identity("")
+        if self.saving is None:
+            return secrets.token_hex(16)
+        parts = [self.identity, sources.token(self.saving.token, resume=self.saving.resume)]
+        if not self.secure:  # which repeats nothing
+            shapes = (*self.shapes(), *self._inputs())
+            parts += [sources.program(self.algorithm, *shapes), sources.content(self.federation)]
+        return checkpoint.fingerprint(parts)
 
-    def save(self, store: str, history: History, arrays: PyTree, **facts: Any) -> None:
+    def save(self, history: History, arrays: PyTree, **facts: Any) -> None:
         """A checkpoint after len(history) rounds."""
         assert self.saving is not None
         names = sorted({name for entry in history for name in entry})
@@ -185,18 +243,18 @@ class Run:
         checkpoint.save_checkpoint(
             self.saving.file,
             {**arrays, "history": columns},
-            identity=self.identity(store),
+            identity=self.identity,
             round=len(history),
             columns=names,
             ledger=asdict(self.ledger.head) if self.ledger else None,
             **facts,
         )
 
-    def resume(self, store: str, like: PyTree) -> tuple[PyTree, History, dict[str, Any]] | None:
+    def resume(self, like: PyTree) -> tuple[PyTree, History, dict[str, Any]] | None:
         """(arrays, history, facts) of the last checkpoint, or None where the run begins."""
         if self.saving is None or not self.saving.resume or not self.saving.file.exists():
             return None
-        facts = checkpoint.read_header(self.saving.file, identity=self.identity(store))
+        facts = checkpoint.read_header(self.saving.file, identity=self.identity)
         seen = facts.get("ledger")
         if (seen is None) != (self.ledger is None):
             raise check.PrivacyError(
@@ -215,15 +273,14 @@ class Run:
         return arrays, history, facts
 
 
-def draw(
-    cohort: Cohort, seed: int, rounds: range, *, num_clients: int, length: int
+def stack(
+    draw: Callable[[int], np.ndarray], rounds: range, *, capacity: int, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids (length, capacity) and presence of the cohorts of `rounds`, at most `length` of them."""
-    capacity = cohort.capacity(num_clients)
     clients = np.zeros((length, capacity), np.int32)
     present = np.zeros((length, capacity), bool)
     for place, round in enumerate(rounds):
-        drawn = cohort.draw(seed, round, num_clients)
+        drawn = draw(round)
         clients[place, : len(drawn)] = drawn
         present[place, : len(drawn)] = True
     return clients, present

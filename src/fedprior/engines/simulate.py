@@ -89,6 +89,7 @@ def simulate(
         channel=Identity() if channel is None else channel,
         saving=saving,
         ledger=ledger,
+        store=store,
     )
     cache.enable()
     engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
@@ -125,7 +126,9 @@ def _advance(
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
         if run.ledger:
-            count = run.ledger.reserve(run.event, first=at, rounds=count, source=run.source)
+            count = run.ledger.reserve(
+                run.event, first=at, rounds=count, source=run.source, draws=run.draws
+            )
             if count == 0:
                 if run.saving:
                     engine.save()

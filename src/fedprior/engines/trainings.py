@@ -19,7 +19,7 @@ from fedprior.engines.device import LONGEST, play_rounds
 from fedprior.engines.evaluate import personalize, rows_at_once, score
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
-from fedprior.engines.run import draw
+from fedprior.engines.run import stack
 
 Numbers = Mapping[str, float]  # of one point
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
@@ -88,11 +88,17 @@ class Seeds:
 
     def cohorts(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids (seeds, LONGEST, capacity) and presence in `count` rounds from `first`."""
-        rounds = range(first, first + count)
-        drawn = [
-            draw(self.cohort, seed, rounds, num_clients=self.num_clients, length=LONGEST)
-            for seed in self.numbers
-        ]
+
+        def of(seed: int) -> tuple[np.ndarray, np.ndarray]:
+            total = self.num_clients
+            return stack(
+                lambda round: np.asarray(self.cohort.draw(seed, round, total)),
+                range(first, first + count),
+                capacity=self.cohort.capacity(total),
+                length=LONGEST,
+            )
+
+        drawn = [of(seed) for seed in self.numbers]
         clients, present = zip(*drawn, strict=True)
         return np.stack(clients), np.stack(present)
 
@@ -245,6 +251,7 @@ def _advance(
             here,
             first,
             count,
+            root,
             root,
             algorithm=family.at(_named(numbers)),
             channel=_CHANNEL,

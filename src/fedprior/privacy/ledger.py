@@ -5,11 +5,9 @@ rounds is reserved (the line is on disk), then run, then committed; a reservatio
 counts as spent. So no path, a crash included, spends what is not recorded.
 """
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +19,15 @@ from fedprior.core.files import sync_folder
 from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 from fedprior.privacy.guarantee import Noise
-
-FORMAT = 2
-_NOTHING = "0" * 64  # the hash before the first line
+from fedprior.privacy.records import (
+    FORMAT,
+    NOTHING,
+    digest,
+    merged,
+    parse,
+    reservations,
+    spent_rounds,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,25 +109,29 @@ class Ledger:
     @property
     def rounds(self) -> int:
         """The first round that nothing has been recorded for."""
-        return max((r["first"] + r["rounds"] for r in _reservations(self._records)), default=0)
+        return max((r["first"] + r["rounds"] for r in reservations(self._records)), default=0)
 
     @property
     def spent(self) -> float:
         """Epsilon of all that was reserved."""
         return total(self._records, self.terms)
 
-    def reserve(self, event: Event, *, first: int, rounds: int, source: str) -> int:
+    def reserve(
+        self, event: Event, *, first: int, rounds: int, source: str, draws: str | None = None
+    ) -> int:
         """How many of the `rounds` rounds from number `first` may run, recorded before they do.
 
         `source` names the run. With simulated noise a round that was recorded before, for the same
         event and source, is the same release again, to the bit, and costs nothing; with secure
-        noise it is a new one. 0 means that the budget is used up.
+        noise it is a new one. `draws` names what its simulated noise and cohorts are keyed by: a
+        round in which another release had them is refused. 0 means that the budget is used up.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
         again = self._repeated(event, first, rounds, source)
         new, first = rounds - again, first + again
+        self._check_draws(draws, first, new)
         granted, after = self._affordable(event, new)
-        if new and not granted and not any(_reservations(self._records)):
+        if new and not granted and not any(reservations(self._records)):
             check_budget(event, self.terms)
         if granted:
             self._append(
@@ -132,6 +140,7 @@ class Ledger:
                 first=first,
                 rounds=granted,
                 source=source,
+                draws=draws,
                 epsilon=after,
                 noise=self.terms.noise,
             )
@@ -158,19 +167,34 @@ class Ledger:
             return 0
         known = {
             number
-            for record in _reservations(self._records)
+            for record in reservations(self._records)
             if record["event"] == event.to_json() and record["source"] == source
             for number in range(record["first"], record["first"] + record["rounds"])
         }
         asked = range(first, first + rounds)
         return next((place for place, number in enumerate(asked) if number not in known), rounds)
 
+    def _check_draws(self, draws: str | None, first: int, rounds: int) -> None:
+        """Two releases with the same noise do not add up: their difference may be free of it."""
+        for record in reservations(self._records):
+            shared = draws is not None and record["draws"] == draws
+            if (
+                shared
+                and record["first"] < first + rounds
+                and first < record["first"] + record["rounds"]
+            ):
+                raise PrivacyError(
+                    f"ledger: simulated noise of round {max(first, record['first'])} must be drawn "
+                    f"for one release, got another run with the noise of one in {self.path}. "
+                    "Choose another seed or identity, or resume that run."
+                )
+
     def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
         """How many of the rounds the budget allows, and epsilon after them."""
-        before = _spent(self._records)
+        before = spent_rounds(self._records)
 
         def after(count: int) -> float:
-            spent = _merged([*before, (event, count)])
+            spent = merged([*before, (event, count)])
             if sum(each.overflow * times for each, times in spent) >= self.terms.delta:
                 return math.inf  # the chance of a cohort above its cap has used up delta
             return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
@@ -193,9 +217,9 @@ class Ledger:
 
     def _append(self, **fields: Any) -> None:
         """One line, on disk when this returns."""
-        previous = self._records[-1]["hash"] if self._records else _NOTHING
+        previous = self._records[-1]["hash"] if self._records else NOTHING
         record = {"number": len(self._records), **fields, "previous": previous}
-        record["hash"] = _hash(record)
+        record["hash"] = digest(record)
         self._file.write(json.dumps(record).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -207,7 +231,7 @@ class Ledger:
         whole, _, torn = content.rpartition(b"\n")
         if torn:  # the machine stopped inside a write: what the line would allow never ran
             self._file.truncate(len(content) - len(torn))
-        self._records = records = _parse(whole, self.path)
+        self._records = records = parse(whole, self.path)
         terms = {**asdict(self.terms), "format": FORMAT}
         if not records:
             self._append(kind="open", **terms)
@@ -239,7 +263,7 @@ def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
     path = Path(path)
     if not path.exists():
         raise ValueError(f"ledger: {path} must be a ledger, got no file there.")
-    records = _parse(path.read_bytes().rpartition(b"\n")[0], path)
+    records = parse(path.read_bytes().rpartition(b"\n")[0], path)
     if not records:
         raise PrivacyError(f"ledger: {path} must begin with its terms, got no line.")
     fields = {name: value for name, value in _terms(records).items() if name != "format"}
@@ -248,7 +272,7 @@ def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
 
 def total(records: list[dict[str, Any]], terms: Terms) -> float:
     """Epsilon of everything reserved, computed anew from the events."""
-    return epsilon(_merged(_spent(records)), delta=terms.delta, relation=terms.relation)
+    return epsilon(merged(spent_rounds(records)), delta=terms.delta, relation=terms.relation)
 
 
 def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -258,56 +282,6 @@ def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
         if record["kind"] == "budget":
             terms["budget"] = record["budget"]
     return terms
-
-
-def _reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    return (record for record in records if record["kind"] == "reserve")
-
-
-def _spent(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
-    return [(Event.from_json(r["event"]), int(r["rounds"])) for r in _reservations(records)]
-
-
-def _merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
-    """Equal events put together: composing 240 rounds once is cheaper than 240 chunks."""
-    rounds: dict[Event, int] = {}
-    for event, count in spent:
-        rounds[event] = rounds.get(event, 0) + count
-    return list(rounds.items())
-
-
-def _parse(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """Every line, after its number, its hash and that of the line before it are checked."""
-    records: list[dict[str, Any]] = []
-    previous = _NOTHING
-    for number, line in enumerate(content.split(b"\n") if content else []):
-        try:
-            record = json.loads(line)
-            claimed = record.pop("hash")
-            good = (
-                record["number"] == number
-                and record["previous"] == previous
-                and claimed == _hash(record)
-                and (record["kind"] == "open") == (number == 0)
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            good = False
-        if not good:
-            raise PrivacyError(
-                f"ledger: line {number + 1} of {path} must be as it was written, got another. "
-                "The ledger was edited or damaged; nothing more may be spent on it."
-            )
-        previous = claimed
-        records.append({**record, "hash": claimed})
-    if records and records[0].get("format") != FORMAT:
-        got = records[0].get("format")
-        raise PrivacyError(f"ledger: format of {path} must be {FORMAT}, got {got!r}.")
-    return records
-
-
-def _hash(record: dict[str, Any]) -> str:
-    canonical = json.dumps(record, sort_keys=True).encode()
-    return hashlib.sha256(canonical).hexdigest()
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -87,6 +87,11 @@ class Folder:
             got = "one without config.toml" if self.path.is_dir() else "none"
             raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
         config = read(self.config)
+        for path in sorted(self.path.glob("checkpoint/*/*/ledger.jsonl")):
+            raise check.PrivacyError(
+                f"run: ledgers must be in privacy/, got {path} of an earlier fedprior. "
+                "Go on with that one, or start a new run; what it spent still counts."
+            )
         noted, found = config.data.fingerprint, setting.fingerprint(config.data)
         if config.privacy.noise == "secure":
             there = self.fingerprint.is_file()

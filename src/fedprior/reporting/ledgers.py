@@ -10,6 +10,7 @@ from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event
 from fedprior.privacy.ledger import Terms, read, total
+from fedprior.privacy.records import merged, reservations, spent_rounds
 
 # Whom a client has to trust for what an onlooker of the view does not learn.
 TRUSTS = {
@@ -38,11 +39,12 @@ def together(run: Path) -> dict[str, Any] | None:
     """All ledgers of a run as one: what they cost a client that was in each of them.
 
     None where there are fewer than two. `epsilon` is None where they cannot be added up: they
-    differ in delta, relation, view or unit, have no proof together, or are simulated methods of one
-    seed, which have the same noise and cohorts: what is composed must be drawn anew.
+    differ in delta, relation, view or unit, have no proof together, or share their simulated noise
+    and cohorts: what is composed must be drawn apart. Those of a run are keyed by its seed, method,
+    channel, cohort and configuration, so that methods and seeds of one run are apart; the same run
+    in two folders is not.
     """
-    paths = found(run)
-    ledgers = [read(path) for path in paths]
+    ledgers = [read(path) for path in found(run)]
     if len(ledgers) < 2:
         return None
     terms = [each for each, _ in ledgers]
@@ -51,11 +53,9 @@ def together(run: Path) -> dict[str, Any] | None:
         for name in _SHARED
         for value in [getattr(terms[0], name)]
     }
-    events = _events([record for _, own in ledgers for record in own])
+    events = merged([each for _, own in ledgers for each in spent_rounds(own)])
     secure = all(each.noise == "secure" for each in terms)
-    seeds = {path.parent.name.rpartition("-seed-")[2] for path in paths}
-    apart = secure or len(seeds) == len(paths)
-    proven = apart and None not in shared.values()
+    proven = _apart(ledgers) and None not in shared.values()
     return {
         "epsilon": _composed(events, terms[0]) if proven else None,
         **shared,
@@ -97,25 +97,20 @@ def _release(noise: str) -> str:
 
 def _row(path: Path, run: Path) -> dict[str, Any]:
     terms, records = read(path)
-    rounds = {
-        number
-        for record in records
-        if record["kind"] == "reserve"
-        for number in range(record["first"], record["first"] + record["rounds"])
-    }
+    events = spent_rounds(records)
     return {
         "ledger": str(path if run.is_file() else path.relative_to(run)),
         "epsilon": total(records, terms),
         "delta": terms.delta,
         "relation": terms.relation,
         "view": terms.view,
-        "sampling": sampling([event for event, _ in _events(records)]),
+        "sampling": sampling([event for event, _ in events]),
         "unit": terms.unit,
         "noise": terms.noise,
         "valid_for_release": terms.noise == "secure",
         "trusts": TRUSTS.get(terms.view, "unknown"),
         "budget": terms.budget,
-        "rounds": len(rounds),
+        "rounds": sum(rounds for _, rounds in events),  # releases: a repeated one counts again
     }
 
 
@@ -133,14 +128,15 @@ def _sampler(event: Event) -> str:
     return f"{event.size} of {event.num_clients} clients a round{claim}"
 
 
-def _events(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
-    """What was reserved, equal events put together."""
-    rounds: dict[Event, int] = {}
-    for record in records:
-        if record["kind"] == "reserve":
-            event = Event.from_json(record["event"])
-            rounds[event] = rounds.get(event, 0) + int(record["rounds"])
-    return list(rounds.items())
+def _apart(ledgers: list[tuple[Terms, list[dict[str, Any]]]]) -> bool:
+    """Whether no two ledgers have the same simulated draws, and each says which it has."""
+    names = [
+        name
+        for terms, records in ledgers
+        if terms.noise == "simulated"
+        for name in {record["draws"] for record in reservations(records)}
+    ]
+    return None not in names and len(set(names)) == len(names)
 
 
 def _composed(events: list[tuple[Event, int]], terms: Terms) -> float | None:

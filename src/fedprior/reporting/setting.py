@@ -15,6 +15,7 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
+from fedprior.engines.run import check_sends
 from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
@@ -197,6 +198,8 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     own = dict(config.options.get(name, {}))
     algorithm = chosen.build(network, own, **given)
     private = bool(config.privacy.epsilon) and not chosen.alone
+    if private:
+        check_sends("config privacy", algorithm)
     if private and isinstance(cohort, FixedSize):
         cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0

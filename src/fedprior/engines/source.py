@@ -1,0 +1,56 @@
+"""Whether a run repeats the bits that its ledger has on record: begun where, doing what."""
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.files import make_folder, write_atomically
+from fedprior.data.federation import Federation
+
+_ROWS = 2**13  # of a table that is read at once; it may be larger than memory
+
+
+def token(path: Path, *, resume: bool) -> str:
+    """A random name of the run that was begun beside `path`; on disk when this returns.
+
+    Kept on resume and drawn anew otherwise: with another folder, or without the file, it is another
+    run.
+    """
+    if resume and path.is_file():
+        return path.read_text()
+    fresh = secrets.token_hex(16)
+    make_folder(path.parent)
+    write_atomically(path, fresh.encode())
+    return fresh
+
+
+def program(algorithm: Algorithm, state: Any, memory: Any, data: Any, key: Any) -> str:
+    """A digest of what the algorithm computes in a round, its rates included, and by what."""
+    message, _ = jax.eval_shape(algorithm.local, state, memory, data, key)
+    client = jax.ShapeDtypeStruct((), np.int32)  # type: ignore[no-untyped-call]
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (algorithm.init, (key,)),
+        (algorithm.enroll, (state, client, key)),
+        (algorithm.local, (state, memory, data, key)),
+        (algorithm.update, (state, message)),
+    ]
+    digest = hashlib.sha256(f"{jax.__version__} {jax.default_backend()}".encode())
+    for function, shapes in calls:
+        digest.update(jax.jit(function).lower(*shapes).as_text().encode())
+    return digest.hexdigest()
+
+
+def content(federation: Federation) -> str:
+    """A digest of the rows that clients train on, and of whose they are."""
+    train = federation.train
+    digest = hashlib.sha256()
+    for array in (train.start, train.size, train.x, train.y):
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        for first in range(0, len(array), _ROWS):
+            digest.update(np.ascontiguousarray(array[first : first + _ROWS]).tobytes())
+    return digest.hexdigest()

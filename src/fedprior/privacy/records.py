@@ -1,0 +1,69 @@
+"""The lines of a ledger: each with its number, its hash and that of the line before it."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedprior.core.check import PrivacyError
+from fedprior.privacy.events import Event
+
+FORMAT = 3
+NOTHING = "0" * 64  # the hash before the first line
+
+
+def reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The lines that allowed rounds to run."""
+    return (record for record in records if record["kind"] == "reserve")
+
+
+def spent_rounds(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
+    """What was reserved, line by line: an event and how many rounds of it."""
+    return [(Event.from_json(r["event"]), int(r["rounds"])) for r in reservations(records)]
+
+
+def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
+    """Equal events put together: composing 240 rounds once is cheaper than 240 chunks."""
+    rounds: dict[Event, int] = {}
+    for event, count in spent:
+        rounds[event] = rounds.get(event, 0) + count
+    return list(rounds.items())
+
+
+def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """Every line, after its number, its hash and that of the line before it are checked."""
+    records: list[dict[str, Any]] = []
+    previous = NOTHING
+    for number, line in enumerate(content.split(b"\n") if content else []):
+        try:
+            record = json.loads(line)
+            claimed = record.pop("hash")
+            good = (
+                record["number"] == number
+                and record["previous"] == previous
+                and claimed == digest(record)
+                and (record["kind"] == "open") == (number == 0)
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            good = False
+        if not good:
+            raise PrivacyError(
+                f"ledger: line {number + 1} of {path} must be as it was written, got another. "
+                "The ledger was edited or damaged; nothing more may be spent on it."
+            )
+        previous = claimed
+        records.append({**record, "hash": claimed})
+    if records and records[0].get("format") != FORMAT:
+        got = records[0].get("format")
+        raise PrivacyError(
+            f"ledger: format of {path} must be {FORMAT}, got {got!r}. Another fedprior wrote it: "
+            "go on with that one, or start a new run; what it spent still counts."
+        )
+    return records
+
+
+def digest(record: dict[str, Any]) -> str:
+    """The hash of a line without its hash."""
+    canonical = json.dumps(record, sort_keys=True).encode()
+    return hashlib.sha256(canonical).hexdigest()
