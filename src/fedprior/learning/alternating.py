@@ -12,11 +12,11 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, go_on, masked_mean
 
 Start = Literal["population", "initial"]
-Weight = Literal["uniform", "samples"]
 
 
 def alternating(
@@ -191,10 +191,10 @@ class _Alternating:
                 return self._objective({**gamma, block: value}, w, x, y, mask, size)
 
             gradient = jax.grad(of_block)(gamma[block])
-            moved, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
+            value, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
             if self.upload_stale:
-                moved = tree.where(moves, moved, gamma[block])
-            gamma = self.population.project({**gamma, block: moved})
+                value = tree.where(moves, value, gamma[block])
+            gamma = self.population.project({**gamma, block: value})
         return w, rule, gamma, rules
 
     def _objective(
@@ -215,23 +215,18 @@ class _Alternating:
         return loss + (penalty if self.population.per_sample else penalty / size)
 
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
-        weight = jnp.ones(()) if self.weight == "uniform" else data.size.astype(jnp.float32)
-        value = {}
-        for block, scale in self.scales.items():
-            share = weight / scale
-            value[block] = tree.combine(
-                lambda new, old, share=share: share * (new - old), gamma[block], received[block]
-            )
+        weight = weight_of(self.weight, data)
+        value = {
+            block: increment(gamma[block], received[block], weight / scale)
+            for block, scale in self.scales.items()
+        }
         return Message(value, weight)
 
     def update(self, state: State, total: Message) -> State:
-        mean = 1 / jnp.where(total.weight > 0, total.weight, 1)
+        share = mean_share(total)
         gamma = dict(state["gamma"])
         for block, scale in self.scales.items():
-            share = scale * mean
-            gamma[block] = tree.combine(
-                lambda old, sum_, share=share: old + share * sum_, gamma[block], total.value[block]
-            )
+            gamma[block] = moved(gamma[block], total.value[block], scale * share)
         return {**state, "gamma": self.population.project(gamma), "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:

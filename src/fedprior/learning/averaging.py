@@ -1,0 +1,52 @@
+"""What clients send and servers do in federated averaging: increments, and their mean."""
+
+from dataclasses import replace
+from typing import Literal
+
+import jax.numpy as jnp
+
+from fedprior.core import tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.data.federation import ClientData
+
+Weight = Literal["uniform", "samples"]
+
+
+def weight_of(weight: Weight, data: ClientData) -> Array:
+    """What a client counts: 1, or its number of samples."""
+    return jnp.ones(()) if weight == "uniform" else data.size.astype(jnp.float32)
+
+
+def increment(new: PyTree, old: PyTree, share: Array) -> PyTree:
+    """Share * (new - old)."""
+    return tree.combine(lambda after, before: share * (after - before), new, old)
+
+
+def moved(old: PyTree, total: PyTree, share: Array) -> PyTree:
+    """Old + share * total."""
+    return tree.combine(lambda before, sum_: before + share * sum_, old, total)
+
+
+def mean_share(total: Message) -> Array:
+    """What makes the total a mean: 1 / weight, and 1 where nobody took part."""
+    return 1 / jnp.where(total.weight > 0, total.weight, 1)
+
+
+def mean_of_thetas(algorithm: Algorithm, weight: Weight) -> Algorithm:
+    """The same clients, whose mean is the average of the cohort's thetas, and is learned so.
+
+    For an `alternating` algorithm whose population has no block to learn. With everyone in every
+    round it is the mean of all thetas.
+    """
+
+    def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
+        _, memory = algorithm.local(state, memory, data, key)
+        count = weight_of(weight, data)
+        return Message(increment(memory["w"], state["gamma"]["mean"], count), count), memory
+
+    def update(state: State, total: Message) -> State:
+        mean = moved(state["gamma"]["mean"], total.value, mean_share(total))
+        after = algorithm.update(state, Message({}, total.weight))
+        return {**after, "gamma": {**after["gamma"], "mean": mean}}
+
+    return replace(algorithm, local=local, update=update)
