@@ -1,7 +1,7 @@
 """Every algorithm that the laws run.
 
-Those of `ON_DEMAND` share their functions with another one here, and run with `-m evidence`: each
-of them costs 10 to 25 seconds of compilation.
+Those of `ON_DEMAND` share their functions with another one here, or have a twin of whole rounds in
+tests/learning/baselines, and run with `-m evidence`: each costs 10 to 25 seconds of compilation.
 """
 
 import numpy as np
@@ -12,10 +12,16 @@ from fedprior.learning.clustering import CollapseWarning
 
 ON_DEMAND = {
     "adaped-paper",
+    "apfl",
     "discrete-mixture",
+    "ditto",
+    "fedprox",
+    "fedrep",
     "gaussian-prior",
+    "ifca",
     "laplace-em",
     "laplace-prior",
+    "mean-regularized",
     "mixture-clustering",
     "mixture-em",
     "shared-body",
@@ -35,6 +41,13 @@ def algorithms():
             model, fine_tuning_steps=4, **FAST
         ),
         "fedem": lambda: fedprior.fedem(model, **FAST),
+        "apfl": lambda: fedprior.apfl(small, mixing_rate=0.1, **FAST),
+        "ditto": lambda: fedprior.ditto(small, **FAST),
+        "fedprox": lambda: fedprior.fedprox(small, **FAST),
+        "fedrep": lambda: fedprior.fedrep(model, head_steps=2, **FAST),
+        "ifca": lambda: fedprior.ifca(small, **FAST),
+        "l2gd": lambda: fedprior.l2gd(small, **FAST),
+        "mean-regularized": lambda: fedprior.mean_regularized(small, **FAST),
         "local": lambda: fedprior.local(model, **FAST),
         "gaussian-prior": lambda: fedprior.gaussian_prior(model, scale=0.5, **FAST),
         "laplace-prior": lambda: fedprior.laplace_prior(model, scale=0.5, **FAST),

@@ -1,5 +1,10 @@
 """Every method by its name on the command line."""
 
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
 from fedprior.core import check
 from fedprior.learning import adaped, clustering, priors, representation
 from fedprior.learning.baselines import (
@@ -16,6 +21,8 @@ from fedprior.learning.baselines import (
 )
 from fedprior.learning.em import em
 from fedprior.learning.method import Method
+from fedprior.learning.traffic import outline, traffic, trusted_with
+from fedprior.models.network import Network
 
 _METHODS = (
     Method(
@@ -214,7 +221,25 @@ def method(name: str) -> Method:
     return METHODS[name]
 
 
-def describe() -> list[dict[str, str]]:
-    """One row a method: name, population, sends, reference."""
-    columns = ("name", "population", "sends", "reference")
-    return [{column: getattr(method, column) for column in columns} for method in _METHODS]
+def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
+    """One row a method; bytes a round and client for `model`, None where the method refuses it."""
+    network = outline(model, shape)
+    rows = []
+    for method in _METHODS:
+        row: dict[str, Any] = {
+            "name": method.name,
+            "population": method.population,
+            "sends": method.sends,
+            "upload_bytes": None,
+            "download_bytes": None,
+            "server_trusted_with": None,
+            "reference": method.reference,
+        }
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore", clustering.CollapseWarning)
+            algorithm = method.build(network, {})
+            found = traffic(algorithm, shape, regression=model.regression)
+            row |= {"upload_bytes": found.upload, "download_bytes": found.download}
+            row |= {"server_trusted_with": trusted_with(algorithm, found.upload)}
+        rows.append(row)
+    return rows
