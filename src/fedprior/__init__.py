@@ -67,10 +67,17 @@ if TYPE_CHECKING:
     from fedprior.learning.adaped import adaped as adaped
     from fedprior.learning.adaped import adaped_fine_tuning as adaped_fine_tuning
     from fedprior.learning.alternating import alternating as alternating
+    from fedprior.learning.baselines.apfl import apfl as apfl
+    from fedprior.learning.baselines.ditto import ditto as ditto
     from fedprior.learning.baselines.fedavg import fedavg as fedavg
     from fedprior.learning.baselines.fedavg import fedavg_fine_tuning as fedavg_fine_tuning
     from fedprior.learning.baselines.fedem import fedem as fedem
+    from fedprior.learning.baselines.fedprox import fedprox as fedprox
+    from fedprior.learning.baselines.fedrep import fedrep as fedrep
+    from fedprior.learning.baselines.ifca import ifca as ifca
+    from fedprior.learning.baselines.l2gd import l2gd as l2gd
     from fedprior.learning.baselines.local import local as local
+    from fedprior.learning.baselines.mean_regularized import mean_regularized as mean_regularized
     from fedprior.learning.baselines.mutual_learning import mutual_learning as mutual_learning
     from fedprior.learning.baselines.per_fedavg import per_fedavg as per_fedavg
     from fedprior.learning.baselines.pfedme import pfedme as pfedme
@@ -103,6 +110,7 @@ if TYPE_CHECKING:
     from fedprior.populations.point import PointMass as PointMass
     from fedprior.populations.shared_body import SharedBody as SharedBody
     from fedprior.populations.subspace import Subspace as Subspace
+    from fedprior.populations.tether import Tether as Tether
     from fedprior.privacy.accounting import epsilon as epsilon
     from fedprior.privacy.accounting import paper_bound as paper_bound
     from fedprior.privacy.cohort import Everyone as Everyone
@@ -190,15 +198,18 @@ _PUBLIC = {
     "Split": "data.federation",
     "Subspace": "populations.subspace",
     "Terms": "privacy.ledger",
+    "Tether": "populations.tether",
     "adamap": "learning.adamap",
     "adaped": "learning.adaped",
     "adaped_fine_tuning": "learning.adaped",
     "alternating": "learning.alternating",
+    "apfl": "learning.baselines.apfl",
     "bernoulli_rates": "estimation.federated.algorithms",
     "clustered": "learning.priors",
     "clients_needed": "privacy.planning",
     "debug": "engines.debug",
     "distributed_noise": "privacy.deployments",
+    "ditto": "learning.baselines.ditto",
     "epsilon": "privacy.accounting",
     "discrete_mixture": "learning.priors",
     "em": "learning.em",
@@ -211,6 +222,8 @@ _PUBLIC = {
     "fedavg": "learning.baselines.fedavg",
     "fedavg_fine_tuning": "learning.baselines.fedavg",
     "fedem": "learning.baselines.fedem",
+    "fedprox": "learning.baselines.fedprox",
+    "fedrep": "learning.baselines.fedrep",
     "fit_encoder": "data.table",
     "from_folder": "data.folder",
     "from_frame": "data.table",
@@ -218,6 +231,8 @@ _PUBLIC = {
     "gaussian_em": "learning.priors",
     "gaussian_means": "estimation.federated.algorithms",
     "gaussian_prior": "learning.priors",
+    "ifca": "learning.baselines.ifca",
+    "l2gd": "learning.baselines.l2gd",
     "laplace_em": "learning.priors",
     "laplace_prior": "learning.priors",
     "lenet5": "models.lenet",
@@ -226,6 +241,7 @@ _PUBLIC = {
     "load_dataset": "data.datasets:load",
     "local": "learning.baselines.local",
     "logistic": "models.network",
+    "mean_regularized": "learning.baselines.mean_regularized",
     "mixture_clustering": "learning.clustering",
     "mixture_em": "learning.priors",
     "mixture_means": "estimation.federated.algorithms",

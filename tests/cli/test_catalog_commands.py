@@ -1,10 +1,12 @@
 """`fedprior algorithms`, `fedprior datasets`, and help."""
 
 import json
+import re
 
 import pytest
 
 import fedprior
+from fedprior.learning.catalog import METHODS
 
 
 def test_algorithms(command):
@@ -14,9 +16,31 @@ def test_algorithms(command):
     assert answer["format"] == 1
     assert {"adaped", "adaped-fine-tuning", "fedavg", "fedavg-fine-tuning", "local"} <= set(names)
     assert all(row["population"] and row["sends"] for row in answer["algorithms"])
-    shown = command("algorithms")
-    assert all(name in shown.out for name in names)
-    assert (found.err, shown.err) == ("", "")
+    assert (answer["model"], answer["parameters"]) == ("lenet5", 44_426)
+    averaging = answer["algorithms"][names.index("fedavg")]
+    assert averaging["upload_bytes"] == 4 * 44_426
+    assert averaging["server_trusted_with"] == "sums only"
+    assert found.err == ""
+
+
+def test_algorithms_in_words(command, monkeypatch):
+    """One entry a method within 80 columns; a method that refuses the model has no bytes."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = command("algorithms", "--model", "logistic")
+    assert all(len(line.rstrip()) <= 80 for line in shown.out.splitlines())
+    heads = [line for line in shown.out.splitlines() if re.match(r"\S+ +up ", line)]
+    assert [line.split()[0] for line in heads] == list(METHODS)
+    found = {line.split()[0]: " ".join(line.split()[1:]) for line in heads}
+    assert found["fedavg"] == "up 31.4 kB down 31.4 kB server: sums only"
+    assert found["mixture-clustering"].endswith("server: every client's model")
+    assert found["shared-body"] == "up - down - server: -"
+    assert shown.err == ""
+
+
+def test_an_unknown_model_is_bad_input(command):
+    found = command("algorithms", "--model", "lenet")
+    assert (found.code, found.out) == (2, "")
+    assert "Did you mean lenet5?" in found.err
 
 
 def test_datasets(command):

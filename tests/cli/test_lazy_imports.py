@@ -32,6 +32,7 @@ LIGHT = [
     "fedprior.populations.point",
     "fedprior.populations.shared_body",
     "fedprior.populations.subspace",
+    "fedprior.populations.tether",
     "fedprior.channels.central_gaussian",
     "fedprior.channels.identity",
     "fedprior.channels.local_gaussian",

@@ -23,6 +23,8 @@ def test_the_wording():
         (check.nonnegative, (0, 0.0, 3), (-1, -1e-9), "a number of at least 0"),
         (check.fraction, (1, 0.5), (0, 1.5), r"in \(0, 1\]"),
         (check.share, (0, 0.99), (1, -0.1), r"in \[0, 1\)"),
+        (check.unit, (0, 0.5, 1), (-0.1, 1.5), r"in \[0, 1\]"),
+        (check.within, (0.01, 0.99), (0, 1), r"in \(0, 1\)"),
     ],
 )
 def test_ranges(function, good, bad, rule):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedprior
+from fedprior.learning.catalog import METHODS
 
 FAST = {"local_steps": 2, "batches": fedprior.Batches(size=4)}
 RUN = {"rounds": 4, "cohort": fedprior.FixedSize(size=3), "evaluate_every": 2}
@@ -116,6 +117,14 @@ ON_DEMAND = ("fedem", "mutual-learning", "per-fedavg", "pfedme", "quped")
 )
 def test_training_is_blind_to_the_test_samples(methods, federation, name):
     assert leaks(training(methods[name]), federation) == set()
+
+
+@pytest.mark.evidence
+@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_is_blind_to_the_test_samples(federation, name):
+    algorithm = METHODS[name].build(fedprior.mlp((4,), 3, hidden=(5,)), {}, **FAST)
+    assert leaks(training(algorithm), federation) == set()
 
 
 def test_training_from_disk_is_blind_to_the_test_samples(toy, plane):

@@ -1,8 +1,7 @@
 """Every algorithm that the laws run.
 
-Those of `ON_DEMAND` share their functions with another one here (all but `local`, for
-mutual-learning, whose twin in tests/learning/baselines runs by default), and run with
-`-m evidence`: each of them costs 10 to 25 seconds of compilation.
+Those of `ON_DEMAND` share their functions with another one here, or have a twin of whole rounds in
+tests/learning/baselines, and run with `-m evidence`: each costs 10 to 25 seconds of compilation.
 """
 
 import numpy as np
@@ -12,11 +11,18 @@ import fedprior
 from fedprior.learning.clustering import CollapseWarning
 
 ON_DEMAND = {
+    "adamap",
     "adaped-paper",
+    "apfl",
     "discrete-mixture",
+    "ditto",
+    "fedprox",
+    "fedrep",
     "gaussian-prior",
+    "ifca",
     "laplace-em",
     "laplace-prior",
+    "mean-regularized",
     "mixture-clustering",
     "mixture-em",
     "mutual-learning",
@@ -30,6 +36,7 @@ FAST = {"local_steps": 3, "batches": fedprior.Batches(size=4)}
 def algorithms():
     model, small = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.logistic(4, 3)
     return {
+        "adamap": lambda: fedprior.adamap(small, newcomer_steps=3, **FAST),
         "adaped": lambda: fedprior.adaped(model, **FAST),
         "adaped-paper": lambda: fedprior.adaped(model, upload_stale=True, start="initial", **FAST),
         "adaped-fine-tuning": lambda: fedprior.adaped_fine_tuning(model, catch_up=5, **FAST),
@@ -38,6 +45,13 @@ def algorithms():
             model, fine_tuning_steps=4, **FAST
         ),
         "fedem": lambda: fedprior.fedem(model, **FAST),
+        "apfl": lambda: fedprior.apfl(small, mixing_rate=0.1, **FAST),
+        "ditto": lambda: fedprior.ditto(small, **FAST),
+        "fedprox": lambda: fedprior.fedprox(small, **FAST),
+        "fedrep": lambda: fedprior.fedrep(model, head_steps=2, **FAST),
+        "ifca": lambda: fedprior.ifca(small, **FAST),
+        "l2gd": lambda: fedprior.l2gd(small, **FAST),
+        "mean-regularized": lambda: fedprior.mean_regularized(small, **FAST),
         "local": lambda: fedprior.local(model, **FAST),
         "mutual-learning": lambda: fedprior.mutual_learning(small, **FAST),
         "per-fedavg": lambda: fedprior.per_fedavg(small, order="exact", **FAST),

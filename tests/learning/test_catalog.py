@@ -1,12 +1,23 @@
 """Every method by name, with options that are what they say."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import fedprior
+from fedprior.core import random
 from fedprior.learning import catalog
+from fedprior.learning.traffic import outline, sketch, traffic
 
 # A value of each option other than its default.
 VALUES = {
+    "class_frequencies": False,
+    "gradient_norm": 2.0,
+    "horizon": 5.0,
+    "momentum": 0.5,
+    "precision": 1.0,
+    "smoothing": 1.0,
+    "averaging": "gradients",
     "catch_up": 7,
     "clip": 2.0,
     "curvature": "full",
@@ -25,13 +36,16 @@ VALUES = {
     "jitter": 0.1,
     "learn_mean": False,
     "local_steps": 4,
+    "mixing": 0.25,
+    "mixing_rate": 0.1,
     "newcomer_steps": 0,
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,
     "order": "exact",
-    "penalty": 0.1,
+    "penalty": 0.5,
     "per_coordinate": True,
+    "probability": 0.25,
     "psi_floor": 0.1,
     "psi_rate": 0.01,
     "psi_scale": 0.1,
@@ -79,16 +93,48 @@ def test_options_are_listed_where_they_are_understood():
     assert not {"catch_up", "upload_stale"} & listed["mutual-learning"]
     assert {"penalty", "direction", "temperature"} <= listed["quped"]
     assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
-    assert "gamma_rate" not in listed["mixture-clustering"]  # its mixture is replaced, not moved
+    replaced = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, not moved
+    assert {"theta_rate", "newcomer_steps"}.isdisjoint(listed["ifca"])
+    assert "penalty" in listed["ditto"]
+    assert "catch_up" not in listed["fedrep"]  # it would be refused: the head is ahead already
     assert {"curvature", "scale", "scale_floor"} <= listed["gaussian-em"]
     assert not {"start", "catch_up", "upload_stale"} & listed["gaussian-em"]
     for name, options in listed.items():
         assert "decay" in options
-        assert "gamma_rate" in options or name == "mixture-clustering"
+        assert ("gamma_rate" in options) == (name not in replaced)
         assert (
             not {"local_steps", "model", "population", "name", "batches", "rule", "options"}
             & options
         )
+
+
+# One number of each kind that a sweep may vary, beside every method's own.
+SWEPT = {name for name, value in VALUES.items() if isinstance(value, float)}
+
+
+@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.parametrize("name", sorted(catalog.METHODS))
+def test_every_number_that_is_no_count_may_be_an_axis_of_a_sweep(name):
+    """The method is built and traced, not compiled, with a tracer for each of them."""
+    method = catalog.method(name)
+    swept = {option: VALUES[option] for option in method.options() if option in SWEPT}
+    assert {"decay", "weight_decay", "clip"} <= swept.keys()
+
+    def one_round(numbers):
+        given = {"local_steps": 2, "batches": fedprior.Batches(size=2)}
+        algorithm, key = method.build(MODEL, numbers, **given), random.root(0)
+        state = algorithm.init(key)
+        memory = algorithm.enroll(state, 0, key)
+        message, memory = algorithm.local(state, memory, data, key)
+        if algorithm.pools == "gather":
+            message = jax.tree.map(lambda leaf: leaf[None], message)
+        state = algorithm.update(state, message)
+        return state, algorithm.personalize(state, memory, data, key)
+
+    data = jax.tree.map(jnp.asarray, sketch((4,)))
+    state, theta = jax.eval_shape(one_round, swept)
+    assert jax.tree.leaves(state)
+    assert jax.tree.leaves(theta)
 
 
 def test_what_is_given_yields_to_the_options():
@@ -108,9 +154,34 @@ def test_unknown_names_and_options_are_named_with_the_nearest():
 
 
 def test_the_description_has_a_row_a_method():
-    rows = catalog.describe()
-    assert [row["name"] for row in rows] == list(catalog.METHODS)
-    assert all(set(row) == {"name", "population", "sends", "reference"} for row in rows)
+    rows = {row["name"]: row for row in catalog.describe(fedprior.logistic(4, 3), (4,))}
+    assert list(rows) == list(catalog.METHODS)
+    model, clock = 15 * 4, 4 + 8  # bytes: 15 parameters; the round's number and a key
+    for name, up, down, server in (
+        ("fedavg", model, model + clock, "sums only"),
+        ("adaped", model + 4, model + 4 + clock, "sums only"),
+        ("ifca", 2 * model + 8, 2 * model + 4, "sums only"),
+        ("mixture-clustering", model, 3 * model + 4 * 4 + 4, "every client's model"),
+        ("local", 0, 0, "nothing"),
+        ("shared-body", None, None, None),  # a single layer has no body
+    ):
+        row = rows[name]
+        assert (row["upload_bytes"], row["download_bytes"]) == (up, down), name
+        assert row["server_trusted_with"] == server
+    assert all(row["population"] and row["sends"] for row in rows.values())
+
+
+def test_a_weight_that_clients_differ_in_is_sent():
+    model = fedprior.logistic(4, 3)
+    plain, weighted = (fedprior.fedavg(model, weight=word) for word in ("uniform", "samples"))
+    assert traffic(weighted, (4,)).upload - traffic(plain, (4,)).upload == 4
+
+
+def test_an_outline_sends_what_the_model_sends():
+    model = fedprior.mlp((4,), 3, hidden=(5,))
+    thin = outline(model, (4,))
+    for build in (fedprior.adaped, fedprior.shared_body, fedprior.gaussian_em):
+        assert traffic(build(thin), (4,)) == traffic(build(model), (4,))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ POPULATIONS = {
     "gaussian-each": fedprior.Gaussian(scale=0.7, per_coordinate=True),
     "gaussian-narrow": fedprior.Gaussian(scale=1e-5),
     "laplace": fedprior.Laplace(scale=0.7),
+    "tether": fedprior.Tether(strength=0.7),
     "mixture": fedprior.GaussianMixture(num_components=3, scale=0.7, jitter=0.5),
     "discrete": fedprior.Discrete(num_components=3, jitter=0.5),
     "distillation": fedprior.Distillation(),

@@ -1,24 +1,95 @@
 """`fedprior algorithms` and `fedprior datasets`."""
 
 import json
-from typing import Annotated, Any
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.models.network import Network
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_MODELS = ("lenet5", "mlp", "logistic")
+_SHAPE, _CLASSES = (28, 28, 1), 10  # what bytes are counted for: the models of MNIST
+_NO_BYTES = "-"  # a model that the method refuses
 
-def algorithms(as_json: AsJson = False) -> None:
-    """List the methods: what they assume, what leaves a client, where they come from.
 
-    Example: `fedprior algorithms --json`
+def algorithms(
+    model: Annotated[
+        str,
+        typer.Option(help=f"Count bytes for {', '.join(_MODELS)} (28 x 28 pixels, 10 classes)."),
+    ] = "lenet5",
+    as_json: AsJson = False,
+) -> None:
+    """List the methods: what they assume, what leaves a client in a round and how many bytes.
+
+    Also what the server must be trusted with, and where a method comes from.
+
+    Example: `fedprior algorithms --model mlp`
     """
+    import jax
+
+    from fedprior.core import random, tree
     from fedprior.learning.catalog import describe
 
-    _show("algorithms", describe(), as_json)
+    network = _network(model)
+    rows = describe(network, _SHAPE)
+    if as_json:
+        size = tree.size(jax.eval_shape(network.init, random.root(0)))
+        answer = {"format": 1, "model": model, "parameters": size, "algorithms": rows}
+        typer.echo(json.dumps(answer))
+        return
+    console = Console(highlight=False, markup=False)
+    console.print("\n\n".join(_entry(row, console.width) for row in rows))
+    console.print(
+        f"\nup, down: bytes of one client in one round, for {model} on 28 x 28 pixels and 10 "
+        "classes. server: what it must be trusted with; sums can be added up securely, so that "
+        f"nobody sees a single client's part. {_NO_BYTES}: the method refuses this model."
+    )
+
+
+def _network(name: str) -> "Network":
+    from fedprior.models.lenet import lenet5
+    from fedprior.models.network import logistic, mlp
+
+    check.choice("algorithms", "--model", name, _MODELS)
+    if name == "lenet5":
+        return lenet5(_CLASSES)
+    return mlp(_SHAPE, _CLASSES) if name == "mlp" else logistic(28 * 28, _CLASSES)
+
+
+def _entry(row: dict[str, Any], width: int) -> str:
+    """A method as a few lines: columns for seven things would leave no room for words."""
+    up, down = (_bytes(row[way]) for way in ("upload_bytes", "download_bytes"))
+    server = row["server_trusted_with"] or _NO_BYTES
+    lines = [f"{row['name']:<22}up {up:>7}   down {down:>7}   server: {server}"]
+    pairs = {"assumes": row["population"], "sends": row["sends"], "from": row["reference"]}
+    for word, text in pairs.items():
+        lines += textwrap.wrap(
+            text, width, initial_indent=f"  {word:<9}", subsequent_indent=" " * 11
+        )
+    return "\n".join(lines)
+
+
+def _bytes(number: int | None) -> str:
+    """Three digits and a unit of 1000s.
+
+    >>> _bytes(177704), _bytes(0), _bytes(None)
+    ('178 kB', '0 B', '-')
+    """
+    if number is None:
+        return _NO_BYTES
+    size, units = float(number), ["B", "kB", "MB", "GB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
 
 
 def datasets(as_json: AsJson = False) -> None:
@@ -28,12 +99,9 @@ def datasets(as_json: AsJson = False) -> None:
     """
     from fedprior.data.datasets import describe
 
-    _show("datasets", describe(), as_json)
-
-
-def _show(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    rows = describe()
     if as_json:
-        typer.echo(json.dumps({"format": 1, what: rows}))
+        typer.echo(json.dumps({"format": 1, "datasets": rows}))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for column in rows[0]:

@@ -62,6 +62,16 @@ def share(owner: str, **values: Any) -> None:
     _numbers(owner, values, "in [0, 1)", lambda value: 0 <= value < 1)
 
 
+def unit(owner: str, **values: Any) -> None:
+    """Each value lies in [0, 1]."""
+    _numbers(owner, values, "in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+def within(owner: str, **values: Any) -> None:
+    """Each value lies in (0, 1)."""
+    _numbers(owner, values, "in (0, 1)", lambda value: 0 < value < 1)
+
+
 def count(owner: str, *, least: int = 1, **values: Any) -> None:
     """Each value is a whole number of at least `least`."""
     rule = f"a whole number of at least {least}"

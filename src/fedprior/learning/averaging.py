@@ -1,11 +1,12 @@
 """What clients send and servers do in federated averaging: increments, and their mean."""
 
+from dataclasses import replace
 from typing import Literal
 
 import jax.numpy as jnp
 
 from fedprior.core import tree
-from fedprior.core.algorithm import Array, Message, PyTree, State
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.data.federation import ClientData
 
 Weight = Literal["uniform", "samples"]
@@ -40,3 +41,23 @@ def added(state: State, total: Message, *, rate: float = 1.0) -> State:
     """Gamma plus `rate` times the mean increment; one round more."""
     gamma = moved(state["gamma"], total.value, rate * mean_share(total))
     return {**state, "gamma": gamma, "round": state["round"] + 1}
+
+
+def mean_of_thetas(algorithm: Algorithm, weight: Weight) -> Algorithm:
+    """The same clients, whose mean is the average of the cohort's thetas, and is learned so.
+
+    For an `alternating` algorithm whose population has no block to learn. With everyone in every
+    round it is the mean of all thetas.
+    """
+
+    def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
+        _, memory = algorithm.local(state, memory, data, key)
+        count = weight_of(weight, data)
+        return Message(increment(memory["w"], state["gamma"]["mean"], count), count), memory
+
+    def update(state: State, total: Message) -> State:
+        mean = moved(state["gamma"]["mean"], total.value, mean_share(total))
+        after = algorithm.update(state, Message({}, total.weight))
+        return {**after, "gamma": {**after["gamma"], "mean": mean}}
+
+    return replace(algorithm, local=local, update=update)

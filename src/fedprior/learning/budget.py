@@ -7,7 +7,7 @@ from typing import Any
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Cohort, Model
 from fedprior.learning.batches import Batches
-from fedprior.learning.catalog import Method
+from fedprior.learning.method import Method
 from fedprior.privacy.cohort import Everyone
 
 RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # what one rate for a method sets

@@ -1,63 +1,42 @@
 """Every method by its name on the command line."""
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import contextlib
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Model
-from fedprior.learning import adaped, clustering, priors, representation
-from fedprior.learning.alternating import alternating
+from fedprior.learning import adamap, adaped, clustering, priors, representation
 from fedprior.learning.baselines import (
+    apfl,
+    ditto,
     fedavg,
     fedem,
+    fedprox,
+    fedrep,
+    ifca,
+    l2gd,
     local,
+    mean_regularized,
     mutual_learning,
     per_fedavg,
     pfedme,
     quped,
 )
 from fedprior.learning.em import em
-
-# Options that a configuration cannot give as a number or a word, or gives elsewhere.
-_NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
-_NOT_OPTIONS |= {"block_scales", "unused", "cluster"}
-_NOT_OPTIONS |= {"local_steps"}  # one for all methods: budgets are compared by it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """A method: how to build it, what it assumes, what leaves a client in a round.
-
-    `alone` methods need no server: every client takes as many steps as the others expect to.
-    """
-
-    name: str
-    factory: Callable[..., Algorithm]
-    population: str
-    sends: str
-    reference: str
-    alone: bool = False
-    passes_to: Callable[..., Algorithm] = alternating  # the factory that gets `factory`'s options
-
-    def options(self) -> list[str]:
-        """Names of the options that `build` takes for this method."""
-        factories = [self.factory, self.passes_to]
-        if self.passes_to not in (self.factory, em):
-            factories.append(alternating)
-        names = [name for each in factories for name in inspect.signature(each).parameters]
-        return [name for name in dict.fromkeys(names) if name not in _NOT_OPTIONS]
-
-    def build(self, model: Model, options: Mapping[str, Any], **given: Any) -> Algorithm:
-        """The algorithm with the user's `options`, over what the caller has `given`."""
-        for option in options:
-            check.choice(self.name, "option", option, self.options())
-        return self.factory(model, **{**given, **options})
-
+from fedprior.learning.method import Method
+from fedprior.learning.traffic import outline, traffic, trusted_with
+from fedprior.models.network import Network
 
 _METHODS = (
+    Method(
+        name="adamap",
+        factory=adamap.adamap,
+        population="Gaussian around a network of all; class frequencies of each client's own",
+        sends="increments of the network",
+        reference="fedprior's own: docs/explanation/adamap.md",
+        passes_to=adamap.adamap,
+    ),
     Method(
         name="adaped",
         factory=adaped.adaped,
@@ -74,11 +53,19 @@ _METHODS = (
         passes_to=adaped.adaped,
     ),
     Method(
+        name="apfl",
+        factory=apfl.apfl,
+        population="point mass; a client mixes a model of its own with the shared one",
+        sends="increments of the shared model",
+        reference="Deng et al. 2020",
+        passes_to=apfl.apfl,
+    ),
+    Method(
         name="clustered",
         factory=priors.clustered,
         population="a few models of all, each client being of one kind",
         sends="increments of the client's likeliest model",
-        reference="Ghosh et al. 2020",
+        reference="after Ghosh et al. 2020 (ifca), with learned shares",
         passes_to=em,
     ),
     Method(
@@ -88,6 +75,13 @@ _METHODS = (
         sends="increments of every model, weighted by the client's probabilities",
         reference="Ozkara et al. 2022, Algorithm 7",
         passes_to=em,
+    ),
+    Method(
+        name="ditto",
+        factory=ditto.ditto,
+        population="point mass, and a Gaussian around it for a client's own model",
+        sends="increments of the shared model",
+        reference="Li, Hu et al. 2021",
     ),
     Method(
         name="fedavg",
@@ -112,6 +106,22 @@ _METHODS = (
         passes_to=fedem.fedem,
     ),
     Method(
+        name="fedprox",
+        factory=fedprox.fedprox,
+        population="point mass; clients stay near the model received",
+        sends="increments of the model",
+        reference="Li, Sahu et al. 2020",
+    ),
+    Method(
+        name="fedrep",
+        factory=fedrep.fedrep,
+        population="a network's body of all, a head of each client's own, learned first",
+        sends="increments of the body",
+        reference="Collins et al. 2021",
+        passes_to=representation.head_first,
+        ignores=("catch_up",),
+    ),
+    Method(
         name="gaussian-em",
         factory=priors.gaussian_em,
         population="Gaussian with a learned mean and spread",
@@ -125,6 +135,24 @@ _METHODS = (
         population="Gaussian around a learned mean (l2 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
+    ),
+    Method(
+        name="ifca",
+        factory=ifca.ifca,
+        population="a few models of all, each client being of the kind that fits best",
+        sends="increments of the client's model, zeros for the others",
+        reference="Ghosh et al. 2020",
+        passes_to=ifca.ifca,
+        ignores=("theta_rate", "newcomer_steps"),
+    ),
+    Method(
+        name="l2gd",
+        factory=l2gd.l2gd,
+        population="Gaussian around the thetas' average, approached at random moments",
+        sends="the client's model minus the average",
+        reference="Hanzely and Richtarik 2020",
+        passes_to=l2gd.l2gd,
+        ignores=("gamma_rate",),
     ),
     Method(
         name="laplace-em",
@@ -156,6 +184,14 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+    ),
+    Method(
+        name="mean-regularized",
+        factory=mean_regularized.mean_regularized,
+        population="Gaussian around the thetas' average (l2 penalty)",
+        sends="the client's model minus the average",
+        reference="Evgeniou and Pontil 2004; Smith et al. 2017",
+        ignores=("gamma_rate", "upload_stale"),
     ),
     Method(
         name="mixture-clustering",
@@ -209,7 +245,7 @@ _METHODS = (
         factory=representation.shared_body,
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
-        reference="Arivazhagan et al. 2019; Collins et al. 2021",
+        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="shared-subspace",
@@ -228,7 +264,25 @@ def method(name: str) -> Method:
     return METHODS[name]
 
 
-def describe() -> list[dict[str, str]]:
-    """One row a method: name, population, sends, reference."""
-    columns = ("name", "population", "sends", "reference")
-    return [{column: getattr(method, column) for column in columns} for method in _METHODS]
+def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
+    """One row a method; bytes a round and client for `model`, None where the method refuses it."""
+    network = outline(model, shape)
+    rows = []
+    for method in _METHODS:
+        row: dict[str, Any] = {
+            "name": method.name,
+            "population": method.population,
+            "sends": method.sends,
+            "upload_bytes": None,
+            "download_bytes": None,
+            "server_trusted_with": None,
+            "reference": method.reference,
+        }
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore", clustering.CollapseWarning)
+            algorithm = method.build(network, {})
+            found = traffic(algorithm, shape, regression=model.regression)
+            row |= {"upload_bytes": found.upload, "download_bytes": found.download}
+            row |= {"server_trusted_with": trusted_with(algorithm, found.upload)}
+        rows.append(row)
+    return rows

@@ -32,7 +32,7 @@ def shared_subspace(
     (`Subspace`). `options` go to `alternating`.
     """
     population = Subspace(rank=rank, scale=scale, learn_mean=learn_mean)
-    _check_start(model, population)
+    check_start(model, population)
     return head_first(model, population, name="shared-subspace", head_steps=head_steps, **options)
 
 
@@ -42,11 +42,11 @@ def shared_body(
     """A network with a body of all and a head of each client's own; only the body is sent.
 
     Head and body move in turn in every step (as FedPer, which moves them at once); `head_steps`
-    more steps of the head come first (as FedRep, whose head then rests). `head` names the leaves of
+    more steps of the head come first (`fedrep`: the head then rests). `head` names the leaves of
     the head, the last layer by default (`SharedBody`). `options` go to `alternating`.
     """
     population = SharedBody(head=head)
-    _check_start(model, population)
+    check_start(model, population)
     return head_first(model, population, name="shared-body", head_steps=head_steps, **options)
 
 
@@ -56,6 +56,7 @@ def head_first(
     *,
     name: str = "head-first",
     head_steps: int = 0,
+    resting: Population | None = None,
     local_steps: int = 10,
     batches: Batches | None = None,
     theta_rate: float = 0.1,
@@ -68,7 +69,9 @@ def head_first(
     """`alternating`, but a client begins a round with `head_steps` steps of its w alone.
 
     They are taken at the gamma that it received; the clock of the rates does not count them, so
-    that the first of them and the round's first step have one rate.
+    that the first of them and the round's first step have one rate. What moves after them is gamma
+    and w in turn, or what `resting` says: a population like this one without a w of its own leaves
+    w at rest.
     """
     check.count(name, least=0, head_steps=head_steps)
     if head_steps:
@@ -86,6 +89,7 @@ def head_first(
     plain = alternating(model, population, name=name, theta_rate=theta_rate, **common)
     if head_steps == 0 or not population.personal:
         return plain
+    then = plain if resting is None else alternating(model, resting, name=name, **common)
     descent = Descent(rate=theta_rate, rule=options.get("rule"), **shaped)
 
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
@@ -101,7 +105,7 @@ def head_first(
             num_steps=head_steps,
             time=state["round"] * local_steps,
         )
-        return plain.local(state, ahead, data, key)
+        return then.local(state, ahead, data, key)
 
     return replace(plain, local=local)
 
@@ -122,6 +126,6 @@ def _objective(
     return loss + (penalty if population.per_sample else penalty / size)
 
 
-def _check_start(model: Model, population: Population) -> None:
+def check_start(model: Model, population: Population) -> None:
     """What does not fit the model's parameters is refused now, not in the first round."""
     jax.eval_shape(lambda: population.start(model.init(random.root(0))))

@@ -60,7 +60,8 @@ class Subspace(Population):
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
         if self.scale is None:
             return 0.0
-        normalizer = math.log(self.scale) + math.log(2 * math.pi) / 2
+        xp = w.__array_namespace__()
+        normalizer = xp.log(xp.asarray(self.scale)) + math.log(2 * math.pi) / 2
         return tree.squared_norm(w) / (2 * self.scale**2) + self.rank * normalizer
 
     def project(self, gamma: Gamma) -> Gamma:

@@ -1,0 +1,164 @@
+"""APFL: a mixture of a personal and a shared model (Deng, Kamani and Mahdavi 2020, Algorithm 1)."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.alternating import alternating
+from fedprior.learning.averaging import Weight, increment, weight_of
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.populations.point import PointMass
+
+
+def apfl(
+    model: Model,
+    *,
+    mixing: float = 0.5,
+    mixing_rate: float = 0.0,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    gamma_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    weight: Weight = "uniform",
+    newcomer_steps: int | None = None,
+) -> Algorithm:
+    """theta_i = mixing_i v_i + (1 - mixing_i) mean: v_i on f_i(theta_i), the mean by FedAvg.
+
+    In each of `local_steps` steps a client moves, on one batch, v_i along the gradient of
+    f_i(mixing_i v_i + (1 - mixing_i) copy) by v_i (which has the factor mixing_i), and its copy of
+    the mean along that of f_i(copy), which is what it sends. `mixing` is where mixing_i begins; at
+    the start of each round it takes a step of `mixing_rate` down f_i(theta_i) and stays in [0, 1];
+    with a rate of 0, the default, it is fixed.
+
+    A client that never took part begins with v_i = mean and takes `newcomer_steps` steps of v_i.
+    """
+    name = "apfl"
+    check.count(name, local_steps=local_steps)
+    check.unit(name, mixing=mixing)
+    newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
+    check.count(name, least=0, newcomer_steps=newcomer_steps)
+    batches = Batches(size=20) if batches is None else batches
+    clock: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
+    shaped: dict[str, Any] = {**clock, "weight_decay": weight_decay, "clip": clip}
+    method = _Mixed(
+        model=model,
+        mixing=mixing,
+        local_steps=local_steps,
+        batches=batches,
+        own=Descent(rate=theta_rate, **shaped),
+        shared=Descent(rate=gamma_rate, **shaped),
+        share=Descent(rate=mixing_rate, **clock),
+        weight=weight,
+        newcomer_steps=newcomer_steps,
+    )
+    average = alternating(model, PointMass(), name=name, local_steps=local_steps, weight=weight)
+    return replace(
+        average, enroll=method.enroll, local=method.local, personalize=method.personalize
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Mixed:
+    """The clients' functions of `apfl`; the server's are those of FedAvg.
+
+    Memory: v as `w`, its rule's state, the mixing, the key of the client's batches, its steps.
+    """
+
+    model: Model
+    mixing: float
+    local_steps: int
+    batches: Batches
+    own: Descent
+    shared: Descent
+    share: Descent
+    weight: Weight
+    newcomer_steps: int
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {
+            "w": state["gamma"]["mean"],
+            "rule": self.own.init(state["gamma"]["mean"]),
+            "mixing": jnp.asarray(self.mixing, jnp.float32),
+            "words": random.words(random.fold(key, "batches")),
+            "step": jnp.zeros((), jnp.int32),
+        }
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        received = state["gamma"]["mean"]
+        # One batch for both models; it follows the rounds, so that the message tells of no others.
+        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
+        index, mask = self.batches.at(memory["words"], time, data)
+        x, y = data.take(index)
+        first = jax.tree.map(lambda leaf: leaf[0], (x, y, mask))
+        mixing = self._remix(memory["mixing"], memory["w"], received, first, time[0])
+
+        def step(carry: tuple[PyTree, PyTree], batch: Any) -> tuple[tuple[PyTree, PyTree], None]:
+            own, copy = carry
+            *samples, time = batch
+            by_own = jax.grad(self._mixed_loss, argnums=1)(mixing, own, copy, *samples)
+            by_copy = jax.grad(self._loss)(copy, *samples)
+            return (
+                _after(self.own, by_own, own, time),
+                _after(self.shared, by_copy, copy, time),
+            ), None
+
+        (own, copy), _ = jax.lax.scan(step, (memory["w"], received), (x, y, mask, time))
+        weight = weight_of(self.weight, data)
+        value = {"mean": increment(copy, received, weight)}
+        steps = memory["step"] + self.local_steps
+        return Message(value, weight), {**memory, "w": own, "mixing": mixing, "step": steps}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        mean = state["gamma"]["mean"]
+        fresh = memory["step"] == 0
+
+        def objective(own: PyTree, x: Array, y: Array, mask: Array) -> Array:
+            return self._mixed_loss(memory["mixing"], own, mean, x, y, mask)
+
+        after = go_on(
+            objective,
+            {**memory, "w": tree.where(fresh, mean, memory["w"])},
+            descent=self.own,
+            data=data,
+            batches=self.batches,
+            num_steps=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
+            time=state["round"] * self.local_steps,
+        )
+        return _mix(memory["mixing"], after["w"], mean)
+
+    def _remix(
+        self, mixing: Array, own: PyTree, shared: PyTree, batch: tuple[Array, ...], time: Array
+    ) -> Array:
+        """A step of the mixing on the loss of the mixture, back into [0, 1]."""
+        slope = jax.grad(self._mixed_loss)(mixing, own, shared, *batch)
+        return jnp.clip(_after(self.share, slope, mixing, time), 0, 1)
+
+    def _mixed_loss(
+        self, mixing: Array, own: PyTree, shared: PyTree, x: Array, y: Array, mask: Array
+    ) -> Array:
+        return self._loss(_mix(mixing, own, shared), x, y, mask)
+
+    def _loss(self, theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
+        return masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
+
+
+def _mix(mixing: Array, own: PyTree, shared: PyTree) -> PyTree:
+    return tree.combine(lambda v, mean: mixing * v + (1 - mixing) * mean, own, shared)
+
+
+def _after(descent: Descent, gradient: PyTree, parameters: PyTree, time: Array) -> PyTree:
+    """The parameters after one step without a rule."""
+    return descent.step(gradient, descent.init(parameters), parameters, time)[0]

@@ -1,0 +1,131 @@
+"""IFCA: a few shared models, each client training its best one (Ghosh et al. 2020, Algorithm 1)."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import Weight, mean_share, weight_of
+from fedprior.learning.batches import Batches
+from fedprior.learning.curvature import all_samples, losses
+from fedprior.learning.descent import Descent
+from fedprior.learning.posterior import Steps
+from fedprior.learning.predictive import several
+from fedprior.populations.mixture import column
+
+Averaging = Literal["models", "gradients"]
+
+
+def ifca(
+    model: Model,
+    *,
+    num_components: int = 2,
+    averaging: Averaging = "models",
+    jitter: float = 0.01,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    gamma_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    weight: Weight = "uniform",
+) -> Algorithm:
+    """A client picks the model of least loss on its samples, trains that, and predicts with it.
+
+    `averaging="models"`: `local_steps` steps on the chosen model; a model becomes the mean of those
+    that trained it, and stays where nobody did. `"gradients"`: one gradient a round, whatever
+    `local_steps` is, and the mean is over the whole cohort, so that a model of few clients moves
+    slowly; both as printed. Models begin at draws of their own, `jitter` added to every entry.
+
+    The choice is by loss alone; `clustered`, the member of the family, also counts how many clients
+    are of a kind. A message has a place for every model and zeros in all but one: the server adds
+    them without learning who chose what, and pays for it in bytes.
+    """
+    name = "ifca"
+    check.count(name, num_components=num_components, local_steps=local_steps)
+    check.choice(name, "averaging", averaging, get_args(Averaging))
+    check.choice(name, "weight", weight, get_args(Weight))
+    check.nonnegative(name, jitter=jitter)
+    method = _Clusters(
+        model=model,
+        num_components=num_components,
+        averaging=averaging,
+        jitter=jitter,
+        num_steps=1 if averaging == "gradients" else local_steps,
+        batches=Batches(size=20) if batches is None else batches,
+        descent=Descent(
+            rate=gamma_rate,
+            decay=decay,
+            steps_per_epoch=steps_per_epoch,
+            weight_decay=weight_decay,
+            clip=clip,
+        ),
+        weight=weight,
+    )
+    return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Clusters:
+    """The functions of `ifca`. Memory: the key of a client's batches; they follow the rounds."""
+
+    model: Model
+    num_components: int
+    averaging: Averaging
+    jitter: float
+    num_steps: int
+    batches: Batches
+    descent: Descent
+    weight: Weight
+
+    def init(self, key: Key) -> State:
+        centers = several(self.model, self.num_components, self.jitter, key)
+        return {"gamma": {"centers": centers}, "round": jnp.zeros((), jnp.int32)}
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return {"words": random.words(random.fold(key, "batches"))}
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        chosen, center = self._choose(state, data)
+        time = state["round"] * self.num_steps
+        number = jnp.asarray(self.num_steps)
+        steps = Steps(data, self.batches, self.descent, memory["words"], time, number, time)
+
+        def body(number: Array, theta: PyTree) -> PyTree:
+            return steps.step(self.model, theta, number)[0]
+
+        theta = jax.lax.fori_loop(0, self.num_steps, body, center)
+        weight = weight_of(self.weight, data)
+        members = weight * jax.nn.one_hot(chosen, self.num_components)
+        moves = tree.combine(lambda new, old: jnp.multiply.outer(members, new - old), theta, center)
+        return Message({"members": members, "moves": moves}, weight), memory
+
+    def update(self, state: State, total: Message) -> State:
+        """Where nobody chose a model its sum is zero, whatever that is divided by."""
+        share = jnp.full(self.num_components, mean_share(total))
+        if self.averaging == "models":
+            share = 1 / jnp.maximum(total.value["members"], 1)
+        centers = tree.combine(
+            lambda old, sum_: old + column(share, sum_) * sum_,
+            state["gamma"]["centers"],
+            total.value["moves"],
+        )
+        return {"gamma": {"centers": centers}, "round": state["round"] + 1}
+
+    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
+        return self._choose(state, data)[1]
+
+    def _choose(self, state: State, data: ClientData) -> tuple[Array, PyTree]:
+        """The number of the model of least loss on the client's samples, and that model."""
+        centers, samples = state["gamma"]["centers"], all_samples(data)
+        sums = jax.vmap(lambda center: losses(self.model, center, samples))(centers)
+        chosen = jnp.argmin(sums)
+        return chosen, tree.combine(lambda leaf: leaf[chosen], centers)

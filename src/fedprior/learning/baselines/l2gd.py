@@ -1,0 +1,107 @@
+"""L2GD: loopless local gradient descent (Hanzely and Richtarik 2020, Algorithm 1)."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.protocols import Model
+from fedprior.data.federation import ClientData
+from fedprior.learning.alternating import alternating
+from fedprior.learning.averaging import Weight, mean_of_thetas
+from fedprior.learning.batches import Batches
+from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.posterior import rate_at
+from fedprior.populations.tether import Tether
+
+
+def l2gd(
+    model: Model,
+    *,
+    penalty: float = 0.1,
+    probability: float | None = None,
+    local_steps: int = 10,
+    batches: Batches | None = None,
+    theta_rate: float = 0.1,
+    decay: float = 1.0,
+    steps_per_epoch: int = 60,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    weight: Weight = "uniform",
+    newcomer_steps: int | None = None,
+) -> Algorithm:
+    """Mean of f_i(theta_i) + penalty / 2 ||theta_i - mean||^2, by coins that all clients share.
+
+    Every step of the method is, with `probability` p (default: 1 / local_steps), a move of all
+    thetas toward their mean by the share theta_rate * penalty * (1 - p) / p, else a gradient step
+    of each on its own loss. Moves leave the mean where it is, so that clients need to speak only
+    when a gradient step is followed by a move. A round here is what happens from one such moment
+    to the next: a run of moves (of 1 / (1 - p) in expectation) toward the mean received, a run of
+    gradient steps (of 1 / p), theta_i minus the mean received is sent. With everyone in every round
+    this is the printed method; with cohorts, which it does not have, the mean is that of the last
+    cohort.
+
+    The share is at most 1. A newcomer begins at the mean and takes
+    `newcomer_steps` steps on the objective. `gamma_rate` has no meaning here.
+    """
+    name = "l2gd"
+    check.nonnegative(name, penalty=penalty)
+    check.count(name, local_steps=local_steps)
+    if probability is None:
+        remedy = "A client takes that many steps on average between two moves; or give probability."
+        check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
+        probability = 1 / local_steps
+    check.within(name, probability=probability)
+    batches = Batches(size=20) if batches is None else batches
+    shaped: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
+    shaped |= {"weight_decay": weight_decay, "clip": clip}
+    descent = Descent(rate=theta_rate, **shaped)
+    plain = alternating(
+        model,
+        Tether(strength=penalty),
+        name=name,
+        local_steps=local_steps,
+        batches=batches,
+        theta_rate=theta_rate,
+        weight=weight,
+        newcomer_steps=newcomer_steps,
+        **shaped,
+    )
+
+    def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
+        return masked_mean(model.loss(model.apply(w, x), y), mask)
+
+    def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
+        moves, steps = runs(state["words"], state["round"], probability)
+        time = state["round"] * local_steps
+        share = rate_at(descent, time) * penalty * (1 - probability) / probability
+        left = remaining(share, moves)
+        w = tree.combine(
+            lambda own, mean: mean + left * (own - mean), memory["w"], state["gamma"]["mean"]
+        )
+        begun = {**memory, "w": w}
+        common: dict[str, Any] = {"descent": descent, "data": data, "batches": batches}
+        after = go_on(objective, begun, num_steps=steps, time=time, **common)
+        return Message({}, jnp.ones(())), after
+
+    return mean_of_thetas(replace(plain, local=local), weight)
+
+
+def remaining(share: Array, moves: Array) -> Array:
+    """What `moves` moves by `share` of the way leave of a distance; a move ends at the mean."""
+    return (1 - jnp.minimum(share, 1)) ** moves
+
+
+def runs(words: Array, round: Array, probability: float) -> tuple[Array, Array]:
+    """Coins in a row that say move, then coins in a row that say step: at least one of each.
+
+    P(moves > k) = p^k and P(steps > k) = (1 - p)^k, by inversion; all clients draw the same.
+    """
+    key = random.fold(jax.random.wrap_key_data(words), "local", round)
+    logs = jnp.log1p(-jax.random.uniform(key, (2,)))
+    again = jnp.log(jnp.stack([jnp.asarray(probability), 1 - jnp.asarray(probability)]))
+    moves, steps = 1 + jnp.floor(logs / again).astype(jnp.int32)
+    return moves, steps
