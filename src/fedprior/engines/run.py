@@ -77,10 +77,16 @@ class Run:
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "
                 "Say weighted=True: a message's weight is its last coordinate."
             )
-        if self.channel.private and self.algorithm.pools == "gather":
+        if self.algorithm.pools == "gather" and not isinstance(self.channel, Identity):
+            kind = check.PrivacyError if self.channel.private else ValueError
+            raise kind(
+                f"{owner}: channel must be Identity() for {self.algorithm.name}, got "
+                f"{self.channel!r}. The method needs every message by itself, to the bit."
+            )
+        if self.channel.private and not self.algorithm.bears_noise:
             raise check.PrivacyError(
-                f"{owner}: channel must be clear for {self.algorithm.name}, got {self.channel!r}. "
-                "The method needs every message by itself."
+                f"{owner}: channel must be clear for {self.algorithm.name} as it is set, got "
+                f"{self.channel!r}. It inverts what noise would spoil: take curvature='diagonal'."
             )
         hides = self.channel.private and getattr(self.cohort, "amplifies", False)
         if hides and not self.algorithm.memoryless:

@@ -48,6 +48,32 @@ class Method:
             check.choice(self.name, "option", option, self.options())
         return self.factory(model, **{**given, **options})
 
+    def under_noise(
+        self,
+        model: Model,
+        options: Mapping[str, Any],
+        *,
+        noise_multiplier: float,
+        clip: float,
+        rate: float,
+        num_clients: int,
+    ) -> dict[str, Any]:
+        """The user's `options` with the floors that a private channel's noise calls for."""
+        known, given = self.options(), dict(options)
+        noise: dict[str, Any] = {"noise_multiplier": noise_multiplier, "rate": rate}
+        noise["num_clients"] = num_clients
+        if "psi_floor" in known:
+            noise |= _chosen(given, "psi_floor", "initial_psi")
+            return given | adaped.trust_under_noise(model, **noise)
+        if "share_floor" in known:
+            noise |= _chosen(given, "share_floor", "num_components")
+            return given | priors.shares_under_noise(clip=clip, **noise)
+        return given
+
+
+def _chosen(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
 
 _METHODS = (
     Method(

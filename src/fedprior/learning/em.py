@@ -155,10 +155,9 @@ class _Em:
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         posterior, squares = self._posterior(state, memory, data, jnp.asarray(self.local_steps))
-        variance = self.noise.at(state)
         value = {
             "population": self.population.statistics(state["gamma"], posterior),
-            "noise": self.noise.statistics(variance, squares, data.size),
+            "noise": self.noise.statistics(state, squares, data.size),
         }
         memory = {**memory, **posterior._asdict(), "step": memory["step"] + self.local_steps}
         return Message(value, jnp.ones(())), memory

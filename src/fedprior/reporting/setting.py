@@ -15,7 +15,6 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
-from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.models.lenet import lenet5
@@ -200,14 +199,14 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     if private and isinstance(cohort, FixedSize):
         cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
-    if private and "psi_floor" in chosen.options():
-        own |= trust_under_noise(
+    if private:
+        own = chosen.under_noise(
             network,
+            own,
             noise_multiplier=noise,
+            clip=config.privacy.clip,
             rate=share,
             num_clients=clients.num_clients,
-            psi_floor=own.get("psi_floor", 0.5),
-            initial_psi=own.get("initial_psi", 4.0),
         )
         algorithm = chosen.build(network, own, **given)
     every = training.evaluate_every or None
