@@ -16,6 +16,7 @@ def test_algorithms(command):
     assert all(row["population"] and row["sends"] for row in answer["algorithms"])
     shown = command("algorithms")
     assert all(name in shown.out for name in names)
+    assert "In Python only: fedprior.multitask" in shown.out
     assert (found.err, shown.err) == ("", "")
 
 

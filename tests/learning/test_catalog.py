@@ -24,6 +24,8 @@ VALUES = {
     "learn_mean": False,
     "local_steps": 4,
     "newcomer_steps": 0,
+    "personal_steps": 2,
+    "share_floor": 0.1,
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,

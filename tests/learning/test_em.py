@@ -13,6 +13,7 @@ from fedprior.data.federation import PADDED_AXES, Federation, Split
 from fedprior.learning import curvature
 from fedprior.learning.curvature import Samples, measure, some_samples
 from fedprior.learning.noise import Noise
+from fedprior.learning.predictive import several
 from fedprior.learning.priors import shares_under_noise
 
 FALSE_ALARM = 1e-6
@@ -162,6 +163,10 @@ def test_linear_rounds_are_the_em_of_d5(few, each):
     np.testing.assert_allclose(variances[0], spread, rtol=1e-4)
     np.testing.assert_allclose(found, noise, rtol=1e-4)
     np.testing.assert_allclose(vector(memories["w"])[:, 0], thetas, rtol=1e-3, atol=1e-4)
+    own = jax.tree.map(lambda leaf: leaf[0], memories)
+    data = jax.tree.map(jnp.asarray, few.train.client(0))
+    theta = jax.jit(algorithm.personalize)(path[-1], own, data, None)  # no step beyond the rounds'
+    np.testing.assert_array_equal(vector(theta), vector(own["w"])[0])
     values = [log_likelihood(few, state) for state in path]
     assert (np.diff(values) > -1e-3).all()
     assert values[-1] > values[0] + 10
@@ -403,6 +408,18 @@ def test_a_mixed_client_predicts_with_probabilities():
         for w, b in zip(components["weight"], components["intercept"], strict=True)
     ]
     np.testing.assert_allclose(np.exp(found), 0.3 * each[0] + 0.7 * each[1], rtol=1e-5)
+
+
+def test_a_quantity_without_its_mark_is_not_taken_for_classes():
+    plain = fedprior.network(LINEAR.init, LINEAR.apply)
+    algorithm = fedprior.discrete_mixture(plain)
+    x = np.zeros((4, 3), np.float32)
+    theta = jax.eval_shape(
+        lambda: {"components": several(LINEAR, 2, 0.1, random.root(0)), "shares": jnp.ones(2)}
+    )
+    wording = r"^mixture: the model's output must be logits.*got \(4,\)\. One of a quantity has"
+    with pytest.raises(ValueError, match=wording):
+        jax.eval_shape(algorithm.predict, theta, x)
 
 
 def test_a_private_channel_leaves_a_proper_population(federation):

@@ -8,6 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+_ONLY_PYTHON = (
+    "In Python only: fedprior.multitask, which takes a covariance matrix between the clients."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -19,6 +22,8 @@ def algorithms(as_json: AsJson = False) -> None:
     from fedprior.learning.catalog import describe
 
     _show("algorithms", describe(), as_json)
+    if not as_json:
+        typer.echo(_ONLY_PYTHON)
 
 
 def datasets(as_json: AsJson = False) -> None:

@@ -1,6 +1,7 @@
 """Every method by its name on the command line."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ class Method:
     """A method: how to build it, what it assumes, what leaves a client in a round.
 
     `alone` methods need no server: every client takes as many steps as the others expect to.
+    `remark` is what the command line says before it runs one, where Python warns.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Method:
     sends: str
     reference: str
     alone: bool = False
+    remark: str = ""
     passes_to: Callable[..., Algorithm] = alternating  # the factory that gets `factory`'s options
 
     def options(self) -> list[str]:
@@ -46,7 +49,9 @@ class Method:
         """The algorithm with the user's `options`, over what the caller has `given`."""
         for option in options:
             check.choice(self.name, "option", option, self.options())
-        return self.factory(model, **{**given, **options})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", clustering.CollapseWarning)  # said by `remark`
+            return self.factory(model, **{**given, **options})
 
     def under_noise(
         self,
@@ -181,6 +186,7 @@ _METHODS = (
         population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
+        remark=clustering.COLLAPSE,
         passes_to=clustering.mixture_clustering,
     ),
     Method(

@@ -177,6 +177,8 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
     for name in config.methods:
         settings.setting(config, name, clients)
+        if remark := METHODS[name].remark:
+            remarks = [*remarks, f"{name}: {remark}"]
     return clients, remarks
 
 
