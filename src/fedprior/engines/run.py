@@ -77,17 +77,7 @@ class Run:
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "
                 "Say weighted=True: a message's weight is its last coordinate."
             )
-        if self.algorithm.pools == "gather" and not isinstance(self.channel, Identity):
-            kind = check.PrivacyError if self.channel.private else ValueError
-            raise kind(
-                f"{owner}: channel must be Identity() for {self.algorithm.name}, got "
-                f"{self.channel!r}. The method needs every message by itself, to the bit."
-            )
-        if self.channel.private and not self.algorithm.bears_noise:
-            raise check.PrivacyError(
-                f"{owner}: channel must be clear for {self.algorithm.name} as it is set, got "
-                f"{self.channel!r}. It inverts what noise would spoil: take curvature='diagonal'."
-            )
+        check_fits(self.algorithm, self.channel)
         hides = self.channel.private and getattr(self.cohort, "amplifies", False)
         if hides and not self.algorithm.memoryless:
             raise check.PrivacyError(
@@ -225,3 +215,18 @@ class Run:
             for r in range(facts["round"])
         ]
         return arrays, history, facts
+
+
+def check_fits(algorithm: Algorithm, channel: Channel) -> None:
+    """Refuses a channel whose changes to messages the algorithm's server does not bear."""
+    if algorithm.pools == "gather" and not isinstance(channel, Identity):
+        kind = check.PrivacyError if channel.private else ValueError
+        raise kind(
+            f"simulate: channel must be Identity() for {algorithm.name}, got {channel!r}. The "
+            "method needs every message by itself, to the bit."
+        )
+    if channel.private and not algorithm.bears_noise:
+        raise check.PrivacyError(
+            f"simulate: channel must be clear for {algorithm.name} as it is set, got {channel!r}. "
+            "It inverts what noise would spoil: take curvature='diagonal'."
+        )
