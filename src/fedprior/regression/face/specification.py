@@ -18,6 +18,7 @@ COVARIANCES = ("auto", *get_args(Covariance))
 CRITERIA = ("auto", "reml", "ml")
 APPROXIMATIONS = get_args(Approximation)
 METHODS = ("default", "em", "paper")
+_RESTARTS = 8  # as many as the faces of scikit-learn's have by default
 _GROUPS_A_NUMBER = 5  # groups for each free number of the covariance, at least
 _WIDEST_FULL = 8  # coefficients: 36 variances, the most whose standard errors are cheap
 
@@ -35,7 +36,7 @@ class Specification:
     method: str = "default"
     approximation: str = "auto"
     num_components: int | str = "bic"
-    restarts: int = 8
+    restarts: int = _RESTARTS
     max_rounds: int | None = None
     seed: int = 0
 
@@ -61,10 +62,22 @@ class Specification:
             rule = "ml (or auto) but for numbers, a gaussian population and the default method"
             fine = self.criterion != "reml"
             check.require(fine, self.owner, "criterion", rule, self.criterion)
-        if self.method == "paper" and self.is_gaussian:
-            fine = self.covariance in ("auto", "isotropic")
+        self._check_unused()
+
+    def _check_unused(self) -> None:
+        """What the population or the method would leave unused is refused where it was given."""
+        round_ones = self.covariance in ("auto", "isotropic")
+        if self.method == "paper":
             rule = "isotropic (or auto) with the paper's method"
-            check.require(fine, self.owner, "covariance", rule, self.covariance)
+            check.require(round_ones, self.owner, "covariance", rule, self.covariance)
+        rule = "auto for a discrete population, whose members do not differ"
+        fine = round_ones or self.population != "discrete"
+        check.require(fine, self.owner, "covariance", rule, self.covariance)
+        check.count(self.owner, restarts=self.restarts)
+        searches = not self.is_gaussian and self.method == "default"
+        rule = f"{_RESTARTS}, which only the default method of mixture and discrete uses"
+        fine = searches or self.restarts == _RESTARTS
+        check.require(fine, self.owner, "restarts", rule, self.restarts)
 
     def _check_components(self) -> None:
         if isinstance(self.num_components, str):
