@@ -10,6 +10,7 @@ from fedprior.regression.linear import fit_linear
 from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.logistic.approximation import Approximation
 from fedprior.regression.mixture import fit_mixture
+from fedprior.regression.packed import pack
 from fedprior.regression.result import Covariance, Family, RegressionFit
 from fedprior.regression.rows import Rows
 
@@ -158,14 +159,14 @@ def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
     if likelihood is not None and fit.criterion == "reml":
         likelihood -= float(np.log(scale).sum())
     errors, spread_errors = population.mean_errors, population.covariance_errors
-    means, covariances = fit.means, fit.covariances
+    means, triangles = fit.means, fit.triangles
     return replace(
         fit,
         theta=fit.theta / s,
         errors=fit.errors / s,
         log_likelihood=likelihood,
         means=None if means is None else means / s,
-        covariances=None if covariances is None else covariances / table,
+        triangles=None if triangles is None else triangles / pack(table),
         population=replace(
             population,
             mean=population.mean / s,
