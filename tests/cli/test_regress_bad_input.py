@@ -85,6 +85,10 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
             "regress: --covariance must be isotropic (or auto) with the paper's method",
         ),
         (
+            (*GOOD, "--population", "discrete", "--covariance", "full"),
+            "regress: --covariance must be auto for a discrete population",
+        ),
+        (
             (*GOOD, "--population", "mixture", "--components", "9"),
             "regress: --components must be at most the number of groups with rows (4), got 9",
         ),
@@ -140,3 +144,8 @@ def test_a_file_that_cannot_be_written(refused, csv, tmp_path, monkeypatch):
     words = ("--out", tmp_path / "o.csv", "--plot", tmp_path / "o.png")
     refused("regress", csv, *GOOD, *words, wanted="regress: --out must be a file that can be writt")
     assert [path.name for path in tmp_path.iterdir()] == ["shops.csv"]
+
+
+def test_a_level_without_intervals_is_not_ignored(refused, csv):
+    wanted = "regress: --level must be given with --out, which has the intervals, got 0.8"
+    refused("regress", csv, *GOOD, "--level", "0.8", wanted=wanted)

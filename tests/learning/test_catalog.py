@@ -39,6 +39,8 @@ VALUES = {
     "mixing": 0.25,
     "mixing_rate": 0.1,
     "newcomer_steps": 0,
+    "personal_steps": 2,
+    "share_floor": 0.1,
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,

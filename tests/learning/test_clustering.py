@@ -105,7 +105,7 @@ def test_it_warns_and_refuses_what_it_cannot_do(federation):
     with pytest.warns(CollapseWarning, match=r"^mixture-clustering: clusters thetas .*ERRATA 23"):
         algorithm = fedprior.mixture_clustering(fedprior.logistic(4, 3))
     channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0)
-    with pytest.raises(fedprior.PrivacyError, match="channel must be clear for mixture-clustering"):
+    with pytest.raises(fedprior.PrivacyError, match=r"must be Identity\(\) for mixture-clustering"):
         fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
     with pytest.raises(ValueError, match=r"^mixture-clustering: option must be one of gamma_rate"):
         fedprior.mixture_clustering(MODEL, gama_rate=0.1)

@@ -12,6 +12,9 @@ from fedprior.core import random, tree
 from fedprior.data.federation import PADDED_AXES, Federation, Split
 from fedprior.learning import curvature
 from fedprior.learning.curvature import Samples, measure, some_samples
+from fedprior.learning.noise import Noise
+from fedprior.learning.predictive import several
+from fedprior.learning.priors import shares_under_noise
 
 FALSE_ALARM = 1e-6
 LINEAR = fedprior.linear(3)
@@ -160,6 +163,10 @@ def test_linear_rounds_are_the_em_of_d5(few, each):
     np.testing.assert_allclose(variances[0], spread, rtol=1e-4)
     np.testing.assert_allclose(found, noise, rtol=1e-4)
     np.testing.assert_allclose(vector(memories["w"])[:, 0], thetas, rtol=1e-3, atol=1e-4)
+    own = jax.tree.map(lambda leaf: leaf[0], memories)
+    data = jax.tree.map(jnp.asarray, few.train.client(0))
+    theta = jax.jit(algorithm.personalize)(path[-1], own, data, None)  # no step beyond the rounds'
+    np.testing.assert_array_equal(vector(theta), vector(own["w"])[0])
     values = [log_likelihood(few, state) for state in path]
     assert (np.diff(values) > -1e-3).all()
     assert values[-1] > values[0] + 10
@@ -403,6 +410,18 @@ def test_a_mixed_client_predicts_with_probabilities():
     np.testing.assert_allclose(np.exp(found), 0.3 * each[0] + 0.7 * each[1], rtol=1e-5)
 
 
+def test_a_quantity_without_its_mark_is_not_taken_for_classes():
+    plain = fedprior.network(LINEAR.init, LINEAR.apply)
+    algorithm = fedprior.discrete_mixture(plain)
+    x = np.zeros((4, 3), np.float32)
+    theta = jax.eval_shape(
+        lambda: {"components": several(LINEAR, 2, 0.1, random.root(0)), "shares": jnp.ones(2)}
+    )
+    wording = r"^mixture: the model's output must be logits.*got \(4,\)\. One of a quantity has"
+    with pytest.raises(ValueError, match=wording):
+        jax.eval_shape(algorithm.predict, theta, x)
+
+
 def test_a_private_channel_leaves_a_proper_population(federation):
     """Noise of 5 clips on messages of three components: floors hold, everything is finite."""
     algorithm = fedprior.mixture_em(
@@ -415,6 +434,114 @@ def test_a_private_channel_leaves_a_proper_population(federation):
     assert (gamma["scale"] >= np.float32(1e-3)).all()
     np.testing.assert_allclose(softmax(gamma["log_shares"]).sum(), 1, rtol=1e-6)
     assert np.abs(gamma["centers"]["weight"]).max() > 1  # the noise was there
+
+
+NOISE = 12.0
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        fedprior.discrete_mixture,
+        pytest.param(fedprior.clustered, marks=pytest.mark.evidence),
+        pytest.param(fedprior.mixture_em, marks=pytest.mark.evidence),
+    ],
+)
+def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
+    """40 clients, a noise of 0.3 on the mean share: without the floor a center leaves for 1e3."""
+    clients, m = two_kinds(40, size=10), 40
+    given = {"noise_multiplier": NOISE, "clip": 1.0, "rate": 1.0, "num_clients": m}
+    floor = shares_under_noise(**given)
+    assert floor == {"share_floor": 0.3}
+    algorithm = factory(fedprior.logistic(3), jitter=0.3, local_steps=2, **floor)
+    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=NOISE)
+    path, _ = states(algorithm, clients, 40, channel=channel)
+    assert max(np.abs(state["gamma"]["centers"]["weight"]).max() for state in path) < 30
+    shares = [softmax(state["gamma"]["log_shares"]) for state in path]
+    assert min(share.min() for share in shares) > 0.1
+
+
+def test_the_floor_of_the_noise_leaves_little_noise_alone():
+    given = {"noise_multiplier": 1.0, "clip": 0.5, "rate": 0.1, "num_components": 4}
+    assert shares_under_noise(num_clients=10**6, **given) == {"share_floor": 1e-3}
+    assert shares_under_noise(num_clients=1000, **given) == {"share_floor": pytest.approx(0.015)}
+    assert shares_under_noise(num_clients=10, **given) == {"share_floor": pytest.approx(0.15)}
+    own = shares_under_noise(num_clients=10, share_floor=0.2, **given)
+    assert own == {"share_floor": 0.2}
+
+
+def two_kinds(number, *, size, seed=0):
+    """Clients of two kinds with opposite logistic coefficients; no rows held out."""
+    draws = np.random.default_rng(seed)
+    own = np.repeat(np.arange(number), size)
+    x = draws.normal(size=(len(own), 3)).astype(np.float32)
+    kind = np.where(np.arange(number) % 2, 1, -1)[own]
+    y = (kind * (2 * x[:, 0] + 1) + draws.logistic(size=len(own)) > 0).astype(np.int32)
+    return fedprior.Federation.from_arrays(x, y, own, valid_share=0.0, test_share=0.0)
+
+
+def test_full_curvature_bears_cohorts_of_a_tenth():
+    """At a rate of K / m they come to where everybody leads; at rate 1 they stay near it."""
+    clients, draws = two_kinds(40, size=10), np.random.default_rng(0)
+    everyone = np.ones((80, 40), np.float32)
+    some = draws.permuted(np.arange(40) < 4 * everyone, axis=1).astype(np.float32)
+    data = jax.tree.map(jnp.asarray, clients.train.padded(np.arange(40)))
+
+    def centers(rate, *cohorts):
+        algorithm = fedprior.discrete_mixture(
+            fedprior.logistic(3), curvature="full", jitter=0.3, gamma_rate=rate
+        )
+
+        @jax.jit
+        def play(present):
+            def one_round(state, there):
+                memory = algorithm.enroll(state, 0, random.root(0))
+                local = jax.vmap(
+                    lambda own: algorithm.local(state, memory, own, None)[0], (PADDED_AXES,)
+                )
+                total = jax.tree.map(lambda leaf: jnp.tensordot(there, leaf, 1), local(data))
+                return algorithm.update(state, total), None
+
+            last, _ = jax.lax.scan(one_round, algorithm.init(random.root(1)), present)
+            return last["gamma"]["centers"]["weight"][..., 0]
+
+        found = [np.asarray(play(present)) for present in cohorts]
+        return [each[np.argsort(each[:, 0])] for each in found]
+
+    wanted, near = centers(None, everyone, some)
+    assert np.abs(near).max() < 30
+    np.testing.assert_allclose(centers(0.1, some)[0], wanted, atol=0.5)
+
+
+def test_a_private_channel_refuses_a_hessian(federation):
+    algorithm = fedprior.discrete_mixture(fedprior.logistic(4, 3), curvature="full")
+    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0)
+    wording = "^simulate: channel must be clear for discrete-mixture as it is set.*'diagonal'"
+    with pytest.raises(fedprior.PrivacyError, match=wording):
+        fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
+
+
+def test_the_noise_statistics_are_increments():
+    """Relative to what the server knows: 0 on average at rest, short under a clip, exact at once.
+
+    A clipped number of samples is found by doubling.
+    """
+    noise = Noise.of(LINEAR, None, "em")
+    squares, sizes = np.array([50.0, 10.0, 30.0]), np.array([60.0, 5.0, 25.0])
+    state = noise.init()
+
+    def average(state):
+        each = [noise.statistics(state, a, b) for a, b in zip(squares, sizes, strict=True)]
+        return {name: np.mean([one[name] for one in each]) for name in each[0]}
+
+    state = noise.maximize(state, average(state), 1.0)
+    np.testing.assert_allclose(state["noise_variance"], squares.sum() / sizes.sum(), rtol=1e-5)
+    np.testing.assert_allclose(state["num_samples"], sizes.mean(), rtol=1e-6)
+    assert all(abs(value) < 1e-5 for value in average(state).values())
+    clipped = noise.init()
+    for _ in range(5):
+        clipped = noise.maximize(clipped, {"residual": 0.0, "samples": 1.0}, 1.0)
+    assert float(clipped["num_samples"]) == 32
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,11 @@ def test_it_is_refused_where_messages_must_be_hidden(clients):
     ]
     for channel in channels:
         for engine in (fedprior.simulate, fedprior.debug):
-            with pytest.raises(fedprior.PrivacyError, match="channel must be clear for multitask"):
+            with pytest.raises(fedprior.PrivacyError, match=r"must be Identity\(\) for multitask"):
                 engine(algorithm, clients, rounds=1, channel=channel)
+    rounded = fedprior.Quantize(bits_per_coordinate=8, low=-1.0, high=1.0, weighted=True)
+    with pytest.raises(ValueError, match=r"^simulate: channel must be Identity\(\) for multitask"):
+        fedprior.simulate(algorithm, clients, rounds=1, channel=rounded)  # it rounds names, too
 
 
 def test_a_covariance_of_other_clients_is_refused(clients):

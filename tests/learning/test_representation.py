@@ -271,6 +271,11 @@ def test_without_steps_of_the_head_alone_it_is_alternating():
             "Its leaves are intercept, weight",
         ),
         (
+            lambda: fedprior.shared_body(MLP, head=1),
+            "SharedBody: head must be the beginning of a path, in quotes, or a function, got 1. "
+            'Write "1".',
+        ),
+        (
             lambda: fedprior.shared_body(MLP, head="2"),
             "SharedBody: head must be a part of the parameters, got '2'. Its leaves are 0/bias",
         ),

@@ -296,6 +296,28 @@ def test_gamma_is_at_rest_where_statistics_are_zero(population):
     close(found, gamma, 1e-5)
 
 
+def test_statistics_are_increments(population):
+    """A law: at a fixed point of the step their mean is 0 in every entry, which a clip needs.
+
+    The clients are far from alike, so that each statistic by itself is not 0.
+    """
+    gamma, each = varied(population), posteriors(population)
+    for _ in range(200):
+        gamma, average = step(population, gamma, each)
+    for leaf in jax.tree.leaves(average):
+        np.testing.assert_allclose(leaf, 0, atol=2e-4)
+    _, alone = step(population, gamma, tuple(part[:1] for part in each))
+    assert all(np.abs(leaf).max() > 0.01 for leaf in jax.tree.leaves(alone))
+
+
+def test_the_laws_see_every_population_with_an_em_step():
+    found = [Maximizable]
+    for kind in found:
+        found += kind.__subclasses__()
+    own = {kind for kind in found if kind.__module__.startswith("fedprior.populations.")}
+    assert own == {type(population) for population in POPULATIONS.values()}
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     name=st.sampled_from(sorted(POPULATIONS)),

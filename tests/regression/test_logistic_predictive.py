@@ -8,6 +8,7 @@ from fedprior.regression.face.personal import PersonalClassifier
 from fedprior.regression.linear import fit_linear
 from fedprior.regression.logistic import fit_logistic, odds_covariance, predictive, probabilities
 from fedprior.regression.mixture import fit_mixture
+from fedprior.regression.packed import pack
 from fedprior.regression.rows import Rows
 
 
@@ -31,7 +32,7 @@ def test_averaged_probabilities_are_the_mean_over_theta(num_classes):
     width = 2 * (num_classes - 1)
     x, theta = np.array([[1.0, 5.0]]), draws.normal(size=(1, width))
     root = np.kron(np.eye(num_classes - 1) + 0.5, [[1.3, 0.0], [-0.25, 0.1]])
-    covariance = odds_covariance((root @ root.T)[None], x, np.zeros(1, int))
+    covariance = odds_covariance(pack(root @ root.T)[None], x, np.zeros(1, int))
     found = probabilities(theta, x, covariance=covariance, num_classes=num_classes)
     many = theta + draws.normal(size=(100_000, width)) @ root.T
     wanted = probabilities(many, np.tile(x, (100_000, 1)), num_classes=num_classes).mean(axis=0)
@@ -44,7 +45,7 @@ def test_the_covariance_of_log_odds():
     root = draws.normal(size=(3, 4, 4))
     covariances = root @ root.transpose(0, 2, 1)
     x, place = draws.normal(size=(7, 2)), draws.integers(0, 3, 7)
-    found = odds_covariance(covariances, x, place)
+    found = odds_covariance(pack(covariances), x, place)
     for row in range(7):
         both = np.kron(np.eye(2), x[row])
         np.testing.assert_allclose(found[row], both @ covariances[place[row]] @ both.T)
@@ -135,3 +136,14 @@ def test_numbers_have_no_classes():
     fit = fit_linear(Rows.of(np.ones((len(x), 1)), y + 0.1 * x[:, 0], place, 12))
     with pytest.raises(ValueError, match=r"predictive: fit must be one of classes, .* 'gaussian'"):
         predictive(fit, x, place)
+
+
+def test_a_fit_holds_no_more_than_its_predictions_need():
+    """Half of each covariance for classes, none for numbers: they are most of a fit's memory."""
+    x, y, place = shifted(1.0, num_groups=12)
+    design = np.column_stack([np.ones(len(x)), x])
+    found = fit_logistic(Rows.of(design, y, place, 12), covariance="diagonal")
+    assert found.triangles.shape == (12, 1, 3)
+    np.testing.assert_array_equal(pack(found.covariances), found.triangles)
+    number = fit_linear(Rows.of(design, y + 0.1 * x[:, 0], place, 12))
+    assert (number.triangles, number.covariances) == (None, None)

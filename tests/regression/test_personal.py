@@ -559,6 +559,26 @@ def test_a_fit_that_fails_leaves_no_model():
             PersonalRegression(population="mixture", criterion="reml"),
             "criterion must be ml",
         ),
+        (
+            PersonalRegression(population="discrete", covariance="full"),
+            "PersonalRegression: covariance must be auto for a discrete population, whose members",
+        ),
+        (
+            PersonalClassifier(population="mixture", method="paper", covariance="diagonal"),
+            "PersonalClassifier: covariance must be isotropic .or auto. with the paper's method",
+        ),
+        (
+            PersonalRegression(restarts=20),
+            "PersonalRegression: restarts must be 8, which only the default method of mixture and",
+        ),
+        (
+            PersonalRegression(population="mixture", method="paper", restarts=3),
+            "PersonalRegression: restarts must be 8, which",
+        ),
+        (
+            PersonalRegression(population="mixture", restarts=0),
+            "PersonalRegression: restarts must be a whole number of at least 1, got 0",
+        ),
     ],
     ids=str,
 )

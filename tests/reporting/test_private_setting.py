@@ -44,6 +44,25 @@ def test_adaped_does_not_trust_noise(federation):
     assert float(plain.algorithm.init(jax.random.key(0))["gamma"]["psi"]) == 4.0
 
 
+def test_shares_do_not_fall_below_the_noise(federation):
+    import jax
+
+    from fedprior.core.algorithm import Message
+
+    config = read(None, [*PRIVATE, "privacy.noise_multiplier=50", "model.name=logistic"])
+    algorithm = setting(config, "clustered", federation).algorithm
+
+    @jax.jit
+    def shares():
+        state = algorithm.init(jax.random.key(0))
+        moves = jax.tree.map(jax.numpy.zeros_like, state["gamma"]["centers"])
+        noisy = {"share": jax.numpy.array([50.0, -50.0]), "moves": moves, "noise": {}}
+        after = algorithm.update(state, Message(noisy, jax.numpy.ones(())))
+        return jax.nn.softmax(after["gamma"]["log_shares"])
+
+    assert float(shares().min()) == pytest.approx(0.3 / 50.8, rel=1e-3)
+
+
 def test_trust_leaves_a_good_mean_alone():
     assert trust(0.02, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 0.1, "initial_psi": 4.0}
     assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {

@@ -14,6 +14,9 @@ from fedprior.core import check
 if TYPE_CHECKING:
     from fedprior.models.network import Network
 
+_ONLY_PYTHON = (
+    "In Python only: fedprior.multitask, which takes a covariance matrix between the clients."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _MODELS = ("lenet5", "mlp", "logistic")
@@ -51,7 +54,8 @@ def algorithms(
     console.print(
         f"\nup, down: bytes of one client in one round, for {model} on 28 x 28 pixels and 10 "
         "classes. server: what it must be trusted with; sums can be added up securely, so that "
-        f"nobody sees a single client's part. {_NO_BYTES}: the method refuses this model."
+        f"nobody sees a single client's part. {_NO_BYTES}: the method refuses this model. "
+        + _ONLY_PYTHON
     )
 
 

@@ -48,9 +48,10 @@ class Algorithm:
     `score(outputs, y)` one value a sample (a higher score is better).
     `unit_weight` says that every message has weight 1, as a private channel needs; `memoryless`
     that a message depends on the state, the client and its data alone, never on the rounds in which
-    the client took part, as fixed-size sampling needs to hide anybody; `num_clients` how many
-    clients there must be, where the method knows them one by one. Two algorithms are equal only if
-    they are the same object: compiled programs are kept by it.
+    the client took part, as fixed-size sampling needs to hide anybody; `bears_noise` that `update`
+    stays sound with noise on the total, as a private channel needs; `num_clients` how many clients
+    there must be, where the method knows them one by one. Two algorithms are equal only if they are
+    the same object: compiled programs are kept by it.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Algorithm:
     pools: Literal["sum", "gather"] = "sum"
     unit_weight: bool = True
     memoryless: bool = False
+    bears_noise: bool = True
     num_clients: int | None = None
 
     @classmethod

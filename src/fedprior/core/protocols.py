@@ -12,6 +12,8 @@ Predict = Callable[[PyTree, Array], Array]  # (parameters, batch of inputs) -> b
 class Model(Protocol):
     """data_i ~ p(. | theta_i): parameters, outputs for a batch, and -log p of each sample.
 
+    Outputs are logits of classes, (samples, classes), unless the model has an attribute
+    `regression` that is True: then they are predictions of a quantity, (samples,).
     Laws: `loss` and `score` return one value a sample; `apply` treats the samples of a batch
     independently of each other; `init` depends on its key alone.
     """
@@ -25,18 +27,20 @@ class Model(Protocol):
 
 
 class Population(Protocol):
-    """theta_i ~ P(gamma), gamma = a dict of named blocks; the block `mean` looks like a theta.
+    """theta_i ~ P(gamma), gamma = a dict of named blocks.
 
     A population subclasses this and gives at least its `penalty`; the rest has the default of a
-    full prior on the parameters, learned through its mean.
+    full prior on the parameters, learned through its block `mean`, which looks like a theta. One
+    without a `mean` (a shared body) gives `blocks`, `start`, `center` and `realize` as well.
 
     - `personal`: whether a client has parameters w of its own (a point mass has none);
     - `per_sample`: whether the penalty is already a mean over samples (function-space priors) and
       so stands beside the mean loss as it is; else it is divided by the client's size;
     - `blocks`: the blocks of gamma that clients learn, in the order in which they are updated.
 
-    Laws: `realize(gamma, center(gamma))` is gamma's mean; `project` is idempotent and leaves
-    `start(...)` alone; the penalty ignores samples whose mask is 0.
+    Laws: `realize(gamma, center(gamma))` looks like a theta, and is gamma's `mean` where there is
+    one; of `start(parameters)` it is the parameters, up to a jitter between components; `project`
+    is idempotent and leaves `start(...)` alone; the penalty ignores samples whose mask is 0.
     """
 
     @property

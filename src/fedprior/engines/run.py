@@ -53,17 +53,23 @@ class Saving:
         return Path(self.folder) / "token"
 
 
-def check_sends(owner: str, algorithm: Algorithm) -> None:
-    """What a method sends has to fit a private channel: one sum, weights that tell nothing."""
-    if not algorithm.unit_weight:
+def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "simulate") -> None:
+    """Refuses a channel that what the algorithm sends, or its server, does not bear."""
+    if channel.private and not algorithm.unit_weight:
         raise check.PrivacyError(
             f"{owner}: weight must be 'uniform' under a private channel, got another for "
             f"{algorithm.name}. A weight that depends on the data would pass the clip."
         )
-    if algorithm.pools == "gather":
+    if algorithm.pools == "gather" and not isinstance(channel, Identity):
+        kind = check.PrivacyError if channel.private else ValueError
+        raise kind(
+            f"{owner}: channel must be Identity() for {algorithm.name}, got {channel!r}. The "
+            "method needs every message by itself, to the bit."
+        )
+    if channel.private and not algorithm.bears_noise:
         raise check.PrivacyError(
-            f"{owner}: channel must be clear for {algorithm.name}, got a private one. "
-            "The method needs every message by itself."
+            f"{owner}: channel must be clear for {algorithm.name} as it is set, got {channel!r}. "
+            "It inverts what noise would spoil: take curvature='diagonal'."
         )
 
 
@@ -90,13 +96,12 @@ class Run:
         fits = known is None or known == self.num_clients
         check.require(fits, owner, "federation", rule, self.num_clients)
         self.cohort.capacity(self.num_clients)  # refuses a cohort larger than the federation
-        if self.channel.private:
-            check_sends(owner, self.algorithm)
         if not getattr(self.channel, "weighted", True):
             raise ValueError(
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "
                 "Say weighted=True: a message's weight is its last coordinate."
             )
+        check_fits(self.algorithm, self.channel)
         hides = self.channel.private and getattr(self.cohort, "amplifies", False)
         if hides and not self.algorithm.memoryless:
             raise check.PrivacyError(

@@ -204,6 +204,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "quped": {"penalty": 0.25},
     "mutual-learning": {"theta_share": 0.25, "gamma_share": 0.25},
     "fedem": {"num_components": 2},
+    "adamap": {"theta_rate": 0.05},
 }
 
 

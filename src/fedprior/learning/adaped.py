@@ -79,8 +79,8 @@ def trust_under_noise(
     noise_multiplier: float,
     rate: float,
     num_clients: int,
-    psi_floor: float,
-    initial_psi: float,
+    psi_floor: float = 0.5,
+    initial_psi: float = 4.0,
 ) -> dict[str, Any]:
     """`trust` at the noise-to-signal ratio of AdaPeD's upload, the model and psi."""
     size = tree.size(jax.eval_shape(model.init, random.root(0))) + 1

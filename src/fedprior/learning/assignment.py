@@ -19,6 +19,8 @@ from fedprior.populations.discrete import Discrete
 from fedprior.populations.mixture import column, shares_after
 
 _NULL = 1e-5  # eigenvalues below this share of the largest count as zero in a pseudo-inverse
+_ROUNDING = 1e-3  # relative; of sums and a solution in 32 bits
+_TINY = 1e-30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,13 +30,16 @@ class Assignment:
     `diagonal`: a client takes `local_steps` gradient steps on each model (its likeliest alone where
     the population is `hard`) and sends alpha_l times the increment; a model's sum is divided by the
     clients that it has, so that one component is federated averaging and hard ones are that within
-    each cluster. `full`: it sends alpha_l times its Hessian and gradient, and the server solves:
-    exact EM for a linear model (D4), a Newton step for a logistic one. Gradient steps bear a
-    channel's noise; a noisy Hessian does not bear being inverted.
+    each cluster. `full`: it sends alpha_l times its Hessian, gradient and loss, and the server
+    solves: exact EM for a linear model (D4), a Newton step for a logistic one, shortened where it
+    cannot be right. The Hessian is (1 - rate) the one before and rate the cohort's (stepwise EM):
+    with cohorts of K of m clients a rate of K / m forgets nobody. Gradient steps bear a channel's
+    noise; a noisy Hessian does not bear being inverted, and private channels are refused.
 
     A client predicts with the likeliest model where `hard`, else with all of them weighted by
-    alpha, p(y | x, data_i). State: gamma, the noise variance of a regression model, the number of
-    rounds done. Memory: the key of its batches; they follow the rounds, not the client's own past.
+    alpha, p(y | x, data_i). State: gamma, the noise variance of a regression model, in full the
+    Hessians (components, d, d), the number of rounds done. Memory: the key of its batches; they
+    follow the rounds, not the client's own past.
     """
 
     model: Model
@@ -53,13 +58,19 @@ class Assignment:
             name=name,
             predict=self.model.apply if self.population.hard else mixed(self.model),
             memoryless=True,
+            bears_noise=self.curvature == "diagonal",
         )
 
     def init(self, key: Key) -> State:
         population = self.population
         centers = several(self.model, population.num_components, population.jitter, key)
         gamma = population.start_at(centers)
-        return {"gamma": gamma, "round": jnp.zeros((), jnp.int32), **self.noise.init()}
+        state = {"gamma": gamma, "round": jnp.zeros((), jnp.int32), **self.noise.init()}
+        if self.curvature == "full":
+            number = population.num_components
+            width = tree.size(centers) // number
+            state["hessian"] = jnp.zeros((number, width, width))
+        return state
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         return {"words": random.words(random.fold(key, "batches"))}
@@ -67,10 +78,10 @@ class Assignment:
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
-        gamma, variance = state["gamma"], self.noise.at(state)
+        gamma = state["gamma"]
         alpha, sums = self._expect(state, data)
         if self.curvature == "full":
-            moves = self._quadratic(gamma["centers"], alpha, data)
+            moves = self._quadratic(gamma["centers"], alpha, sums, data)
         else:
             time = state["round"] * self.local_steps
             number = jnp.asarray(self.local_steps)
@@ -80,7 +91,7 @@ class Assignment:
         value = {
             "share": alpha - jax.nn.softmax(gamma["log_shares"]),
             "moves": moves,
-            "noise": self.noise.statistics(variance, 2 * jnp.sum(alpha * sums), data.size),
+            "noise": self.noise.statistics(state, 2 * jnp.sum(alpha * sums), data.size),
         }
         return Message(value, jnp.ones(())), memory
 
@@ -92,13 +103,17 @@ class Assignment:
             rate = rate_at(self.descent, state["round"] * self.local_steps)
         gamma, floor = state["gamma"], self.population.share_floor
         mass, log_shares = shares_after(gamma, average["share"], rate, floor)
+        new = state
         if self.curvature == "full":
-            shift = _solve(average["moves"], gamma["centers"], rate)
+            moves = average["moves"]
+            hessian = state["hessian"] + rate * (moves["hessian"] - state["hessian"])
+            new = {**state, "hessian": hessian}
+            shift = _solved({**moves, "hessian": hessian}, gamma["centers"], rate)
         else:
             shift = tree.combine(lambda leaf: leaf / column(mass, leaf), average["moves"])
         centers = tree.combine(jnp.add, gamma["centers"], shift)
         gamma = self.population.project({"centers": centers, "log_shares": log_shares})
-        new = {**state, "gamma": gamma, **self.noise.maximize(state, average["noise"], rate)}
+        new = {**new, "gamma": gamma, **self.noise.maximize(state, average["noise"], rate)}
         return {**tree.where(some, new, state), "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
@@ -129,13 +144,16 @@ class Assignment:
         moves = jax.vmap(moved)(centers)
         return tree.combine(lambda leaf: column(alpha, leaf) * leaf, moves)
 
-    def _quadratic(self, centers: PyTree, alpha: Array, data: ClientData) -> dict[str, Array]:
-        """Alpha_l times the Hessian and minus the gradient of the client's loss at model l."""
+    def _quadratic(
+        self, centers: PyTree, alpha: Array, sums: Array, data: ClientData
+    ) -> dict[str, Array]:
+        """Alpha_l times the Hessian, minus the gradient, and the client's loss at model l."""
         samples = all_samples(data)
         found = jax.vmap(lambda one: measure(self.model, one, samples, curvature="full"))(centers)
         return {
             "hessian": alpha[:, None, None] * found.curvature,
             "slope": -alpha[:, None] * found.gradient,
+            "loss": alpha * sums,
         }
 
 
@@ -144,15 +162,24 @@ def _best(centers: PyTree, alpha: Array) -> PyTree:
     return tree.combine(lambda leaf: leaf[jnp.argmax(alpha)], centers)
 
 
-def _solve(moves: dict[str, Array], centers: PyTree, rate: Array) -> PyTree:
-    """Hessian^+ slope of each model, times the rate."""
+def _solved(moves: dict[str, Array], centers: PyTree, rate: Array) -> PyTree:
+    """Hessian^+ slope of each model, times the rate; shorter where a loss would fall below 0.
 
-    def one(hessian: Array, slope: Array) -> Array:
+    Twice what a quadratic loses in its Newton step is slope' Hessian^+ slope, and no loss that is
+    at least 0 can lose more than it has. Where the Hessian promises more (of a logistic model far
+    out it is almost 0) the step is the one at which the tangent is 0, Polyak's.
+    """
+
+    def one(hessian: Array, slope: Array, loss: Array) -> Array:
         values, vectors = jnp.linalg.eigh((hessian + hessian.T) / 2)
         known = values > _NULL * jnp.max(jnp.abs(values))
         inverse = jnp.where(known, 1 / jnp.where(known, values, 1), 0)
-        return rate * vectors @ (inverse * (vectors.T @ slope))
+        move = rate * vectors @ (inverse * (vectors.T @ slope))
+        promised = jnp.maximum(slope @ move, _TINY)
+        holds = promised <= 2 * loss * (1 + _ROUNDING)
+        move = jnp.where(holds, 1, loss / promised) * move
+        return jnp.where(jnp.all(jnp.isfinite(move)), move, 0)
 
-    shift = jax.vmap(one)(moves["hessian"], moves["slope"])
+    shift = jax.vmap(one)(moves["hessian"], moves["slope"], moves["loss"])
     like = tree.combine(lambda leaf: leaf[0], centers)
     return jax.vmap(lambda vector: tree.unflatten(vector, like))(shift)

@@ -199,6 +199,7 @@ _METHODS = (
         population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
+        remark=clustering.COLLAPSE,
         passes_to=clustering.mixture_clustering,
     ),
     Method(

@@ -22,7 +22,7 @@ from fedprior.populations.mixture import GaussianMixture
 # (thetas (clients, d), components) -> shares (components,), centers (components, d), scales
 Cluster = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
-_WARNING = (
+COLLAPSE = (
     "clusters thetas that are already shrunk toward the clusters: the spread within a cluster runs "
     "to its floor, and clusters that overlap collapse (ERRATA 23, 27). Use mixture-em, which adds "
     "the posterior spread."
@@ -72,7 +72,7 @@ def mixture_clustering(
     population = GaussianMixture(
         num_components=num_components, scale=scale, scale_floor=scale_floor, jitter=jitter
     )
-    warnings.warn(f"{name}: {_WARNING}", CollapseWarning, stacklevel=2)
+    warnings.warn(f"{name}: {COLLAPSE}", CollapseWarning, stacklevel=2)
     method = _Clustering(
         model=model,
         population=population,

@@ -40,6 +40,7 @@ def em(
     curvature_samples: int | None = None,
     noise_variance: float | None = None,
     newcomer_steps: int | None = None,
+    personal_steps: int = 0,
 ) -> Algorithm:
     """Clients send statistics of p(theta_i | data_i, gamma); gamma <- argmax of their mean.
 
@@ -66,10 +67,13 @@ def em(
     posterior probabilities. With `Discrete` it has no w to move or to measure, and `gamma_rate` is
     the rate of its gradient steps on the shared models (default 0.1): see `learning.assignment`.
     A newcomer takes `newcomer_steps` steps (default: `local_steps`) from the population's centers.
+    A client that took part is personalized where its last round left it, as with `alternating`, and
+    weighs its parts anew; `personal_steps` more steps bring it to the newest gamma, on top of those
+    by which methods are compared.
     """
     check.count(name, local_steps=local_steps)
     newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
+    check.count(name, least=0, newcomer_steps=newcomer_steps, personal_steps=personal_steps)
     check.choice(name, "curvature", curvature, get_args(Curvature))
     if curvature_samples is not None:
         check.count(name, curvature_samples=curvature_samples)
@@ -105,6 +109,7 @@ def em(
         curvature_samples=curvature_samples,
         noise=noise,
         newcomer_steps=newcomer_steps,
+        personal_steps=personal_steps,
     ).algorithm(name)
 
 
@@ -126,6 +131,7 @@ class _Em:
     curvature_samples: int | None
     noise: Noise
     newcomer_steps: int
+    personal_steps: int
 
     def algorithm(self, name: str) -> Algorithm:
         return Algorithm.of(
@@ -155,10 +161,9 @@ class _Em:
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         posterior, squares = self._posterior(state, memory, data, jnp.asarray(self.local_steps))
-        variance = self.noise.at(state)
         value = {
             "population": self.population.statistics(state["gamma"], posterior),
-            "noise": self.noise.statistics(variance, squares, data.size),
+            "noise": self.noise.statistics(state, squares, data.size),
         }
         memory = {**memory, **posterior._asdict(), "step": memory["step"] + self.local_steps}
         return Message(value, jnp.ones(())), memory
@@ -174,7 +179,7 @@ class _Em:
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         fresh = memory["step"] == 0
-        steps = jnp.where(fresh, self.newcomer_steps, self.local_steps)
+        steps = jnp.where(fresh, self.newcomer_steps, self.personal_steps)
         posterior, _ = self._posterior(state, memory, data, jnp.where(data.size > 0, steps, 0))
         if self.population.num_parts > 1:
             return mixture(posterior.w, posterior.share)

@@ -1,6 +1,7 @@
 """A method by its name: how it is built, which options it takes, what it says of itself."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +9,11 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
+from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.alternating import alternating
+from fedprior.learning.clustering import CollapseWarning
 from fedprior.learning.em import em
+from fedprior.learning.priors import shares_under_noise
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
@@ -23,7 +27,8 @@ class Method:
 
     `alone` methods need no server: every client takes as many steps as the others expect to.
     `ignores` names options of all methods that have no meaning here: a caller may give them to
-    every method alike, a user may not.
+    every method alike, a user may not. `remark` is what the command line says before it runs one,
+    where Python warns.
     """
 
     name: str
@@ -32,6 +37,7 @@ class Method:
     sends: str
     reference: str
     alone: bool = False
+    remark: str = ""
     passes_to: Callable[..., Algorithm] = alternating  # the factory that gets `factory`'s options
     ignores: tuple[str, ...] = ()
 
@@ -49,4 +55,32 @@ class Method:
         for option in options:
             check.choice(self.name, "option", option, self.options())
         heeded = {name: value for name, value in given.items() if name not in self.ignores}
-        return self.factory(model, **{**heeded, **options})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # said by `remark`
+            return self.factory(model, **{**heeded, **options})
+
+    def under_noise(
+        self,
+        model: Model,
+        options: Mapping[str, Any],
+        *,
+        noise_multiplier: float,
+        clip: float,
+        rate: float,
+        num_clients: int,
+    ) -> dict[str, Any]:
+        """The user's `options` with the floors that a private channel's noise calls for."""
+        known, given = self.options(), dict(options)
+        noise: dict[str, Any] = {"noise_multiplier": noise_multiplier, "rate": rate}
+        noise["num_clients"] = num_clients
+        if "psi_floor" in known:
+            noise |= _chosen(given, "psi_floor", "initial_psi")
+            return given | trust_under_noise(model, **noise)
+        if "share_floor" in known:
+            noise |= _chosen(given, "share_floor", "num_components")
+            return given | shares_under_noise(clip=clip, **noise)
+        return given
+
+
+def _chosen(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}

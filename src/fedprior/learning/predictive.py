@@ -32,14 +32,17 @@ def mixture(components: PyTree, shares: Array) -> Theta:
 def mixed(model: Model) -> Predict:
     """p(y | x) = sum_l share_l p(y | x, component_l), for the theta of `mixture`.
 
-    Log p of each class; for a quantity the mean prediction, which for a linear model is that of the
-    mean theta.
+    Log p of each class; for a quantity (a model with `regression`) the mean prediction, which for a
+    linear model is that of the mean theta.
     """
 
     def predict(theta: Theta, x: Array) -> Array:
         outputs = jax.vmap(model.apply, in_axes=(0, None))(theta["components"], x)
         if getattr(model, "regression", False):
             return jnp.tensordot(theta["shares"], outputs, axes=1)
+        classes = outputs.ndim == 3 and outputs.shape[2] > 1
+        rule, remedy = "logits, (samples, classes)", "One of a quantity has regression=True."
+        check.require(classes, "mixture", "the model's output", rule, outputs.shape[1:], remedy)
         shares = jnp.log(jnp.maximum(theta["shares"], 1e-30))[:, None, None]
         return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.alternating import alternating
@@ -9,7 +10,10 @@ from fedprior.learning.em import em
 from fedprior.populations.discrete import Discrete
 from fedprior.populations.gaussian import Gaussian
 from fedprior.populations.laplace import Laplace
-from fedprior.populations.mixture import GaussianMixture
+from fedprior.populations.mixture import SHARE_FLOOR, GaussianMixture
+
+_DEVIATIONS = 3.0  # of the noise on a share: a sum is divided by what the noise hardly reaches
+_MOST = 0.6  # of the components' masses, all together, that floors may take up
 
 
 def gaussian_prior(model: Model, *, scale: float = 1.0, **options: Any) -> Algorithm:
@@ -49,27 +53,77 @@ def mixture_em(
     num_components: int = 2,
     scale: float = 1.0,
     scale_floor: float = 1e-3,
+    share_floor: float = SHARE_FLOOR,
     jitter: float = 0.01,
     **options: Any,
 ) -> Algorithm:
-    """theta_i ~ sum_l share_l N(center_l, scale_l^2 I): all of it by EM (ERRATA 26, 27)."""
+    """theta_i ~ sum_l share_l N(center_l, scale_l^2 I): all of it by EM (ERRATA 26, 27).
+
+    Under a private channel raise `share_floor` (`shares_under_noise`).
+    """
     population = GaussianMixture(
-        num_components=num_components, scale=scale, scale_floor=scale_floor, jitter=jitter
+        num_components=num_components,
+        scale=scale,
+        scale_floor=scale_floor,
+        share_floor=share_floor,
+        jitter=jitter,
     )
     return em(model, population, name="mixture-em", **options)
 
 
 def discrete_mixture(
-    model: Model, *, num_components: int = 2, jitter: float = 0.01, **options: Any
+    model: Model,
+    *,
+    num_components: int = 2,
+    share_floor: float = SHARE_FLOOR,
+    jitter: float = 0.01,
+    **options: Any,
 ) -> Algorithm:
-    """theta_i is one of a few shared models, by EM (D4); a client predicts with all, weighted."""
-    population = Discrete(num_components=num_components, jitter=jitter)
+    """theta_i is one of a few shared models, by EM (D4); a client predicts with all, weighted.
+
+    Under a private channel raise `share_floor` (`shares_under_noise`).
+    """
+    population = Discrete(num_components=num_components, share_floor=share_floor, jitter=jitter)
     return em(model, population, name="discrete-mixture", **options)
 
 
 def clustered(
-    model: Model, *, num_components: int = 2, jitter: float = 0.01, **options: Any
+    model: Model,
+    *,
+    num_components: int = 2,
+    share_floor: float = SHARE_FLOOR,
+    jitter: float = 0.01,
+    **options: Any,
 ) -> Algorithm:
-    """Every client trains, and predicts with, the likeliest of a few shared models."""
-    population = Discrete(num_components=num_components, hard=True, jitter=jitter)
+    """Every client trains, and predicts with, the likeliest of a few shared models.
+
+    Under a private channel raise `share_floor` (`shares_under_noise`).
+    """
+    population = Discrete(
+        num_components=num_components, hard=True, share_floor=share_floor, jitter=jitter
+    )
     return em(model, population, name="clustered", **options)
+
+
+def shares_under_noise(
+    *,
+    noise_multiplier: float,
+    clip: float,
+    rate: float,
+    num_clients: int,
+    num_components: int = 2,
+    share_floor: float = SHARE_FLOOR,
+) -> dict[str, float]:
+    """Options for shares that carry noise: share_floor at least 3 deviations of it, z clip / (q m).
+
+    What a component learns is divided by its share of the clients. A share that noise brought down
+    to nothing would make that noise divided by nothing, and send the center away for good. The
+    floor leaves 0.4 of the mass to the data, however large the noise.
+    """
+    owner = "shares_under_noise"
+    check.positive(owner, noise_multiplier=noise_multiplier, clip=clip, share_floor=share_floor)
+    check.fraction(owner, rate=rate)
+    check.count(owner, num_clients=num_clients, num_components=num_components)
+    deviation = noise_multiplier * clip / (rate * num_clients)
+    floor = min(_MOST / num_components, _DEVIATIONS * deviation)
+    return {"share_floor": max(share_floor, floor)}

@@ -29,7 +29,7 @@ def shared_subspace(
 
     `scale` is the standard deviation of a normal prior on the coordinates; None is a flat one.
     Without `learn_mean` it is the paper's theta_i = B w_i, for linear models, which start at 0
-    (`Subspace`). `options` go to `alternating`.
+    (`Subspace`). `head_steps` as in `shared_body`. `options` go to `alternating`.
     """
     population = Subspace(rank=rank, scale=scale, learn_mean=learn_mean)
     check_start(model, population)
@@ -42,8 +42,9 @@ def shared_body(
     """A network with a body of all and a head of each client's own; only the body is sent.
 
     Head and body move in turn in every step (as FedPer, which moves them at once); `head_steps`
-    more steps of the head come first (`fedrep`: the head then rests). `head` names the leaves of
-    the head, the last layer by default (`SharedBody`). `options` go to `alternating`.
+    more steps of the head come first (`fedrep`: the head then rests), on top of those by which
+    methods are compared. `head` names the leaves of the head, the last layer by default
+    (`SharedBody`). `options` go to `alternating`.
     """
     population = SharedBody(head=head)
     check_start(model, population)

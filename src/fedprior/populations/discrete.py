@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedprior.core import check
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Gamma, Population, Predict
-from fedprior.populations.mixture import check_components, mean_of, scattered
+from fedprior.populations.mixture import SHARE_FLOOR, check_components, mean_of, scattered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Discrete(Population):
 
     num_components: int
     hard: bool = False
-    share_floor: float = 1e-3
+    share_floor: float = SHARE_FLOOR
     jitter: float = 0.01
     seed: int = 0
 

@@ -21,6 +21,9 @@ class Laplace(Maximizable):
     weighted one with weights (d E|t| / d E t) / E t. A client finds its posterior by fixed-point
     steps on the same bound. The scale stays at `scale_floor` or above (at its start, where that is
     lower).
+
+    gamma: `mean`, `scale`, and for `em` the clients' mean `weight` in each coordinate, of which a
+    client sends what it lacks: weights are positive and would fill a clipped message.
     """
 
     scale: float
@@ -32,7 +35,9 @@ class Laplace(Maximizable):
     def start(self, parameters: PyTree) -> Gamma:
         import jax.numpy as jnp
 
-        return self.project({"mean": parameters, "scale": jnp.asarray(self.scale, jnp.float32)})
+        scale = jnp.asarray(self.scale, jnp.float32)
+        weight = like(1.0, parameters)  # that of clients who are one scale away for sure
+        return self.project({"mean": parameters, "scale": scale, "weight": weight})
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
         scale = gamma.get("scale", self.scale)
@@ -67,7 +72,7 @@ class Laplace(Maximizable):
         distance = tree.combine(_distance, away, posterior.spread)
         return {
             "mean": tree.combine(lambda one, t: (one * t)[0], weight, away),
-            "weight": tree.combine(lambda one: one[0], weight),
+            "weight": tree.combine(lambda one, old: one[0] - old, weight, gamma["weight"]),
             "scale": total(distance) / tree.size(distance) - scale,
         }
 
@@ -79,14 +84,16 @@ class Laplace(Maximizable):
         # weight * E|t| is 2 / pi at least: what holds without noise bounds the divisor with it, and
         # a coordinate that is spread wider than the others only moves a little less far.
         low = 2 / math.pi * gamma["scale"] / found
-        mean = tree.combine(
-            lambda old, top, weight: old + rate * top / jnp.maximum(weight, low),
-            gamma["mean"],
-            average["mean"],
+        weight = tree.combine(
+            lambda old, more: jnp.maximum(old + rate * more, low),
+            gamma["weight"],
             average["weight"],
         )
+        mean = tree.combine(
+            lambda old, top, one: old + rate * top / one, gamma["mean"], average["mean"], weight
+        )
         scale = gamma["scale"] + rate * (found - gamma["scale"])
-        return self.project({**gamma, "mean": mean, "scale": scale})
+        return self.project({**gamma, "mean": mean, "scale": scale, "weight": weight})
 
 
 def _away(gamma: Gamma, posterior: Posterior) -> PyTree:

@@ -8,6 +8,8 @@ from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.protocols import Gamma, Maximizable, Parts, Posterior, Predict
 from fedprior.populations.gaussian import floored
 
+SHARE_FLOOR = 1e-3  # of a component's share where no noise is added to it
+
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMixture(Maximizable):
@@ -27,7 +29,7 @@ class GaussianMixture(Maximizable):
     num_components: int
     scale: float = 1.0
     scale_floor: float = 1e-3
-    share_floor: float = 1e-3
+    share_floor: float = SHARE_FLOOR
     jitter: float = 0.01
     seed: int = 0
 

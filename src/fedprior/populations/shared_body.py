@@ -27,6 +27,11 @@ class SharedBody(Population):
 
     blocks = ("body",)
 
+    def __post_init__(self) -> None:
+        fine = self.head is None or isinstance(self.head, str) or callable(self.head)
+        rule, remedy = "the beginning of a path, in quotes, or a function", f'Write "{self.head}".'
+        check.require(fine, "SharedBody", "head", rule, self.head, remedy)
+
     def start(self, parameters: PyTree) -> Gamma:
         chosen = self._chosen(parameters)
         return {

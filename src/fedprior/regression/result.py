@@ -5,6 +5,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedprior.regression.packed import unpack
+
 Family = Literal["gaussian", "binomial", "multinomial"]
 Covariance = Literal["isotropic", "diagonal", "full"]
 
@@ -48,7 +50,8 @@ class RegressionFit:
     `responsibilities` (m, k) are the probabilities of the components, (m, 1) ones for a single one.
     `means` (m, k, d) and `covariances` (m, k, d, d) are those of theta_i given the data, its
     component and the population as fitted; only classifiers, whose probabilities need them, have
-    any, and `covariances` are None where all members of a component are alike.
+    any, and `covariances` are None where all members of a component are alike. Of these the
+    `triangles` are held, (m, k, d (d + 1) / 2) as of `regression.packed`: they are most of a fit.
     `log_likelihood` is marginal (theta integrated out), restricted where `criterion` is "reml", an
     approximation where the method says so, None where there is none. `history` holds its value
     after each round of an iterative fit.
@@ -67,4 +70,9 @@ class RegressionFit:
     notes: tuple[str, ...] = ()
     history: tuple[float, ...] = field(default=())
     means: np.ndarray | None = None
-    covariances: np.ndarray | None = None
+    triangles: np.ndarray | None = None
+
+    @property
+    def covariances(self) -> np.ndarray | None:
+        """All of them, made anew: twice the room of `triangles`."""
+        return None if self.triangles is None else unpack(self.triangles)

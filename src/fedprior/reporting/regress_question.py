@@ -10,6 +10,7 @@ OUT_SUFFIXES = (".csv", ".parquet")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial")
 _OWNER = "regress"
+_LEVEL = 0.95  # of intervals, unless another is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class RegressQuestion:
     criterion: str = "auto"
     method: str = "default"
     center: bool = False
-    level: float = 0.95
+    level: float = _LEVEL
     seed: int = 0
     out: Path | None = None
     plot: Path | None = None
@@ -40,6 +41,8 @@ class RegressQuestion:
         _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
         rule = "a whole number of at least 0, below 2**31"
         _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
+        shown = self.out is not None or self.level == _LEVEL
+        _require(shown, "--level", "given with --out, which has the intervals", self.level)
         self._check_files()
 
     @property

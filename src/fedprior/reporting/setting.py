@@ -15,10 +15,10 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
-from fedprior.engines.run import check_sends
-from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.batches import Batches
+from fedprior.learning.budget import Budget, rates
 from fedprior.learning.catalog import method
+from fedprior.learning.method import Method
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy import events
@@ -171,48 +171,31 @@ def model(choice: ModelChoice, clients: Federation) -> Network:
 
 
 def setting(config: Config, name: str, clients: Federation) -> Setting:
-    """A method with the fair budget: each personal model gets the same number of gradient steps.
-
-    A method with cohorts gives a client rounds * K / m * local_steps steps in expectation; `local`
-    takes as many, with everyone in every round, and so do fine-tuning and newcomers.
-    """
+    """A method with the fair budget: each personal model gets the same number of gradient steps."""
     training, chosen = config.training, method(name)
-    cohort = _cohort(config, clients.num_clients)
-    share = cohort.expected_size(clients.num_clients) / clients.num_clients
-    rounds = max(1, round(training.rounds * share))
-    steps = rounds * training.local_steps
-    given: dict[str, Any] = {
-        "local_steps": training.local_steps,
-        "batches": _batches(training),
-        "theta_rate": training.theta_rate,
-        "gamma_rate": training.gamma_rate,
-        "decay": training.decay,
-        "steps_per_epoch": training.steps_per_epoch,
-        "weight_decay": training.weight_decay,
-        "clip": training.clip or None,
-        "newcomer_steps": steps,
-    }
-    if name == "fedavg-fine-tuning":
-        given |= {"fine_tuning_steps": steps, "fine_tuning_rate": training.theta_rate}
+    fair = budget(config, clients)
+    cohort = fair.cohort
     network = model(config.model, clients)
     own = dict(config.options.get(name, {}))
-    algorithm = chosen.build(network, own, **given)
+
+    def build(options: dict[str, Any]) -> Algorithm:
+        return fair.build(chosen, network, options, **_rates(config, chosen))
+
+    algorithm = build(own)
     private = bool(config.privacy.epsilon) and not chosen.alone
-    if private:
-        check_sends("config privacy", algorithm)
     if private and isinstance(cohort, FixedSize):
         cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
-    if private and "psi_floor" in chosen.options():
-        own |= trust_under_noise(
+    if private:
+        own = chosen.under_noise(
             network,
+            own,
             noise_multiplier=noise,
-            rate=share,
+            clip=config.privacy.clip,
+            rate=fair.share,
             num_clients=clients.num_clients,
-            psi_floor=own.get("psi_floor", 0.5),
-            initial_psi=own.get("initial_psi", 4.0),
         )
-        algorithm = chosen.build(network, own, **given)
+        algorithm = build(own)
     every = training.evaluate_every or None
     if name == "local-converged":
         remedy = "It stops when validation scores stop rising."
@@ -221,16 +204,40 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
         return Setting(
             algorithm=algorithm,
             cohort=Everyone(),
-            rounds=rounds * _CONVERGED,
-            evaluate_every=rounds,
+            rounds=fair.alone_rounds * _CONVERGED,
+            evaluate_every=fair.alone_rounds,
             patience=_PATIENCE,
         )
     if chosen.alone:
-        return Setting(algorithm=algorithm, cohort=Everyone(), rounds=rounds, evaluate_every=every)
+        return Setting(
+            algorithm=algorithm, cohort=Everyone(), rounds=fair.alone_rounds, evaluate_every=every
+        )
     plain = Setting(
         algorithm=algorithm, cohort=cohort, rounds=training.rounds, evaluate_every=every
     )
     return _private(plain, config.privacy, noise, clients.num_clients) if private else plain
+
+
+def budget(config: Config, clients: Federation) -> Budget:
+    """What every method of the configuration is given."""
+    training = config.training
+    return Budget(
+        rounds=training.rounds,
+        cohort=_cohort(config, clients.num_clients),
+        num_clients=clients.num_clients,
+        local_steps=training.local_steps,
+        batches=_batches(training),
+        decay=training.decay,
+        steps_per_epoch=training.steps_per_epoch,
+        weight_decay=training.weight_decay,
+        clip=training.clip or None,
+    )
+
+
+def _rates(config: Config, chosen: Method) -> dict[str, Any]:
+    training = config.training
+    own = rates(chosen, training.theta_rate)
+    return {**own, "theta_rate": training.theta_rate, "gamma_rate": training.gamma_rate}
 
 
 def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> float:

@@ -25,6 +25,7 @@ from fedprior.regression.logistic import (
     predictive,
     probabilities,
 )
+from fedprior.regression.packed import pack
 from fedprior.regression.result import RegressionFit
 from fedprior.regression.rows import Rows
 
@@ -137,7 +138,7 @@ class Analysis:
             * probabilities(
                 np.broadcast_to(each.mean, (len(x), len(each.mean))),
                 x,
-                covariance=odds_covariance(each.covariance[None], x, nowhere),
+                covariance=odds_covariance(pack(each.covariance)[None], x, nowhere),
                 fixed=fixed,
                 coefficients=population.fixed,
                 num_classes=self.specification.num_classes,

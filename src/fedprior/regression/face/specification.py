@@ -10,6 +10,7 @@ from fedprior.regression.linear import fit_linear
 from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.logistic.approximation import Approximation
 from fedprior.regression.mixture import fit_mixture
+from fedprior.regression.packed import pack
 from fedprior.regression.result import Covariance, Family, RegressionFit
 from fedprior.regression.rows import Rows
 
@@ -18,6 +19,7 @@ COVARIANCES = ("auto", *get_args(Covariance))
 CRITERIA = ("auto", "reml", "ml")
 APPROXIMATIONS = get_args(Approximation)
 METHODS = ("default", "em", "paper")
+_RESTARTS = 8  # as many as the faces of scikit-learn's have by default
 _GROUPS_A_NUMBER = 5  # groups for each free number of the covariance, at least
 _WIDEST_FULL = 8  # coefficients: 36 variances, the most whose standard errors are cheap
 
@@ -35,7 +37,7 @@ class Specification:
     method: str = "default"
     approximation: str = "auto"
     num_components: int | str = "bic"
-    restarts: int = 8
+    restarts: int = _RESTARTS
     max_rounds: int | None = None
     seed: int = 0
 
@@ -61,10 +63,22 @@ class Specification:
             rule = "ml (or auto) but for numbers, a gaussian population and the default method"
             fine = self.criterion != "reml"
             check.require(fine, self.owner, "criterion", rule, self.criterion)
-        if self.method == "paper" and self.is_gaussian:
-            fine = self.covariance in ("auto", "isotropic")
+        self._check_unused()
+
+    def _check_unused(self) -> None:
+        """What the population or the method would leave unused is refused where it was given."""
+        round_ones = self.covariance in ("auto", "isotropic")
+        if self.method == "paper":
             rule = "isotropic (or auto) with the paper's method"
-            check.require(fine, self.owner, "covariance", rule, self.covariance)
+            check.require(round_ones, self.owner, "covariance", rule, self.covariance)
+        rule = "auto for a discrete population, whose members do not differ"
+        fine = round_ones or self.population != "discrete"
+        check.require(fine, self.owner, "covariance", rule, self.covariance)
+        check.count(self.owner, restarts=self.restarts)
+        searches = not self.is_gaussian and self.method == "default"
+        rule = f"{_RESTARTS}, which only the default method of mixture and discrete uses"
+        fine = searches or self.restarts == _RESTARTS
+        check.require(fine, self.owner, "restarts", rule, self.restarts)
 
     def _check_components(self) -> None:
         if isinstance(self.num_components, str):
@@ -145,14 +159,14 @@ def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
     if likelihood is not None and fit.criterion == "reml":
         likelihood -= float(np.log(scale).sum())
     errors, spread_errors = population.mean_errors, population.covariance_errors
-    means, covariances = fit.means, fit.covariances
+    means, triangles = fit.means, fit.triangles
     return replace(
         fit,
         theta=fit.theta / s,
         errors=fit.errors / s,
         log_likelihood=likelihood,
         means=None if means is None else means / s,
-        covariances=None if covariances is None else covariances / table,
+        triangles=None if triangles is None else triangles / pack(table),
         population=replace(
             population,
             mean=population.mean / s,

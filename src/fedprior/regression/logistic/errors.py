@@ -10,6 +10,7 @@ from fedprior.regression.logistic.gamma import Gamma, Shape, moved, outward
 from fedprior.regression.logistic.parts import Part
 from fedprior.regression.logistic.posterior import Solve
 from fedprior.regression.logistic.totals import posterior_of, through_fixed
+from fedprior.regression.packed import pack
 from fedprior.regression.turn import Back
 
 # With more groups the scores' outer product differs from the curvature by a few percent, and costs
@@ -32,12 +33,12 @@ class Uncertainty(NamedTuple):
 class Posteriors(NamedTuple):
     """E theta_i (m, D), its standard deviations, and the evidence of all.
 
-    `covariances` (m, D, D) are those of theta_i for the population as it is.
+    `triangles` are of the covariances of theta_i for the population as it is (`packed.pack`).
     """
 
     theta: np.ndarray
     errors: np.ndarray
-    covariances: np.ndarray
+    triangles: np.ndarray
     evidence: float
 
 
@@ -92,20 +93,20 @@ def posteriors(
     variance = np.tile(
         np.diag(outer.covariance) + ((slope @ doubt) * slope).sum(axis=1), (num_groups, 1)
     )
-    covariances = np.tile(outer.covariance, (num_groups, 1, 1))
+    triangles = np.tile(pack(outer.covariance), (num_groups, 1))
     evidence = 0.0
     for part, before in zip(parts, memory, strict=True):
         design, found, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
         evidence += float(found.evidence.sum())
         theta[part.groups] = outer.mean + found.mean @ outer.factor.T
         own = outer.factor @ found.spread @ outer.factor.T
-        covariances[part.groups] = own
+        triangles[part.groups] = pack(own)
         variance[part.groups] = np.diagonal(own, axis1=1, axis2=2)
         if coefficients is not None:
             through = back.cross - outer.factor @ through_fixed(part, design, found)[2]
             slope = np.concatenate([outer.factor @ found.spread, through], axis=-1)
             variance[part.groups] += ((slope @ doubt) * slope).sum(axis=-1)
-    return Posteriors(theta, np.sqrt(variance), covariances, evidence)
+    return Posteriors(theta, np.sqrt(variance), triangles, evidence)
 
 
 def _by_differences(problem: Problem, found: Found) -> np.ndarray:

@@ -171,7 +171,7 @@ def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation
         converged=True,
         notes=(remark(name, width=found.theta.shape[1]),),
         means=found.theta[:, None],
-        covariances=found.covariances[:, None],
+        triangles=found.triangles[:, None],
     )
 
 
@@ -202,7 +202,7 @@ def _answer(
         notes=tuple(_notes(problem, found, doubt, name)),
         history=found.history,
         means=known.theta[:, None],
-        covariances=known.covariances[:, None],
+        triangles=known.triangles[:, None],
     )
 
 
@@ -294,5 +294,5 @@ def _paper(
         converged=True,
         notes=tuple(notes),
         means=found.theta[:, None],
-        covariances=known.covariances[:, None],
+        triangles=known.triangles[:, None],
     )

@@ -5,6 +5,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.logistic.quadrature import even_points
 from fedprior.regression.logistic.sigmoid import averaged
+from fedprior.regression.packed import unpack
 from fedprior.regression.result import RegressionFit
 
 _AVERAGED = 32  # points over which softmax is averaged
@@ -45,19 +46,21 @@ def probabilities(
     return np.mean([_softmax(odds + root @ point) for point in points], axis=0)
 
 
-def odds_covariance(covariances: np.ndarray, x: np.ndarray, place: np.ndarray) -> np.ndarray:
+def odds_covariance(triangles: np.ndarray, x: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Covariance x' Sigma x of each row's log odds, for every pair of classes, (rows, c, c).
 
-    `covariances` (m, d c, d c) are those of theta, class-major; `place` (rows,) says whose.
+    `triangles` (m, ...) are of the covariances of theta, class-major, as `packed.pack` has them;
+    `place` (rows,) says whose.
     """
-    width, (rows, features) = covariances.shape[-1], x.shape
+    rows, features = x.shape
+    width = unpack(triangles[:1]).shape[-1]
     own = width // features
     found = np.empty((rows, own, own))
     step = max(1, _CELLS // width**2)
     for low in range(0, rows, step):
         part = slice(low, low + step)
         here = x[part, None, None, :]
-        table = covariances[place[part]].reshape(-1, own, features, width)
+        table = unpack(triangles[place[part]]).reshape(-1, own, features, width)
         half = (here @ table).reshape(-1, own, own, features)
         found[part] = (half * here).sum(axis=-1)
     return found
@@ -79,8 +82,8 @@ def predictive(
     found = np.zeros((len(x), num_classes))
     for number in range(fit.means.shape[1]):
         spread = None
-        if fit.covariances is not None:
-            spread = odds_covariance(fit.covariances[:, number], x, place)
+        if fit.triangles is not None:
+            spread = odds_covariance(fit.triangles[:, number], x, place)
         part = probabilities(
             fit.means[place, number],
             x,

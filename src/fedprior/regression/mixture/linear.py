@@ -14,14 +14,14 @@ from fedprior.regression.rows import Rows
 class Posterior(NamedTuple):
     """By group and component: alpha (m, k), theta given it (m, k, q), and its variances.
 
-    `covariances` (m, k, q, q) are there where probabilities of classes need them.
+    `triangles` (m, k, ...), of the covariances, are there where probabilities of classes need them.
     """
 
     responsibilities: np.ndarray
     theta: np.ndarray
     variances: np.ndarray
     log_likelihood: np.ndarray  # (m,), 0 where a group has no rows
-    covariances: np.ndarray | None = None
+    triangles: np.ndarray | None = None
 
 
 class Batch(NamedTuple):

@@ -16,6 +16,7 @@ from fedprior.regression.mixture.batches import padded
 from fedprior.regression.mixture.linear import Posterior
 from fedprior.regression.mixture.parts import Parts
 from fedprior.regression.mixture.totals import Totals, add, log_shares, soften
+from fedprior.regression.packed import pack
 from fedprior.regression.rows import Rows
 
 _MOST_SWEEPS = 40
@@ -71,7 +72,7 @@ class LogisticEvidence:
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
             np.zeros(self.num_groups),
-            np.tile(parts.covariances, (self.num_groups, 1, 1, 1)) if spreads else None,
+            np.tile(pack(parts.covariances), (self.num_groups, 1, 1)) if spreads else None,
         )
         for number, batch in enumerate(self.batches):
             views, groups = self._views(number, parts), batch.part.groups
@@ -80,10 +81,10 @@ class LogisticEvidence:
             found.log_likelihood[groups] = level
             for place, view in enumerate(views):
                 found.theta[groups, place] = view.theta
-                if found.covariances is not None and view.spread is not None:
+                if found.triangles is not None and view.spread is not None:
                     factor = np.linalg.cholesky(parts.covariances[place])
                     own = factor @ view.spread @ factor.T
-                    found.covariances[groups, place] = own
+                    found.triangles[groups, place] = pack(own)
                     found.variances[groups, place] = np.diagonal(own, axis1=1, axis2=2)
         return found
 

@@ -52,7 +52,7 @@ def outcome(
         notes=notes,
         history=climb.history if climb else (),
         means=None if problem.exact else found.theta + away,
-        covariances=found.covariances,
+        triangles=found.triangles,
     )
 
 
