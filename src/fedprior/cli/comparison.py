@@ -74,11 +74,12 @@ def _command(name: str, words: str) -> Callable[..., None]:
                     root=_root(data),
                     progress=bar.part,
                 )
-        document = _report(name, known.chosen_settings(None, quick=quick), folder, quick)
-        if not quiet:
-            typer.echo(f"Written to {folder}", err=True)
+            document = _report(name, known.chosen_settings(None, quick=quick), folder, quick)
+            bar.say(f"Written to {folder}")
         if as_json:
             typer.echo(json.dumps(document))
+        else:
+            _print(document, known.chosen_settings(None, quick=quick))
 
     command.__doc__ = words
     return command
@@ -118,3 +119,21 @@ def _report(name: str, settings: "Sequence[Setting]", folder: Path, quick: bool)
     report.save(document, text, folder)
     draw(parts, settings, folder / "clients.png")
     return document
+
+
+def _print(document: dict[str, Any], settings: "Sequence[Setting]") -> None:
+    """A table a setting, then the words."""
+    from fedprior.cli.reproduce import _print as show
+    from fedprior.cli.reproduce import _table
+    from fedprior.experiments.comparison_report import COLUMNS, Row, cells
+
+    found = [Row(**row) for row in document["rows"]]
+    tables = []
+    for setting in settings:
+        own = [row for row in found if row.setting == setting.name]
+        if own:
+            table = _table(f"{setting.title}: test accuracy in percent", *COLUMNS)
+            for row in own:
+                table.add_row(*cells(row))
+            tables.append(table)
+    show(*tables, *document["remarks"], f"Again: {document['command']}")
