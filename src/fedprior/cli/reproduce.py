@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedprior.cli.comparison import beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
+from fedprior.cli.everything import everything
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
 from fedprior.core import check
@@ -99,6 +100,7 @@ _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcom
 _WORDS |= {"setting", "verdict"}
 
 app = typer.Typer(rich_markup_mode="markdown")
+app.command("all")(everything)
 app.command("dp-figures")(dp_figures)
 app.command("table1")(table1)
 app.command("beyond")(beyond)
