@@ -98,6 +98,13 @@ table1 = _command(
     Example: `fedprior reproduce table1 --quick --data DIR --out table1`
     """,
 )
+ablation = _command(
+    "ablation",
+    """What each ingredient of AdaMAP is worth: the method with one of them left out.
+
+    Example: `fedprior reproduce ablation --setting mnist --data DIR`
+    """,
+)
 beyond = _command(
     "beyond",
     """AdaMAP against every other method, over ten splits that no design has seen.

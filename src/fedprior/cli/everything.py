@@ -19,7 +19,7 @@ _QUICK = {
     "linear",
     "logistic",
 }  # those that have a quick form
-_FOLDER = {"table1", "beyond", "fedem", "dp-figures"}  # those that write into a folder
+_FOLDER = {"table1", "beyond", "ablation", "fedem", "dp-figures"}  # those that write into a folder
 _DATA = {"table1", "beyond", "fedem", "dp-figures", "elections", "batting"}
 
 
@@ -39,7 +39,7 @@ def everything(
 
     Example: `fedprior reproduce all --quick --data DIR --out reproduction`
     """
-    from fedprior.cli.reproduce import EXPERIMENTS
+    from fedprior.experiments.catalog import EXPERIMENTS
 
     make_folder(out)
     found: dict[str, Any] = {}

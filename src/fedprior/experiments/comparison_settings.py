@@ -15,6 +15,7 @@ from fedprior.data.federation import Federation
 from fedprior.learning import catalog
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
+from fedprior.learning.method import Method
 from fedprior.models.lenet import lenet5
 from fedprior.privacy.cohort import Everyone, FixedSize
 
@@ -64,22 +65,24 @@ class Setting:
 
     @property
     def quick(self) -> "Setting":
-        """A fifth of the rounds."""
-        return replace(self, rounds=max(1, self.rounds // _QUICK))
+        """A fifth of the rounds, and says so."""
+        title = f"{self.title} (quick: a fifth of the rounds)"
+        return replace(self, rounds=max(1, self.rounds // _QUICK), title=title)
 
     def algorithm(self, method: str, *, rate: Any) -> Algorithm:
         """The method at one rate for all its models, at the budget's steps."""
-        known = catalog.method(method)
+        known = _known(method)
         own = self.method_options(method)
         return self.budget.build(known, self.model, own, **rates(known, rate))
 
     def method_options(self, method: str) -> dict[str, Any]:
         """The method's fixed options here."""
-        return {**OPTIONS.get(method, {}), **self.options.get(method, {})}
+        name, varied = VARIANTS.get(method, (method, {}))
+        return {**OPTIONS.get(name, {}), **self.options.get(name, {}), **varied}
 
     def plan(self, method: str) -> tuple[int, Cohort]:
         """The method's rounds, and who takes part in them."""
-        known = catalog.method(method)
+        known = _known(method)
         rounds, cohort = self.budget.plan(known)
         veterans = self.newcomers and not known.alone
         return rounds, Veterans(cohort, self.newcomers) if veterans else cohort
@@ -92,6 +95,10 @@ class Setting:
     def scored(self, scores: np.ndarray) -> np.ndarray:
         """The clients that the comparison is about, along the last axis."""
         return scores[..., self.judges :] if self.newcomers else scores
+
+
+def _known(name: str) -> Method:
+    return catalog.method(VARIANTS.get(name, (name, {}))[0])
 
 
 @dataclass(frozen=True)
@@ -234,6 +241,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adamap": {"theta_rate": 0.05},
 }
 
+# Our own method with one ingredient left out.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "without-frequencies": ("adamap", {"class_frequencies": False}),
+    "without-momentum": ("adamap", {"momentum": 0.0}),
+    "without-cutting": ("adamap", {"gradient_norm": 1e9}),
+    "without-average": ("adamap", {"horizon": 1.0}),
+    "without-prior": ("adamap", {"precision": 0.0}),
+    "without-last-steps": ("adamap", {"newcomer_steps": 0}),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -261,6 +278,9 @@ class Comparison:
 
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, seeds=5),
+    "ablation": Comparison(
+        settings=(*TABLE1, *BEYOND), methods=("adamap", *VARIANTS), seeds=10, first=2000
+    ),
     "beyond": Comparison(settings=(*TABLE1, *BEYOND), methods=METHODS, seeds=10, first=1000),
     "fedem": Comparison(settings=FEDEM, methods=("adaped", "fedem", "adamap"), seeds=5),
 }
