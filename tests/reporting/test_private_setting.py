@@ -119,7 +119,7 @@ def test_a_mis_set_privacy_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("method", "option", "words"),
     [
-        ("mixture-clustering", [], "channel must be clear for mixture-clustering"),
+        ("mixture-clustering", [], r"channel must be Identity\(\) for mixture-clustering"),
         ("fedavg", ["options.fedavg.weight=samples"], "weight must be 'uniform'.* for fedavg"),
     ],
 )

@@ -55,6 +55,7 @@ class Saving:
 
 def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "simulate") -> None:
     """Refuses a channel that what the algorithm sends, or its server, does not bear."""
+    got = "a private one" if channel.private else repr(channel)
     if channel.private and not algorithm.unit_weight:
         raise check.PrivacyError(
             f"{owner}: weight must be 'uniform' under a private channel, got another for "
@@ -63,12 +64,12 @@ def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "simulate") 
     if algorithm.pools == "gather" and not isinstance(channel, Identity):
         kind = check.PrivacyError if channel.private else ValueError
         raise kind(
-            f"{owner}: channel must be Identity() for {algorithm.name}, got {channel!r}. The "
+            f"{owner}: channel must be Identity() for {algorithm.name}, got {got}. The "
             "method needs every message by itself, to the bit."
         )
     if channel.private and not algorithm.bears_noise:
         raise check.PrivacyError(
-            f"{owner}: channel must be clear for {algorithm.name} as it is set, got {channel!r}. "
+            f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
             "It inverts what noise would spoil: take curvature='diagonal'."
         )
 

@@ -33,7 +33,7 @@ def adamap(
     momentum: float = 0.95,
     horizon: float = 30.0,
     precision: float = 3.0,
-    smoothing: float = 0.1,
+    smoothing: float = 1.0,
     class_frequencies: bool = True,
     name: str = "adamap",
 ) -> Algorithm:

@@ -143,7 +143,8 @@ def check_components(
     check.nonnegative(owner, jitter=jitter)
     check.seed(owner, seed)
     rule = f"below 1 / num_components = {1 / num_components:g}"
-    check.require(share_floor * num_components < 1, owner, "share_floor", rule, share_floor)
+    if not check.is_traced(share_floor):
+        check.require(share_floor * num_components < 1, owner, "share_floor", rule, share_floor)
 
 
 def scattered(parameters: PyTree, num_components: int, jitter: float, key: Key) -> PyTree:

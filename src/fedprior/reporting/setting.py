@@ -15,6 +15,7 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
+from fedprior.engines.run import check_fits
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
 from fedprior.learning.catalog import method
@@ -183,6 +184,9 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
 
     algorithm = build(own)
     private = bool(config.privacy.epsilon) and not chosen.alone
+    if private:  # before the noise is searched for: whatever it will be
+        any_noise = CentralGaussian(clip=config.privacy.clip, noise_multiplier=1.0)
+        check_fits(algorithm, any_noise, "config privacy")
     if private and isinstance(cohort, FixedSize):
         cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0

@@ -12,7 +12,7 @@ from fedprior.core.files import write_atomically
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
 from fedprior.engines.result import EndedBy, Result
-from fedprior.engines.run import Saving, check_fits
+from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.ledger import Ledger
@@ -176,8 +176,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Everything that can be wrong is found before a folder is made: data, models, cohorts."""
     clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
     for name in config.methods:
-        chosen = settings.setting(config, name, clients)
-        check_fits(chosen.algorithm, chosen.channel)
+        settings.setting(config, name, clients)
         if remark := METHODS[name].remark:
             remarks = [*remarks, f"{name}: {remark}"]
     return clients, remarks
