@@ -7,7 +7,10 @@ import pytest
 
 from fedprior.experiments import linear
 
-NAMES = ["bernoulli", "elections", "gaussian-dp", "batting", "dp-figures", "linear", "logistic"]
+NAMES = [
+    *("bernoulli", "elections", "gaussian-dp", "batting", "dp-figures", "table1", "beyond"),
+    *("ablation", "fedem", "linear", "logistic"),
+]
 
 
 @pytest.fixture

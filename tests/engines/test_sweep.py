@@ -94,6 +94,9 @@ def test_a_sweep_goes_on_from_its_finished_points(found, monkeypatch, tmp_path):
     assert trained[4:6] == [(0.5, 0), (0.5, 1)]
     np.testing.assert_allclose(again.valid, found.valid, atol=1e-6)
     np.testing.assert_allclose(again.scores, found.scores, atol=1e-6)
+    number = len(trained)
+    np.testing.assert_array_equal(fedprior.sweep(build, drawn, **arguments).scores, again.scores)
+    assert len(trained) == number  # all of it was read back
     with pytest.raises(ValueError, match="configuration must be the one"):
         fedprior.sweep(build, drawn, **{**arguments, "rounds": 4})
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import (
@@ -40,6 +41,54 @@ def test_gaussians_without_sampling_are_one_gaussian(noise, rounds, delta):
     )
     doubled = epsilon([(gaussian(noise), rounds)], delta=delta, relation="replace-one")
     assert doubled == pytest.approx(gaussian_epsilon(2 * shift, delta), rel=1e-6)
+
+
+def test_coins_that_always_come_up_are_no_sampling():
+    """With an exact answer, whatever the noise; a distribution of such losses takes minutes."""
+    for noise in (0.01, 0.02, 2.0):
+        for relation in ("add-remove", "replace-one"):
+            found = epsilon([(poisson(noise, 1.0), 10)], delta=1e-5, relation=relation)
+            assert found == epsilon([(gaussian(noise), 10)], delta=1e-5, relation=relation)
+
+
+def loud_epsilon(noise, rate, rounds, delta):
+    """Where a round tells for sure who took part: losses are normal, given how often one did."""
+    often = np.arange(1, rounds + 1)
+    share = binom.pmf(often, rounds, rate)
+    mean = often * (0.5 / noise**2 + math.log(rate)) + (rounds - often) * math.log1p(-rate)
+    spread = np.sqrt(often) / noise
+
+    def gap(value):
+        above = (mean - value) / spread
+        paid = np.exp(value - mean + spread**2 / 2 + norm.logcdf(above - spread))
+        return float(share @ (norm.cdf(above) - paid)) - delta
+
+    return brentq(gap, 0, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "rounds"), [(0.1, 0.1, 100), (0.02, 0.01, 10), (0.005, 0.3, 10)]
+)
+def test_little_noise_takes_few_points(monkeypatch, noise, rate, rounds):
+    """Tight where the answer is known, and of a bounded number of multiples of the interval."""
+    intervals = []
+    made = privacy_loss_distribution.from_gaussian_mechanism
+
+    def note(**options):
+        intervals.append(options["value_discretization_interval"])
+        return made(**options)
+
+    monkeypatch.setattr(privacy_loss_distribution, "from_gaussian_mechanism", note)
+    found = epsilon([(poisson(noise, rate), rounds)], delta=1e-5)
+    wanted = loud_epsilon(noise, rate, rounds, 1e-5)
+    assert wanted <= found < wanted + 2 + 1e-3 * wanted
+    assert (0.5 / noise**2 + 10 / noise) / intervals[0] < 15_000
+
+
+def test_where_nothing_is_hidden_a_closed_bound_does():
+    for event, rounds in ((poisson(1e-8, 0.5), 3), (poisson(0.1, 0.5), 100_000)):
+        everyone = epsilon([(gaussian(event.noise), rounds)], delta=1e-5)
+        assert epsilon([(event, rounds)], delta=1e-5) == everyone > 1e5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Noise, rounds and clients for a budget: each answer is the least, or the most, that holds."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,16 @@ def test_noise_is_the_least_that_holds(relation):
     found = noise_multiplier(SAMPLED, target=1.0, delta=1e-5, rounds=100, relation=relation)
     assert spent(found, 100, relation) <= 1.0
     assert spent(0.995 * found, 100, relation) > 1.0
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("target", [40.0, 1000.0, 1e6])
+def test_a_budget_that_hides_nothing_is_planned_for_as_well(target):
+    event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=0.1)
+    found = noise_multiplier(event, target=target, delta=1e-5, rounds=10)
+    for noise, holds in ((found, True), (0.99 * found, False)):
+        spent = epsilon([(replace(event, noise=noise), 10)], delta=1e-5, interval=1e-4)
+        assert (spent <= target) == holds
 
 
 def test_noise_without_sampling_is_analytic():

@@ -1,14 +1,14 @@
 """A channel as the engines call it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core.algorithm import Array
+from fedprior.core.algorithm import Array, Key
 from fedprior.core.protocols import Channel
+from fedprior.engines.round import add
 
 
 class Compiled:
@@ -31,9 +31,13 @@ class Compiled:
         return _plain(jax.jit(jax.vmap(self.channel.encode))(rows, keys), message.shape[:-1])
 
     def decode(self, total: Array, key: np.random.Generator) -> Array:
-        """All totals as one vector: what is added does not depend on them."""
+        """All totals as one vector, a cohort of one: what is added does not depend on them."""
         flat = jnp.asarray(total, jnp.float32).ravel()
-        act: Callable[..., Array] = jax.jit(self.channel.decode)
+
+        @jax.jit
+        def act(flat: Array, key: Key) -> Array:
+            return self.channel.decode(add(self.channel, flat[None]), key)
+
         return _plain(act(flat, _key(key)).reshape(-1, total.shape[-1]), total.shape[:-1])
 
 

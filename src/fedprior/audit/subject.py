@@ -98,6 +98,12 @@ def dp_adaped(
     )
 
 
+def dp_adaped_fine_tuning() -> Subject:
+    """DP-AdaPeD whose clients also train between rounds (Algorithm 6): memories, not messages."""
+    tuned = dp_adaped(name="adaped-fine-tuning", catch_up=2)
+    return replace(tuned, name="DP-AdaPeD with fine-tuning")
+
+
 def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
     """DP-FedAvg: the increments of one model."""
     algorithm = fedavg(logistic(2), local_steps=2, batches=Batches(size=4), gamma_rate=1.0)

@@ -26,7 +26,13 @@ from fedprior.audit.finding import Finding
 from fedprior.audit.pipeline import check_influence, check_noise, check_psi, check_uploads
 from fedprior.audit.responses import check_one_bit, check_response
 from fedprior.audit.runs import attack
-from fedprior.audit.subject import Subject, dp_adaped, dp_fedavg, dp_fedem
+from fedprior.audit.subject import (
+    Subject,
+    dp_adaped,
+    dp_adaped_fine_tuning,
+    dp_fedavg,
+    dp_fedem,
+)
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.chain import Chain
 from fedprior.channels.local_gaussian import LocalGaussian
@@ -139,6 +145,10 @@ def _runs(runs: int, options: dict[str, Any]) -> Iterator[Task]:
     adaped = dp_adaped()
     yield from _one_run(adaped, runs, options)
     yield _task(adaped.name, check_psi, adaped, delta=DELTA, **some)
+    # Attacked end to end it would take a program of its own, 15 s to compile; what leaves a client
+    # is the same message through the same channel, and the argument is for any memory.
+    tuned = dp_adaped_fine_tuning()
+    yield _task(tuned.name, check_uploads, tuned, delta=DELTA)
     for subject in (dp_fedavg(), dp_fedem()):
         yield from _one_run(subject, some["runs"], options)
 

@@ -40,6 +40,12 @@ class CentralGaussian:
         norm = xp.linalg.vector_norm(message, axis=-1, keepdims=True)
         return message * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
 
+    def add(self, rows: Array) -> Array:
+        """The messages' sum, for `decode`: exact with secure noise (`secure.add_exactly`)."""
+        if self.noise == "secure":
+            return secure.add_exactly(rows, clip=self.clip)
+        return rows.__array_namespace__().sum(rows, axis=0)
+
     def decode(self, total: Array, key: Key) -> Array:
         if self.noise == "secure":
             return secure.add_gaussian(

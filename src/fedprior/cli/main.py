@@ -5,7 +5,17 @@ import sys
 
 import typer
 
-from fedprior.cli import catalog, encoder, estimate, personalize, privacy, regress, reproduce, train
+from fedprior.cli import (
+    catalog,
+    encoder,
+    estimate,
+    personalize,
+    privacy,
+    regress,
+    reproduce,
+    sweep,
+    train,
+)
 from fedprior.core.check import PrivacyError
 
 app = typer.Typer(
@@ -17,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
 app.command("estimate")(estimate.estimate)
 app.command("regress")(regress.regress)
 app.command("encoder")(encoder.encoder)

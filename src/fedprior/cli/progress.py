@@ -84,6 +84,10 @@ class Trainings:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def say(self, line: str) -> None:
+        """One line on standard error."""
+        self.console.print(line, markup=False, soft_wrap=True)
+
     def part(self, *names: str) -> Callable[[float, int], None]:
         """A callback for the sweep called so."""
         label, start = ", ".join(names), time.perf_counter()
@@ -94,6 +98,6 @@ class Trainings:
             if done >= total:
                 self._bar.remove_task(task)
                 spent = time.perf_counter() - start
-                self.console.print(f"{label}: {total} trainings in {spent:.1f} s", markup=False)
+                self.say(f"{label}: {total} trainings in {spent:.1f} s")
 
         return move

@@ -13,11 +13,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.comparison import fedem, table1
+from fedprior.cli.comparison import ablation, beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
+from fedprior.cli.everything import everything
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
 from fedprior.core import check
+from fedprior.experiments.catalog import EXPERIMENTS
 
 if TYPE_CHECKING:
     from fedprior.experiments.compare import Watch
@@ -32,69 +34,15 @@ Data = Annotated[
     typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
 ]
 
-EXPERIMENTS = (
-    {
-        "name": "bernoulli",
-        "measures": "rates of 10,000 clients, 14 samples each, from four populations",
-        "paper": "section 5, synthetic Bernoulli",
-        "needs": "nothing: works offline",
-    },
-    {
-        "name": "elections",
-        "measures": "county elections 2000-2020, one left out at a time",
-        "paper": "section 5, political tendencies",
-        "needs": "the county results under elections/",
-    },
-    {
-        "name": "gaussian-dp",
-        "measures": "error of locally private means against epsilon",
-        "paper": "appendix, DP personalized estimation (figure)",
-        "needs": "nothing: works offline",
-    },
-    {
-        "name": "batting",
-        "measures": "later batting averages predicted from a player's first season",
-        "paper": "none: ours",
-        "needs": "the Lahman seasons under empirical_bayes/",
-    },
-    {
-        "name": "dp-figures",
-        "measures": "accuracy of private methods and of local against epsilon; psi's path",
-        "paper": "section 5, DP-AdaPeD (figures)",
-        "needs": "MNIST and its writers; nothing with --quick or --setting synthetic",
-    },
-    {
-        "name": "table1",
-        "measures": "accuracy of 17 methods, tuned alike, on MNIST and on MNIST by writer",
-        "paper": "section 5, Table 1",
-        "needs": "MNIST and its writers",
-    },
-    {
-        "name": "fedem",
-        "measures": "AdaPeD and FedEM with every client in every round",
-        "paper": "appendix, comparison with FedEM",
-        "needs": "MNIST",
-    },
-    {
-        "name": "linear",
-        "measures": "regressions of 10,000 clients with more features than rows",
-        "paper": "section 5, linear regression",
-        "needs": "nothing: works offline",
-    },
-    {
-        "name": "logistic",
-        "measures": "held-out log-loss of regressions of 10,000 groups, 5 to 40 rows each",
-        "paper": "section 3, logistic regression (no figures printed)",
-        "needs": "nothing: works offline",
-    },
-)
-
 _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
 _WORDS |= {"setting", "verdict"}
 
 app = typer.Typer(rich_markup_mode="markdown")
+app.command("all")(everything)
 app.command("dp-figures")(dp_figures)
 app.command("table1")(table1)
+app.command("ablation")(ablation)
+app.command("beyond")(beyond)
 app.command("fedem")(fedem)
 app.command()(linear)
 app.command()(logistic)

@@ -85,10 +85,21 @@ def train(
         settings = folder.open()
     else:
         named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
-        given = _given(data, named, client, label, features, encoder, algorithm, seed, seeds)
+        own = given(
+            "train",
+            data=data,
+            named=named,
+            algorithm=algorithm,
+            seed=seed,
+            seeds=seeds,
+            client=client,
+            label=label,
+            features=[name.strip() for name in features.split(",")] if features else None,
+            encoder=None if encoder is None else str(encoder),
+        )
         switches = {"allow_delta": allow_delta, "release_scores": release_scores}
-        given += [f"privacy.{name}=true" for name, asked in switches.items() if asked]
-        settings = read(config, [*given, *(changes or [])])
+        own += [f"privacy.{name}=true" for name, asked in switches.items() if asked]
+        settings = read(config, [*own, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _, remarks = check_run(settings)
@@ -170,29 +181,21 @@ def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
     return shown
 
 
-def _given(
+def given(
+    owner: str,
+    *,
     data: Path | None,
     named: bool,
-    client: str | None,
-    label: str | None,
-    features: str | None,
-    encoder: Path | None,
     algorithm: list[str] | None,
     seed: int | None,
     seeds: int | None,
+    **columns: Any,
 ) -> list[str]:
-    """The command's own options as changes of the configuration."""
-    pairs: dict[str, Any] = {
-        "data.client": client,
-        "data.label": label,
-        "data.features": [name.strip() for name in features.split(",")] if features else None,
-        "data.encoder": None if encoder is None else str(encoder),
-        "methods": list(algorithm) if algorithm else None,
-        "seed": seed,
-        "seeds": seeds,
-    }
+    """A command's own options as changes of the configuration; `named`: of a known dataset."""
+    pairs = {f"data.{name}": value for name, value in columns.items()}
+    pairs |= {"methods": list(algorithm) if algorithm else None, "seed": seed, "seeds": seeds}
     if data is not None:
-        check.require(data.exists(), "train", "--data", "a file or folder that exists", str(data))
+        check.require(data.exists(), owner, "--data", "a file or folder that exists", str(data))
         own = data.is_file() or (not named and any(data.glob("*.npz")))
         pairs["data.path" if own else "data.root"] = str(data)
     return [f"{key}={json.dumps(value)}" for key, value in pairs.items() if value is not None]

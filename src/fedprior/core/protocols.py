@@ -145,7 +145,7 @@ class Channel(Protocol):
     Laws: an absent client adds exactly zero after `encode`; `private` channels never see a weight.
     A private channel also has `view`, whose eyes its noise holds against (`central`: those who see
     the noised sums; `local`: those who see the messages), and `event(dimension)`, what one round of
-    it costs before any sampling.
+    it costs before any sampling. A channel may take the sum itself (`add(rows)`, one row a client).
     """
 
     @property

@@ -55,6 +55,14 @@ _DATASETS = (
         folders=("mnist",),
     ),
     Dataset(
+        name="mnist-dirichlet",
+        loader="fedprior.data.mnist:mnist_dirichlet",
+        description="MNIST, all 70,000 images dealt by class in Dirichlet(0.1) shares",
+        num_clients=20,
+        needs="the four MNIST idx files under mnist/",
+        folders=("mnist",),
+    ),
+    Dataset(
         name="mnist-writers",
         loader="fedprior.data.mnist:mnist_writers",
         description="MNIST by writer, 3 writers a client (in place of the FEMNIST digits)",

@@ -106,6 +106,47 @@ def mnist_writers(
     )
 
 
+def mnist_dirichlet(
+    folder: str | Path,
+    *,
+    num_clients: int = 20,
+    concentration: float = 0.1,
+    min_samples: int = 40,
+    valid_share: float = 0.1,
+    test_share: float = 0.25,
+    seed: int = 0,
+) -> Federation:
+    """All 70,000 images, class c dealt in shares ~ Dirichlet(concentration), each to one client.
+
+    A client's images are split at random; those of the test file are images like the others.
+    """
+    owner = "mnist_dirichlet"
+    check_shares(owner, valid_share, test_share)
+    seed = check.seed(owner, seed)
+    parts = [_read_pair(owner, Path(folder), part) for part in (0, 1)]
+    x, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    groups = partition.dirichlet(
+        y,
+        num_clients=num_clients,
+        concentration=concentration,
+        seed=seed,
+        min_samples=min_samples,
+    )
+    split = [
+        split_rows(rows, valid_share, test_share, seed=seed, client=client)
+        for client, rows in enumerate(groups)
+    ]
+    train, valid, test = (_scaled(x, y, [own[k] for own in split]) for k in range(3))
+    return Federation(
+        train=train,
+        valid=valid,
+        test=test,
+        clients=np.arange(num_clients).astype(str),
+        classes=_CLASSES,
+        name="mnist-dirichlet",
+    )
+
+
 def download(folder: str | Path) -> None:
     """Fetch MNIST's four files into `folder`, each checked against its published MD5.
 

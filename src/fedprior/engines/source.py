@@ -21,7 +21,7 @@ def token(path: Path, *, resume: bool) -> str:
     Kept on resume and drawn anew otherwise: with another folder, or without the file, it is another
     run.
     """
-    if resume and path.is_file():
+    if resume and path.is_file() and path.stat().st_size:
         return path.read_text()
     fresh = secrets.token_hex(16)
     make_folder(path.parent)

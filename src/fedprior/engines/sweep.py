@@ -105,12 +105,15 @@ def sweep(
     for family, members in split.items():
         waiting = [member for member in members if not book.done[member[0]]]
         _train_all(family, waiting, data, rounds, book, progress)
+    if test and not book.scores.size:
+        book.scores = _tested(split, data, rounds, book)
+        book.save()
     return Sweep(
         points=tuple(grid),
         seeds=numbers,
         valid=book.valid,
         best=book.best,
-        scores=_tested(split, data, rounds, book) if test else np.empty((0, 0)),
+        scores=book.scores if test else np.empty((0, 0)),
     )
 
 
@@ -134,10 +137,14 @@ class _Book:
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
         clients = [[each.name, list(each.train.x.shape)] for each in seeds.federations]
         self._identity = checkpoint.fingerprint([grid, seeds.numbers, seeds.cohort, clients, rest])
+        self.scores = np.empty((0, 0))  # test scores of the best point, when all is done
         if self._file is not None and self._file.exists():
-            checkpoint.read_header(self._file, identity=self._identity)
-            found = checkpoint.load_arrays(self._file, {"valid": self.valid, "done": self.done})
+            facts = checkpoint.read_header(self._file, identity=self._identity)
+            like = {"valid": self.valid, "done": self.done}
+            like["scores"] = np.empty(facts["scores"])
+            found = checkpoint.load_arrays(self._file, like)
             self.valid, self.done = found["valid"].copy(), found["done"].copy()
+            self.scores = found["scores"]
 
     @property
     def best(self) -> int:
@@ -157,8 +164,9 @@ class _Book:
     def save(self) -> None:
         """To disk, where there is a folder."""
         if self._file is not None:
-            arrays = {"valid": self.valid, "done": self.done}
-            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity)
+            arrays = {"valid": self.valid, "done": self.done, "scores": self.scores}
+            shape = self.scores.shape
+            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity, scores=shape)
 
 
 def _train_all(

@@ -5,7 +5,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def compare(
     Each method is a file in `folder`, so that a comparison can be made in pieces; what is there
     already is read back if it was made for the same grid, seeds and rounds, and refused otherwise.
     """
-    federations = _Federations(setting, root)
+    federations = cache(lambda seed: setting.federation(seed, root))
     return [
         _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
         or _sweep(setting, name, grid, seeds, folder, federations, progress)
@@ -188,16 +188,3 @@ def read_all(folder: Path, settings: Iterable[Setting]) -> list[Part]:
 
 def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value
-
-
-class _Federations:
-    """A setting's federation by seed, kept while its methods run."""
-
-    def __init__(self, setting: Setting, root: Path | None) -> None:
-        self._setting, self._root = setting, root
-        self._found: dict[int, Federation] = {}
-
-    def __call__(self, seed: int) -> Federation:
-        if seed not in self._found:
-            self._found[seed] = self._setting.federation(seed, self._root)
-        return self._found[seed]

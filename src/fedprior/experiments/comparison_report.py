@@ -149,6 +149,8 @@ def _against_paper(setting: Setting, own: Mapping[str, Row]) -> list[str]:
         gap = row.mean - row.paper_says
         words.append(f"{name} {gap:+.1f}")
     lines = [f"{setting.title}: ours minus the paper's figure, in points: {', '.join(words)}."]
+    if len(printed) < 2:
+        return lines
     order = sorted(printed.values(), key=lambda row: -(row.paper_says or 0))
     first, ours = order[0], max(printed.values(), key=lambda row: row.mean)
     if first.method == ours.method:

@@ -9,12 +9,13 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Cohort
+from fedprior.core.protocols import Cohort, Model
 from fedprior.data.datasets import load
 from fedprior.data.federation import Federation
 from fedprior.learning import catalog
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
+from fedprior.learning.method import Method
 from fedprior.models.lenet import lenet5
 from fedprior.privacy.cohort import Everyone, FixedSize
 
@@ -23,7 +24,6 @@ QUICK_GRID = (0.1,)
 _QUICK = 5  # a quick run has this part of the rounds
 _STEPS_PER_EPOCH = 60
 _LOCAL_STEPS = 10
-_MODEL = lenet5(10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class Setting:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper_says: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     newcomers: int = 0
+    model: Model = field(default_factory=lenet5)
 
     def federation(self, seed: int, root: Path | None) -> Federation:
         return load(self.dataset, root=root, seed=seed, num_clients=self.num_clients, **self.data)
@@ -64,22 +65,24 @@ class Setting:
 
     @property
     def quick(self) -> "Setting":
-        """A fifth of the rounds."""
-        return replace(self, rounds=max(1, self.rounds // _QUICK))
+        """A fifth of the rounds, and says so."""
+        title = f"{self.title} (quick: a fifth of the rounds)"
+        return replace(self, rounds=max(1, self.rounds // _QUICK), title=title)
 
     def algorithm(self, method: str, *, rate: Any) -> Algorithm:
         """The method at one rate for all its models, at the budget's steps."""
-        known = catalog.method(method)
+        known = _known(method)
         own = self.method_options(method)
-        return self.budget.build(known, _MODEL, own, **rates(known, rate))
+        return self.budget.build(known, self.model, own, **rates(known, rate))
 
     def method_options(self, method: str) -> dict[str, Any]:
         """The method's fixed options here."""
-        return {**OPTIONS.get(method, {}), **self.options.get(method, {})}
+        name, varied = VARIANTS.get(method, (method, {}))
+        return {**OPTIONS.get(name, {}), **self.options.get(name, {}), **varied}
 
     def plan(self, method: str) -> tuple[int, Cohort]:
         """The method's rounds, and who takes part in them."""
-        known = catalog.method(method)
+        known = _known(method)
         rounds, cohort = self.budget.plan(known)
         veterans = self.newcomers and not known.alone
         return rounds, Veterans(cohort, self.newcomers) if veterans else cohort
@@ -92,6 +95,10 @@ class Setting:
     def scored(self, scores: np.ndarray) -> np.ndarray:
         """The clients that the comparison is about, along the last axis."""
         return scores[..., self.judges :] if self.newcomers else scores
+
+
+def _known(name: str) -> Method:
+    return catalog.method(VARIANTS.get(name, (name, {}))[0])
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,33 @@ FEDEM = (
     ),
 )
 
+BEYOND = (
+    Setting(
+        name="dirichlet",
+        title="MNIST, Dirichlet(0.1) shares of the classes, 50 clients, K/m = 0.1",
+        dataset="mnist-dirichlet",
+        num_clients=50,
+        size=5,
+        rounds=300,
+        data={"concentration": 0.1},
+    ),
+    Setting(
+        name="small",
+        title="MNIST, 3 classes and 120 samples a client, K/m = 0.1",
+        size=5,
+        rounds=300,
+        data={"train_samples": 120, "valid_samples": 60},
+        **_MNIST,
+    ),
+    Setting(
+        name="newcomers",
+        title="MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2",
+        size=10,
+        rounds=240,
+        newcomers=16,
+        **_WRITERS,
+    ),
+)
 # Rows of the paper's table first, then one or more of each family that it cites, then our own.
 METHODS = (
     *("local", "fedavg", "fedavg-fine-tuning", "adaped", "pfedme", "per-fedavg", "quped"),
@@ -207,14 +241,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adamap": {"theta_rate": 0.05},
 }
 
+# Our own method with one ingredient left out.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "without-frequencies": ("adamap", {"class_frequencies": False}),
+    "without-momentum": ("adamap", {"momentum": 0.0}),
+    "without-cutting": ("adamap", {"gradient_norm": 1e9}),
+    "without-average": ("adamap", {"horizon": 1.0}),
+    "without-prior": ("adamap", {"precision": 0.0}),
+    "without-last-steps": ("adamap", {"newcomer_steps": 0}),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and methods that are compared under one name, over `seeds` seeds."""
+    """Settings and methods that are compared under one name, over `seeds` seeds from `first`."""
 
     settings: tuple[Setting, ...]
     methods: tuple[str, ...]
     seeds: int
+    first: int = 0
 
     def chosen_settings(self, names: Sequence[str] | None, *, quick: bool) -> list[Setting]:
         """The settings called so, or all of them."""
@@ -233,5 +278,9 @@ class Comparison:
 
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, seeds=5),
+    "ablation": Comparison(
+        settings=(*TABLE1, *BEYOND), methods=("adamap", *VARIANTS), seeds=10, first=2000
+    ),
+    "beyond": Comparison(settings=(*TABLE1, *BEYOND), methods=METHODS, seeds=10, first=1000),
     "fedem": Comparison(settings=FEDEM, methods=("adaped", "fedem", "adamap"), seeds=5),
 }

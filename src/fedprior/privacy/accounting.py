@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from fedprior.core import check
@@ -17,9 +18,18 @@ from fedprior.privacy.events import RELATIONS, Event, Relation
 
 Spent = Sequence[tuple[Event, int]]  # events and how many rounds of each
 
-# Privacy losses are rounded up to multiples of this: a smaller one is tighter and slower.
+# Privacy losses are rounded up to multiples of this: a smaller one is tighter and slower. It grows
+# with losses that are wider than the next two, of one round and of all, which little noise makes:
+# time goes with their number of multiples (some 25 us each of one round). Epsilon is then in the
+# tens or more.
 INTERVAL = 1e-3
 FINE = 1e-4
+_WIDE_ROUND = 12.0
+_WIDE = 500.0
+# A loss, of one round at most or of all on average, that is not looked at more closely: nothing is
+# hidden, whether epsilon is this or several times as much.
+_HOPELESS = 1e5
+_TAIL = 10.0  # standard deviations, beyond which there are 1e-23 of a normal
 # Whole orders have a closed form; fractional ones take a hundred times as long.
 _FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
 
@@ -34,7 +44,7 @@ def epsilon(
     """
     check_delta("epsilon", delta)
     check.choice("epsilon", "relation", relation, RELATIONS)
-    spent = [(event, rounds) for event, rounds in spent if rounds]
+    spent = [(_as_everyone(event), rounds) for event, rounds in spent if rounds]
     left = delta - math.fsum(rounds * event.overflow for event, rounds in spent)
     if left <= 0:
         raise PrivacyError(
@@ -103,6 +113,12 @@ def check_delta(owner: str, delta: Any) -> None:
     check.require(delta < 1, owner, "delta", "below 1", delta)
 
 
+def _as_everyone(event: Event) -> Event:
+    """Coins that always come up are no sampling, which has an exact bound."""
+    sure = event.sampling == "poisson" and event.rate == 1
+    return replace(event, sampling="everyone") if sure else event
+
+
 def _name(event: Event) -> str:
     return f"{event.mechanism} with {event.sampling} sampling"
 
@@ -136,8 +152,12 @@ def _distribution(
     spent: Spent, delta: float, relation: Relation, interval: float
 ) -> Iterator[float]:
     """By composed privacy loss distributions, where each event has one."""
+    average = math.fsum(rounds * _average(event) for event, rounds in spent)
+    if max(average, *(_reach(event, relation) for event, _ in spent)) > _HOPELESS:
+        return
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
+    interval *= _coarser(spent, relation)
     parts = [_loss(event, rounds, relation, interval, distributions) for event, rounds in spent]
     if any(part is None for part in parts):
         return
@@ -145,6 +165,44 @@ def _distribution(
     for part in parts[1:]:
         total = total.compose(part)
     yield float(total.get_epsilon_for_delta(delta))
+
+
+def _reach(event: Event, relation: Relation) -> float:
+    """The largest loss of one round, but for a tail that is never seen."""
+    if event.mechanism == "response":
+        return event.noise
+    noise = event.noise / _sensitivity(relation)
+    return 1 / (2 * noise**2) + _TAIL / noise if event.mechanism == "gaussian" else 1 / noise
+
+
+def _average(event: Event) -> float:
+    """At most the mean loss of one round of sampled Gaussians, and so of epsilon's share in it.
+
+    P = (1 - q) Q + q N is at least either part, so KL(P, Q) >= q (KL(N, Q) + log q) + (1 - q)
+    log(1 - q).
+    """
+    if event.mechanism != "gaussian":
+        return 0.0
+    rate = event.rate
+    absent = (1 - rate) * math.log1p(-rate) if rate < 1 else 0.0
+    return rate * (1 / (2 * event.noise**2) + math.log(rate)) + absent
+
+
+def _coarser(spent: Spent, relation: Relation) -> float:
+    """How many times wider the multiples have to be, at least 1, for distributions that wide.
+
+    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; how often it does
+    is binomial.
+    """
+    widest = max(_reach(event, relation) for event, _ in spent)
+    variance = 0.0
+    for event, rounds in spent:
+        noise, rate = event.noise / _sensitivity(relation), event.rate
+        typical = event.noise if event.mechanism == "response" else 1 / noise
+        if event.mechanism == "gaussian":
+            typical += max(0.0, 1 / (2 * noise**2) + math.log(rate))
+        variance += rounds * rate * ((1 - rate) * typical**2 + min(typical, 1 / noise) ** 2)
+    return max(1.0, widest / _WIDE_ROUND, (widest + _TAIL * math.sqrt(variance)) / _WIDE)
 
 
 def _loss(

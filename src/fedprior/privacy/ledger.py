@@ -178,15 +178,12 @@ class Ledger:
         """Two releases with the same noise do not add up: their difference may be free of it."""
         for record in reservations(self._records):
             shared = draws is not None and record["draws"] == draws
-            if (
-                shared
-                and record["first"] < first + rounds
-                and first < record["first"] + record["rounds"]
-            ):
+            begin, end = record["first"], record["first"] + record["rounds"]
+            if shared and begin < first + rounds and first < end:
                 raise PrivacyError(
-                    f"ledger: simulated noise of round {max(first, record['first'])} must be drawn "
-                    f"for one release, got another run with the noise of one in {self.path}. "
-                    "Choose another seed or identity, or resume that run."
+                    f"ledger: simulated noise of round {max(first, begin)} must be drawn "
+                    f"for one release, got a second run with it in {self.path}. "
+                    "Choose another seed or identity, or resume the first."
                 )
 
     def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:

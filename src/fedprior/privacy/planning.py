@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
@@ -12,7 +13,8 @@ from fedprior.privacy.events import Event, Relation
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
 _QUIET = 100.0  # so much noise that accounting for it is quick
 _MOST = 1e6  # no mechanism of use needs more noise than this many clips
-_MOST_ROUNDS = 10_000_000
+_MOST_ROUNDS = 1_000_000
+_TOO_MUCH = 1e300  # epsilon where delta is used up; a number, for searches
 
 
 def noise_multiplier(
@@ -63,23 +65,30 @@ def noise_multiplier(
 def rounds_affordable(
     event: Event, *, target: float, delta: float, relation: Relation = "add-remove"
 ) -> int:
-    """The most rounds of `event` whose epsilon stays within `target`; 0 where one is too many."""
+    """The most rounds of `event`, up to a million, within `target`; 0 where one is too many."""
     check.positive("rounds_affordable", target=target)
 
-    def fits(rounds: int) -> bool:
+    @cache
+    def cost(rounds: int) -> float:
         if rounds * event.overflow >= delta:
-            return False
-        return epsilon([(event, rounds)], delta=delta, relation=relation) <= target
+            return _TOO_MUCH
+        return epsilon([(event, rounds)], delta=delta, relation=relation)
 
-    if not fits(1):
+    if cost(1) > target:
         return 0
     low, high = 1, 2
-    while high < _MOST_ROUNDS and fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    while cost(high) <= target:
+        if high == _MOST_ROUNDS:
+            return high
+        # Epsilon grows like the rounds or slower, but for the first few: about as many as fit.
+        step = min(max(2.0, target / max(cost(high), 1e-12)), 64.0)
+        low, high = high, min(math.ceil(step * high), _MOST_ROUNDS)
+    found = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
+    while cost(found) > target:
+        found -= 1
+    while cost(found + 1) <= target:
+        found += 1
+    return found
 
 
 def clients_needed(
@@ -135,21 +144,32 @@ def _least(
 
     Up to `tolerance`, relative and on the side that holds but for the last digits of the search.
     """
-    from scipy.optimize import brentq
-
+    step = 2.0
     while spent(high) > target:
-        low, high = high, 2 * high
-        if high > most:
+        if high >= most:
             return None
+        low, high, step = high, min(step * high, most), 2 * step
     while spent(low) <= target:
         low, high = 0.8 * low, low
         if low < 1e-6:
             return high
-    # Almost a straight line on logarithmic axes, so a few evaluations find the crossing.
-    crossing = brentq(
+    crossing = _crossing(spent, target, low, high, tolerance / 2)
+    return min(high, crossing * math.exp(tolerance / 2))
+
+
+def _crossing(
+    spent: Callable[[float], float], target: float, low: float, high: float, tolerance: float
+) -> float:
+    """Where `spent` passes `target` between low and high, up to `tolerance`, relative.
+
+    Almost a straight line on logarithmic axes, so a few evaluations find it.
+    """
+    from scipy.optimize import brentq
+
+    found = brentq(
         lambda at: math.log(max(spent(math.exp(at)), 1e-12) / target),
         math.log(low),
         math.log(high),
-        xtol=tolerance / 2,
+        xtol=tolerance,
     )
-    return min(high, math.exp(crossing + tolerance / 2))
+    return math.exp(found)

@@ -179,7 +179,7 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
     own = dict(config.options.get(name, {}))
 
     def build(options: dict[str, Any]) -> Algorithm:
-        return fair.build(chosen, network, options, **_rates(config, chosen))
+        return fair.build(chosen, network, options, **rates_of(config, chosen))
 
     algorithm = build(own)
     private = bool(config.privacy.epsilon) and not chosen.alone
@@ -234,7 +234,8 @@ def budget(config: Config, clients: Federation) -> Budget:
     )
 
 
-def _rates(config: Config, chosen: Method) -> dict[str, Any]:
+def rates_of(config: Config, chosen: Method) -> dict[str, Any]:
+    """The configured rates of a method's models."""
     training = config.training
     own = rates(chosen, training.theta_rate)
     return {**own, "theta_rate": training.theta_rate, "gamma_rate": training.gamma_rate}

@@ -1,0 +1,138 @@
+"""`fedprior sweep` and the comparisons of `fedprior reproduce`, on federations of a few clients."""
+
+import json
+
+import duckdb
+import pytest
+
+import fedprior
+from conftest import fast_options
+from fedprior.cli import everything
+from fedprior.experiments import comparison_settings as known
+
+SMALL = ["--algorithm", "fedavg", "--algorithm", "local", *fast_options()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sweep") / "s"
+
+
+@pytest.fixture
+def swept(command, folder):
+    """Trained for the first test, read back for the others."""
+    words = ["sweep", "--over", "lr=0.01,0.5", "--seeds", "2", *SMALL, "--out", str(folder)]
+    return command(*words, "--json"), words
+
+
+def test_a_sweep_tells_what_it_chose(swept, folder):
+    found, _ = swept
+    assert found.code == 0
+    answer = json.loads(found.out)
+    assert answer == json.loads((folder / "sweep.json").read_text())
+    assert (answer["seeds"], answer["over"]) == ([0, 1], {"lr": [0.01, 0.5]})
+    for row in answer["methods"].values():
+        assert row["chosen"]["lr"] in (0.01, 0.5)
+        assert 0 <= row["test"] <= 1
+        assert row["points"] == 2
+
+
+def test_trainings_are_a_parquet_file(swept, folder):
+    rows = duckdb.sql(f"SELECT * FROM '{folder / 'trainings.parquet'}'").fetchall()
+    assert len(rows) == 2 * 2 * 2
+    chosen = duckdb.sql(
+        f"SELECT method, max(valid), max(valid) FILTER (chosen = 1), count(test) "
+        f"FROM (SELECT method, lr, avg(valid) AS valid, max(chosen) AS chosen, "
+        f"max(test) AS test FROM '{folder / 'trainings.parquet'}' GROUP BY method, lr) GROUP BY 1"
+    ).fetchall()
+    assert all(best == own and tested == 1 for _, best, own, tested in chosen)
+
+
+def test_the_same_command_reads_back_and_shows_a_table(swept, command):
+    _, words = swept
+    shown = command(*words)
+    assert shown.code == 0
+    assert "Chosen on validation scores" in shown.out
+    assert "lr =" in shown.out
+    assert "trainings in" not in shown.err  # nothing was trained
+
+
+def test_another_sweep_in_the_same_folder_is_refused(swept, command):
+    _, words = swept
+    found = command(*[word if word != "lr=0.01,0.5" else "lr=0.02" for word in words])
+    assert found.code == 2
+    assert "configuration must be the one" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--over", "lr"], "--over must be of the form NAME=VALUE,VALUE, got 'lr'"),
+        (["--over", "rats=1.0"], "Did you mean rate?"),
+        (["--over", "lr=0.1", "--over", "lr=0.2"], "--over must be once for each name"),
+        (["--over", "lr=0.1,0.1"], "lr must be of values that differ"),
+        (
+            ["--over", "lr=0.1", "--set", "privacy.epsilon=1", "--set", "privacy.delta=1e-5"],
+            "privacy.epsilon must be 0",
+        ),
+    ],
+)
+def test_bad_input_leaves_nothing(command, tmp_path, words, message):
+    out = tmp_path / "s"
+    found = command("sweep", *SMALL, *words, "--out", str(out))
+    assert (found.code, found.out) == (2, "")
+    assert message in found.err
+    assert not out.exists()
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    setting = known.Setting(
+        name="tiny",
+        title="Tiny",
+        dataset="synthetic",
+        num_clients=6,
+        size=2,
+        rounds=5,
+        data={"samples_per_client": (8, 12), "num_features": 3, "num_classes": 3},
+        model=fedprior.logistic(3, 3),
+    )
+    table = known.Comparison(settings=(setting,), methods=("fedavg", "local"), seeds=2)
+    monkeypatch.setitem(known.COMPARISONS, "table1", table)
+
+
+def test_a_comparison_in_pieces(tiny, command, tmp_path):
+    out = tmp_path / "t"
+    words = ["reproduce", "table1", "--quick", "--out", str(out)]
+    first = command(*words, "--method", "local")
+    assert first.code == 0, first.err
+    whole = command(*words, "--json")
+    answer = json.loads(whole.out)
+    assert [row["setting"] for row in answer["rows"]] == ["tiny", "tiny"]
+    assert {row["method"] for row in answer["rows"]} == {"fedavg", "local"}
+    assert set(answer["rows"][0]) >= {"mean", "sd", "seeds", "worst_decile", "paper_says", "tuned"}
+    assert answer["quick"]
+    assert {file.name for file in out.iterdir()} == {"tiny", "rows.json", "table.md", "clients.png"}
+    assert json.loads((out / "rows.json").read_text()) == answer
+
+
+def test_all_experiments_go_on_where_they_stopped(command, tmp_path, monkeypatch):
+    ran = []
+
+    def run(words):
+        ran.append(words[0])
+        if words[0] == "elections":
+            raise ValueError("elections: no data")
+        return '{"format": 1}'
+
+    monkeypatch.setattr(everything, "_run", run)
+    out = tmp_path / "all"
+    answer = json.loads(command("reproduce", "all", "--out", str(out), "--json").out)
+    assert answer["left_out"] == {"elections": "elections: no data"}
+    assert {"table1", "fedem", "linear"} <= set(answer["experiments"])
+    before = len(ran)
+    command("reproduce", "all", "--out", str(out))
+    assert ran[before:] == ["elections"]
+    found = command("reproduce", "all", "--quick", "--out", str(out))
+    assert found.code == 2
+    assert "Choose another --out" in found.err

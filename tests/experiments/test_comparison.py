@@ -1,0 +1,179 @@
+"""Methods side by side: equal steps, one sweep and one file each, read back and never mixed up."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedprior
+from fedprior.experiments import comparison, comparison_drawing, comparison_report
+from fedprior.experiments import comparison_settings as settings
+
+TINY = settings.Setting(
+    name="tiny",
+    title="Tiny",
+    dataset="synthetic",
+    num_clients=6,
+    size=2,
+    rounds=3,
+    data={"samples_per_client": (8, 12), "num_features": 3, "num_classes": 3},
+    paper_says={"fedavg": (90.0, 1.0), "local": (50.0, 1.0)},
+    model=fedprior.logistic(3, 3),
+)
+ASKED = {"grid": (0.01, 0.5), "seeds": (0, 1)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("parts")
+
+
+@pytest.fixture(scope="module")
+def parts(folder):
+    return comparison.compare(TINY, ("fedavg", "local"), folder=folder, **ASKED)
+
+
+def test_a_part_holds_the_choice_and_the_clients(parts):
+    fedavg = parts[0]
+    assert (fedavg.setting, fedavg.method, fedavg.seeds) == ("tiny", "fedavg", (0, 1))
+    means = np.mean(fedavg.valid, axis=1)
+    assert fedavg.rate == ASKED["grid"][int(np.argmax(means))]
+    assert fedavg.clients.shape == (2, 6)
+    rounds, cohort = TINY.plan("fedavg")
+    alone = fedprior.simulate(
+        TINY.algorithm("fedavg", rate=fedavg.rate),
+        TINY.federation(1, None),
+        rounds=rounds,
+        cohort=cohort,
+        seed=1,
+    )
+    np.testing.assert_allclose(fedavg.clients[1], alone.scores, atol=1e-6)
+
+
+def test_parts_are_read_back(parts, folder, monkeypatch):
+    monkeypatch.setattr(comparison, "sweep", None)  # nothing is trained
+    again = comparison.compare(TINY, ("fedavg", "local"), folder=folder, **ASKED)
+    assert again == parts
+    assert sorted(part.method for part in comparison.read_all(folder, [TINY])) == [
+        "fedavg",
+        "local",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"grid": (0.1,)}, TINY),
+        ({"seeds": (0, 2)}, TINY),
+        ({}, replace(TINY, rounds=4)),
+        ({}, replace(TINY, options={"fedavg": {"weight": "samples"}})),
+    ],
+)
+def test_a_part_of_another_comparison_is_refused(parts, folder, change, setting):
+    with pytest.raises(ValueError, match="Choose another folder"):
+        comparison.compare(setting, ("fedavg",), folder=folder, **{**ASKED, **change})
+
+
+def test_a_damaged_part_is_refused(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "fedavg.json").write_text("{}")
+    with pytest.raises(ValueError, match="must be a file of this comparison"):
+        comparison.read_all(tmp_path, [TINY])
+
+
+def part(method, scores, *, grid=(0.1,), rate=0.1):
+    scores = tuple(map(tuple, scores))
+    return comparison.Part(
+        setting="tiny",
+        method=method,
+        grid=grid,
+        seeds=tuple(range(len(scores))),
+        rounds=3,
+        options={},
+        valid=((0.5,) * len(scores),) * len(grid),
+        rate=rate,
+        scores=scores,
+        seconds=1.0,
+    )
+
+
+def test_rows_pair_by_seed_and_say_how_far_behind():
+    """Differences 0.1, 0.2, 0.3: mean 20 points, t interval 20 +- 4.303 * 10 / sqrt(3)."""
+    best = part("fedavg", [[0.6, 0.8], [0.7, 0.9], [0.8, 1.0]])
+    other = part("local", [[0.5, 0.7], [0.5, 0.7], [0.5, 0.7]])
+    first, second = comparison_report.rows([other, best], [TINY])
+    assert (first.method, first.behind) == ("fedavg", 0)
+    assert first.mean == pytest.approx(80)
+    assert first.sd == pytest.approx(10)
+    assert first.worst_decile == pytest.approx(70)
+    assert (first.paper_says, first.paper_says_sd) == (90.0, 1.0)
+    assert second.behind == pytest.approx(20)
+    half = 4.30265 * 10 / np.sqrt(3)
+    assert second.behind_low == pytest.approx(20 - half, rel=1e-4)
+    assert second.behind_high == pytest.approx(20 + half, rel=1e-4)
+
+
+def test_a_client_without_test_samples_does_not_count():
+    row = comparison_report.rows([part("fedavg", [[0.5, None]])], [TINY])[0]
+    assert row.mean == 50
+    assert row.sd is None
+
+
+def test_words_say_what_differs_from_the_paper():
+    found = comparison_report.rows(
+        [part("fedavg", [[0.5, 0.5]]), part("local", [[0.7, 0.7]], grid=(0.1, 0.2), rate=0.2)],
+        [TINY],
+    )
+    words = " ".join(comparison_report.remarks(found, [TINY]))
+    assert "local +20.0, fedavg -40.0" in words
+    assert "The paper has fedavg ahead of its methods; here local is, by 20.00 points." in words
+    assert "chosen at an end of the grid" in words
+    assert "local (tiny)" in words
+
+
+def test_newcomers_take_no_part_and_are_the_only_ones_scored(tmp_path):
+    setting = replace(TINY, newcomers=2)
+    rounds, cohort = setting.plan("fedavg")
+    drawn = [cohort.draw(0, round, 6) for round in range(50)]
+    assert max(map(max, drawn)) == 3
+    assert setting.plan("local")[1] == fedprior.Everyone()
+    assert rounds == 3
+    assert setting.scored(np.arange(6)).tolist() == [4, 5]
+    assert setting.judges == 4
+
+
+def test_every_method_builds_in_every_setting():
+    for each in settings.COMPARISONS.values():
+        for setting in each.settings:
+            for name in each.methods:
+                setting.algorithm(name, rate=0.1)
+
+
+def test_the_same_steps_for_every_method():
+    budget = settings.TABLE1[0].budget
+    assert budget.steps == 300
+    assert budget.alone_rounds == 30
+
+
+def test_unknown_names_are_refused():
+    table = settings.COMPARISONS["table1"]
+    with pytest.raises(ValueError, match="Did you mean fedavg"):
+        table.chosen_methods(["fedavk"])
+    with pytest.raises(ValueError, match="Did you mean mnist"):
+        table.chosen_settings(["mnits"], quick=True)
+
+
+def test_a_picture_and_the_files(parts, tmp_path):
+    found = comparison_report.rows(parts, [TINY])
+    document = comparison_report.to_json(found, [TINY], parts, experiment="tiny")
+    comparison_report.save(document, comparison_report.markdown(found, [TINY]), tmp_path)
+    assert json.loads((tmp_path / "rows.json").read_text())["rows"][0]["setting"] == "tiny"
+    assert "### Tiny" in (tmp_path / "table.md").read_text()
+    comparison_drawing.draw(parts, [TINY], tmp_path / "clients.png")
+    assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_quick_is_a_fifth():
+    assert settings.TABLE1[0].quick.rounds == 60
+    assert len(settings.GRID) == 6
