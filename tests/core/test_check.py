@@ -14,6 +14,8 @@ def test_the_wording():
     assert check.message("Owner", "x", "above 1", 0) == "Owner: x must be above 1, got 0."
     text = check.message("Owner", "x", "above 1", "a", "Raise it.")
     assert text == "Owner: x must be above 1, got 'a'. Raise it."
+    for value, shown in ((np.float64(3), "3.0"), (np.str_("a"), "'a'"), (np.array(2), "2")):
+        assert check.message("Owner", "x", "above 4", value).endswith(f"got {shown}.")
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,8 @@ class TestLearnedMixture:
         statistics, _ = draw(rng, centers, rng.integers(2, 9, 400), 1.0)
         found = estimate_mixture(statistics, num_components="auto")
         assert len(found.centers) == num_components
-        note = f"{num_components} components picked among 1..8 by BIC"
+        word = "component" if num_components == 1 else "components"
+        note = f"{num_components} {word} picked among 1..8 by BIC"
         assert any(note in each for each in found.estimates.notes)
 
     def test_standard_errors_of_the_centers(self):

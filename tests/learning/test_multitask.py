@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.optimize import approx_fprime
 
 import fedprior
 from fedprior.core import random, tree
@@ -109,6 +110,23 @@ def test_the_bounds_pull_lies_above_the_joint_penalty_and_touches_it(seed):
 
     bound = population.penalty(mean, old) + apart(new) - apart(old)
     assert bound >= population.penalty(mean, new) - 1e-9
+
+
+@pytest.mark.parametrize("coupling", ["conditional", "bound"])
+def test_the_pulls_are_the_slope_of_the_joint_penalty(coupling):
+    """Against finite differences, where each client is."""
+    draws = np.random.default_rng(6)
+    population = fedprior.Multitask(covariance=related(6), scale=0.7)
+    mean, thetas = draws.normal(size=2), draws.normal(size=(5, 2))
+    held = population.curvature(coupling)
+    slopes = []
+    for client in range(5):
+        center, variance = population.pull(mean, thetas, client, population.precision, held)
+        slopes.append((thetas[client] - center) / variance)
+    differences = approx_fprime(
+        thetas.ravel(), lambda flat: population.penalty(mean, flat.reshape(5, 2)), 1e-7
+    )
+    np.testing.assert_allclose(np.ravel(slopes), differences, rtol=1e-5, atol=1e-5)
 
 
 def test_the_mean_of_given_parameters_is_the_best_one():

@@ -8,6 +8,7 @@ from scipy import stats
 
 import fedprior
 from fedprior.core import tree
+from fedprior.core.protocols import Maximizable, Population
 
 POPULATIONS = {
     "flat": fedprior.Flat(),
@@ -119,6 +120,48 @@ def test_parameter_priors_have_the_gradients_of_l2_and_l1():
         )
         np.testing.assert_allclose(of_own, wanted, rtol=1e-5)
         np.testing.assert_allclose(of_mean, -wanted, rtol=1e-5)
+
+
+SLOPES = {  # of the others: test_maximize.py and test_distillation.py; Multitask: test_multitask.py
+    fedprior.Tether: fedprior.Tether(strength=0.7),
+    fedprior.Subspace: fedprior.Subspace(rank=5, scale=0.7),
+}
+NO_SLOPE = {fedprior.Flat, fedprior.PointMass, fedprior.SharedBody, fedprior.Discrete}
+
+
+@pytest.mark.parametrize("kind", SLOPES, ids=lambda kind: kind.__name__)
+def test_quadratic_penalties_have_the_gradients_of_finite_differences(kind):
+    """By w, which alone moves along them; central differences are exact, so the step is wide."""
+    draws = np.random.default_rng(2)
+    mean, own = jnp.asarray(draws.normal(size=(2, 5)), jnp.float32)
+    value = jax.jit(lambda w: SLOPES[kind].penalty({"mean": mean}, w, None, None, None))
+    differences = [float(value(own + step) - value(own - step)) for step in np.eye(5) / 2]
+    gradient = jax.grad(value)(own)
+    np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-5)
+    assert np.abs(gradient).max() > 0.1
+
+
+def test_a_tether_is_a_normal_law_for_each_number_of_samples():
+    """n times it is minus the log density of N(mean, 1 / (strength n)), but for a constant."""
+    mean, first, second = np.random.default_rng(3).normal(size=(3, 5))
+    at = [
+        fedprior.Tether(strength=0.7).penalty({"mean": mean}, w, None, None, None)
+        for w in (first, second)
+    ]
+    for n in (1, 12):
+        law = stats.norm(mean, (0.7 * n) ** -0.5)
+        wanted = law.logpdf(second).sum() - law.logpdf(first).sum()
+        np.testing.assert_allclose(n * (at[0] - at[1]), wanted, rtol=1e-5)
+
+
+def test_every_penalty_has_a_test_of_its_gradient():
+    elsewhere = {fedprior.Distillation, *Maximizable.__subclasses__()}
+    known = {*SLOPES, *NO_SLOPE, *elsewhere, Maximizable}
+    found = [Population]
+    for kind in found:
+        found += kind.__subclasses__()
+    own = {kind for kind in found if kind.__module__.startswith("fedprior.populations.")}
+    assert own <= known
 
 
 @pytest.mark.parametrize("population_type", [fedprior.Gaussian, fedprior.Laplace])

@@ -626,8 +626,16 @@ def test_bad_input_is_refused_in_one_clear_line():
         ValueError, match=r"largest group must be of at least 2 rows, got 1. One ro"
     ):
         PersonalRegression().fit(table, y, np.arange(len(y)))
+    for kind in ("gaussian", "mixture"):
+        with pytest.raises(
+            ValueError, match=r"y must be of more than one value, got 3\.0\. There is"
+        ):
+            PersonalRegression(population=kind).fit(table, np.full(len(y), 3.0), labels)
     for target, message in (
-        (np.ones(len(y)), r"number of classes in y must be at least 2, got '1 class"),
+        (
+            np.ones(len(y)),
+            r"number of classes in y must be at least 2, got 1. Every row is of class 1",
+        ),
         (y, "y must be a class in every row, not continuous, got"),
         (np.arange(len(y)), "number of classes in y must be at most 50"),
     ):

@@ -24,6 +24,8 @@ def is_traced(value: Any) -> bool:
 
 def message(owner: str, name: str, rule: str, value: Any, remedy: str = "") -> str:
     """The wording of every argument error."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()  # 3.0 rather than np.float64(3.0)
     return f"{owner}: {name} must be {rule}, got {value!r}." + (f" {remedy}" if remedy else "")
 
 

@@ -230,7 +230,8 @@ def _choose(
     others = np.delete(scores, best)
     margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
     mixture, notes = _learn(mean, variance, tried[best][1])
-    return mixture, (f"{best + 1} components picked among 1..{len(tried)} by BIC{margin}.", *notes)
+    word = "component" + "s" * (best > 0)
+    return mixture, (f"{best + 1} {word} picked among 1..{len(tried)} by BIC{margin}.", *notes)
 
 
 def _printed(

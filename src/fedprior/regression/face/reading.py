@@ -49,7 +49,11 @@ def read(
     factor, y = factor.keep(keep), y[keep]
     rule, remedy = "at least 2", "A population is learned from many groups."
     check.require(len(factor.levels) > 1, owner, "number of groups", rule, 1, remedy)
-    if classes is not None:
+    if classes is None:
+        remedy = "There is nothing to explain."
+        varied, rule = bool(np.ptp(y) > 0), "of more than one value"
+        check.require(varied, owner, target_name, rule, y[0], remedy)
+    else:
         y, classes = _seen(owner, target_name, y, classes)
     dropped = int((~keep).sum())
     return Reading(kinds, table[keep], y, factor.place, factor.levels, classes, dropped)
@@ -79,9 +83,8 @@ def _seen(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The classes of the rows that were kept, at least two, and their places."""
     used = np.bincount(y.astype(np.int64), minlength=len(classes)) > 0
-    got = f"1 class ({classes[used].tolist()[0]!r})"
-    rule = "at least 2"
-    check.require(int(used.sum()) > 1, owner, f"number of classes in {name}", rule, got)
+    rule, remedy = "at least 2", f"Every row is of class {classes[used].tolist()[0]!r}."
+    check.require(int(used.sum()) > 1, owner, f"number of classes in {name}", rule, 1, remedy)
     return (np.cumsum(used) - 1.0)[y.astype(np.int64)], classes[used]
 
 

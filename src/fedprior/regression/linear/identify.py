@@ -33,7 +33,9 @@ def check_rows(rows: Rows) -> np.ndarray:
         "Take fewer features, or a known prior.",
     )
     exact = abs(corner[-1, -1]) <= _NOTHING * np.linalg.norm(corner[:, -1])
-    check.require(not exact, _OWNER, "y", "more than a sum of the columns", "an exact fit")
+    remedy = "With no noise pooled least squares is the answer."
+    rule = "more than a sum of the columns"
+    check.require(not exact, _OWNER, "y", rule, "an exact fit", remedy)
     return corner
 
 

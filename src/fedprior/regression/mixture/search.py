@@ -43,7 +43,8 @@ def search(
     others = np.delete(scores, best)
     margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
     found = _learn(problem, evidence, rules, tried[best][1])
-    return found, (f"{best + 1} components picked among 1..{len(tried)} by BIC{margin}.",)
+    word = "component" + "s" * (best > 0)
+    return found, (f"{best + 1} {word} picked among 1..{len(tried)} by BIC{margin}.",)
 
 
 def without_dead(
