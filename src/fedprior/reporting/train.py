@@ -42,6 +42,8 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     Returns what summary.json holds. Where scores stay, nothing in it depends on them: neither
     figures nor when a method that sends nothing ended.
     """
+    if resume:
+        ledgers.check_heads(folder.path)  # of what is finished, too
     found: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
