@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -191,6 +193,31 @@ def test_a_ledger_that_others_wrote_to_grants_nothing(path):
             other.write(b"{}\n")
         with pytest.raises(PrivacyError, match="another length"):
             ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+
+
+def test_two_threads_cannot_both_spend_the_last_of_a_budget(path, monkeypatch):
+    """The second to count waits until the first has recorded."""
+    counted = []
+
+    def slowly(*given, **named):
+        counted.append(None)
+        time.sleep(0.05)  # the other thread would count the same records meanwhile
+        return epsilon(*given, **named)
+
+    monkeypatch.setattr("fedprior.privacy.ledger.epsilon", slowly)
+    granted = []
+    with Ledger(path, terms()) as ledger:
+
+        def spend(name):
+            granted.append(ledger.reserve(response(0.7), first=0, rounds=1, source=name))
+
+        threads = [threading.Thread(target=spend, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(granted) == [0, 1]
+    assert counted
 
 
 def test_a_fork_spends_nothing(path):

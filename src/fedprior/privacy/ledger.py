@@ -9,6 +9,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -78,6 +79,7 @@ class Ledger:
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self.path, self.terms = Path(path), terms
+        self._turn = RLock()  # of the process's threads: one counts and records, then the next
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = HeldFile(self.path)
         try:
@@ -127,6 +129,12 @@ class Ledger:
         round in which another release had them is refused. 0 means that the budget is used up.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
+        with self._turn:
+            return self._reserve(event, first, rounds, source, draws)
+
+    def _reserve(
+        self, event: Event, first: int, rounds: int, source: str, draws: str | None
+    ) -> int:
         again = self._repeated(event, first, rounds, source)
         new, first = rounds - again, first + again
         self._check_draws(draws, first, new)
@@ -148,8 +156,9 @@ class Ledger:
 
     def commit(self) -> None:
         """The reserved rounds have run."""
-        if self._records[-1]["kind"] == "reserve":
-            self._append(kind="commit")
+        with self._turn:
+            if self._records[-1]["kind"] == "reserve":
+                self._append(kind="commit")
 
     def verify(self, head: Head) -> None:
         """The ledger still holds what a checkpoint saw of it."""
