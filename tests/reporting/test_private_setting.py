@@ -4,6 +4,7 @@ import pytest
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
+from fedprior.engines.run import check_fits
 from fedprior.learning.adaped import trust
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import FixedSize, Poisson
@@ -104,7 +105,12 @@ def test_a_fixed_size_without_a_proof_is_refused():
     [
         (["privacy.epsilon=1"], "delta must be in .0, 1."),
         (["privacy.delta=1e-5"], "epsilon must be given"),
-        (["privacy.epsilon=1", "privacy.delta=1e-5", "privacy.clip=0"], "clip must be a positive"),
+        (
+            ["privacy.epsilon=1", "privacy.delta=1e-5", "privacy.clip=0"],
+            "got 0.0. It is the l2 norm",
+        ),
+        (["privacy.epsilon=-1", "privacy.delta=1e-5"], "at least 0, got -1.0. 1 is strong"),
+        (["privacy.epsilon=inf", "privacy.delta=1e-5"], "at least 0, got inf. 1 is strong"),
         (
             ["privacy.epsilon=1", "privacy.delta=1e-5", "privacy.noise=secure"],
             "one method that sends anything",
@@ -119,16 +125,16 @@ def test_a_mis_set_privacy_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("method", "option", "words"),
     [
-        ("mixture-clustering", [], "channel must be clear for mixture-clustering"),
+        ("mixture-clustering", [], r"channel must be Identity\(\) for mixture-clustering"),
         ("fedavg", ["options.fedavg.weight=samples"], "weight must be 'uniform'.* for fedavg"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:mixture-clustering")
 def test_what_a_private_channel_does_not_take_is_refused(federation, method, option, words):
-    """Here, before a run's folder is made; the noise is not searched for either."""
-    config = read(None, [*PRIVATE, *option])
-    with pytest.raises(PrivacyError, match=f"config privacy: {words}"):
-        setting(config, method, federation)
+    """`check_run` asks before a run's folder is made."""
+    chosen = setting(read(None, [*PRIVATE, *option]), method, federation)
+    with pytest.raises(PrivacyError, match=words):
+        check_fits(chosen.algorithm, chosen.channel)
 
 
 def test_a_large_delta_is_refused_unless_allowed(federation):

@@ -9,6 +9,7 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event
+from fedprior.privacy.guarantee import shown
 from fedprior.privacy.ledger import Head, Terms, read, total, verify
 from fedprior.privacy.records import merged, reservations, spent_rounds
 
@@ -109,9 +110,9 @@ def sentence(row: dict[str, Any]) -> str:
     budget = f" of {row['budget']:g}" if row["budget"] is not None else ""
     rounds = "1 round" if row["rounds"] == 1 else f"{row['rounds']} rounds"
     return (
-        f"{row['ledger']}: epsilon {row['epsilon']:.4g}{budget} at delta {row['delta']:g} after "
-        f"{rounds}, for one {row['unit']} ({row['relation']}), {row['view']} view, "
-        f"{row['sampling']}; trusts {row['trusts']}. {_release(row['noise'])}"
+        f"{row['ledger']}: epsilon {shown(row['epsilon'], digits=4)}{budget} at delta "
+        f"{row['delta']:g} after {rounds}, for one {row['unit']} ({row['relation']}), "
+        f"{row['view']} view, {row['sampling']}; trusts {row['trusts']}. {_release(row['noise'])}"
     )
 
 
@@ -122,9 +123,9 @@ def sentence_together(row: dict[str, Any]) -> str:
         reason = "they differ in delta, relation, view or unit, or share their simulated noise"
         return f"{whole}: no epsilon is proven ({reason})."
     return (
-        f"{whole}: epsilon {row['epsilon']:.4g} at delta {row['delta']:g}, for one {row['unit']} "
-        f"({row['relation']}), {row['view']} view, {row['sampling']}; trusts {row['trusts']}. "
-        f"{_release(row['noise'])}"
+        f"{whole}: epsilon {shown(row['epsilon'], digits=4)} at delta {row['delta']:g}, for one "
+        f"{row['unit']} ({row['relation']}), {row['view']} view, {row['sampling']}; trusts "
+        f"{row['trusts']}. {_release(row['noise'])}"
     )
 
 

@@ -15,6 +15,7 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving, check_fits
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.learning.catalog import METHODS
+from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.reporting import ledgers
 from fedprior.reporting import setting as settings
@@ -180,6 +181,8 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     for name in config.methods:
         chosen = settings.setting(config, name, clients)
         check_fits(chosen.algorithm, chosen.channel)
+        if getattr(chosen.channel, "noise", "simulated") == "secure":
+            secure.check_cohort(chosen.cohort.capacity(clients.num_clients))
         if remark := METHODS[name].remark:
             remarks = [*remarks, f"{name}: {remark}"]
     return clients, remarks
