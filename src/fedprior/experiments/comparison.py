@@ -127,10 +127,8 @@ def made_with() -> dict[str, str]:
 
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "numpy")}
-    from fedprior import __version__
-
     return {
-        "fedprior": __version__,
+        "fedprior": version("fedprior"),
         "python": platform.python_version(),
         **packages,
         "device": device.device_kind,
