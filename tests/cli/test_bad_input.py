@@ -59,7 +59,7 @@ def untouched(refused, tmp_path, monkeypatch):
         ("data.name=digit", "load: name must be one of digits,"),
         ("data.options.num_client=3", "got 'num_client'. Did you mean num_clients?"),
         ("data.options.num_clients=0", "num_clients must be"),
-        ("options.adapd.psi_rate=1", "config: options must be one of adamap,"),
+        ("options.adapd.psi_rate=1", "got 'adapd'. Did you mean adaped?"),
         ("options.adaped.psi_rat=1", "config options.adaped: key must be one of"),
         ("options.adaped.psi_rate=-1", "adaped: psi_rate must be a number of at least 0, got -1"),
         (

@@ -71,7 +71,7 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
     ("words", "wanted"),
     [
         ((*PLAN, "--epsilon", "1"), "rounds"),
-        ((*PLAN, "--epsilon", "0", "--rounds", "3"), "--epsilon must be a positive"),
+        ((*PLAN, "--epsilon", "0", "--rounds", "3"), "got 0.0. 1 is strong, 10 is weak."),
         ((*PLAN, "--epsilon", "1", "--rounds", "0"), "--rounds must be"),
         ((*PLAN, "--rounds", "3", "--noise-multiplier", "0"), "--noise-multiplier must be a pos"),
         ((*PLAN, "--rounds", "3", "--noise-multiplier", "inf"), "--noise-multiplier must be a pos"),
@@ -86,7 +86,7 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
         ),
         (
             (*BARE, "--delta", "1e-3", "--sampling-rate", "0"),
-            "--sampling-rate must be in (0, 1]",
+            "--sampling-rate must be in (0, 1], got 0.0. It is a client's chance",
         ),
         (("privacy", "spent", "nowhere"), "a run folder or a ledger"),
     ],

@@ -1,8 +1,10 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedprior.privacy.guarantee import Guarantee
+from fedprior.privacy.guarantee import Guarantee, shown
 
 FACTS = {
     "epsilon": 1.5,
@@ -42,3 +44,10 @@ def test_refusals():
         Guarantee(**{**FACTS, "delta": 1.0}, noise="secure")
     with pytest.raises(ValueError, match="noise must be one of"):
         Guarantee(**FACTS, noise="secret")
+
+
+@given(st.floats(1e-6, 1e6), st.integers(3, 6))
+def test_a_figure_that_is_shown_holds(epsilon, digits):
+    """Never below what it shows, and no further above than its last digit."""
+    figure = float(shown(epsilon, digits=digits))
+    assert epsilon * (1 - 1e-11) <= figure <= epsilon * (1 + 10.0 ** (1 - digits))

@@ -1,8 +1,11 @@
 """No path spends what is not recorded: crashes at every byte, edits, cuts, two processes."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -136,13 +139,113 @@ def test_a_crash_at_every_byte_loses_no_round_that_ran(path, tmp_path):
 
 def test_a_failed_write_grants_nothing(path, monkeypatch):
     with Ledger(path, terms()) as ledger:
-
-        def full(handle):
-            raise OSError("no space left on device")
-
-        monkeypatch.setattr("fedprior.privacy.ledger.os.fsync", full)
+        monkeypatch.setattr("fedprior.privacy.held.os.fsync", _fail)
         with pytest.raises(OSError, match="no space left"):
             ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+
+
+def test_after_a_failed_write_nothing_more_is_granted(path, monkeypatch):
+    """What is on disk after it is unknown to the process; the next one reads it."""
+    with Ledger(path, terms()) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr("fedprior.privacy.held.os.fsync", _fail)
+            with pytest.raises(OSError, match="no space left"):
+                ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+        with pytest.raises(PrivacyError, match="another length"):
+            ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+    with Ledger(path, terms()) as ledger:
+        assert ledger.rounds == 1
+
+
+def _fail(handle):
+    raise OSError("no space left on device")
+
+
+def test_a_whole_line_without_its_end_is_spent(path):
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+    path.write_bytes(path.read_bytes()[:-1])
+    found, records = read(path)
+    assert total(records, found) == pytest.approx(0.3, abs=1e-4)
+    for rounds in (1, 2):
+        with Ledger(path, terms()) as ledger:
+            assert ledger.rounds == rounds
+            ledger.reserve(response(0.3), first=rounds, rounds=1, source="run")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_was_taken_away_grants_nothing(path, replaced):
+    """The lock stays with the file that was moved: another process may hold one of its name."""
+    with Ledger(path, terms()) as ledger:
+        assert ledger.reserve(response(0.3), first=0, rounds=1, source="run") == 1
+        path.rename(path.with_name("away.jsonl"))
+        if replaced:
+            Ledger(path, terms()).close()
+        with pytest.raises(PrivacyError, match="another file or none"):
+            ledger.commit()
+        with pytest.raises(PrivacyError, match="another file or none"):
+            ledger.reserve(response(0.3), first=1, rounds=1, source="run")
+
+
+def test_a_ledger_that_others_wrote_to_grants_nothing(path):
+    with Ledger(path, terms()) as ledger:
+        with path.open("ab") as other:
+            other.write(b"{}\n")
+        with pytest.raises(PrivacyError, match="another length"):
+            ledger.reserve(response(0.3), first=0, rounds=1, source="run")
+
+
+def test_two_threads_cannot_both_spend_the_last_of_a_budget(path, monkeypatch):
+    """The second to count waits until the first has recorded."""
+    counted = []
+
+    def slowly(*given, **named):
+        counted.append(None)
+        time.sleep(0.05)  # the other thread would count the same records meanwhile
+        return epsilon(*given, **named)
+
+    monkeypatch.setattr("fedprior.privacy.ledger.epsilon", slowly)
+    granted = []
+    with Ledger(path, terms()) as ledger:
+
+        def spend(name):
+            granted.append(ledger.reserve(response(0.7), first=0, rounds=1, source=name))
+
+        threads = [threading.Thread(target=spend, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(granted) == [0, 1]
+    assert counted
+
+
+def test_a_fork_spends_nothing(path):
+    """It has its parent's lock, and would be granted what its parent is granted."""
+    script = """
+import os, sys
+from pathlib import Path
+from fedprior.privacy.events import response
+from fedprior.privacy.ledger import Ledger, Terms
+from fedprior.core.check import PrivacyError
+terms = Terms(delta=1e-6, relation="replace-one", view="local", noise="secure", budget=1.0)
+with Ledger(Path(sys.argv[1]), terms) as ledger:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    try:
+        print(ledger.reserve(response(0.7), first=0, rounds=1, source="run"), flush=True)
+    except PrivacyError as error:
+        print(error, flush=True)
+    if not child:
+        os._exit(0)
+"""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    command = [sys.executable, "-c", script, str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "got a fork of it" in said[0]
+    assert said[1] == "1"
 
 
 @pytest.mark.parametrize("line", [0, 1, 2, 3])

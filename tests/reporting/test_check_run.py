@@ -23,3 +23,11 @@ def test_a_channel_that_does_not_fit_is_refused_before_a_folder_is_made():
     full = ['methods=["clustered"]', 'options.clustered.curvature="full"']
     with pytest.raises(PrivacyError, match="must be clear for clustered as it is set"):
         check_run(read(None, [*plain, *full]))
+
+
+def test_a_cohort_that_secure_sums_cannot_hold_is_refused_before_a_folder_is_made(monkeypatch):
+    monkeypatch.setattr("fedprior.privacy.secure._MOST_CLIENTS", 29)  # of 30 at most in a round
+    changes = ["privacy.epsilon=10", "privacy.delta=1e-3", "privacy.noise_multiplier=2"]
+    changes += ["privacy.noise=secure", "model.name=logistic", 'methods=["fedavg"]']
+    with pytest.raises(ValueError, match=r"a cohort must be at most 29 clients, .* got 30. Lower"):
+        check_run(read(None, changes))

@@ -1,11 +1,14 @@
 """What ledgers say together, and what is no ledger."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event, pld
 
 from fedprior.core.check import PrivacyError
+from fedprior.engines.checkpoint import save_checkpoint
 from fedprior.privacy.events import Event, gaussian, response
 from fedprior.privacy.ledger import Ledger, Terms
 from fedprior.reporting import ledgers
@@ -24,6 +27,38 @@ def write(run, method, *rounds, terms=TERMS, seed=0, **names):
             ledger.reserve(event, first=ledger.rounds, rounds=count, **names)
             ledger.commit()
     return path
+
+
+def saved(run, method, seed=0):
+    """The checkpoint that a run leaves beside its ledger."""
+    lines = Folder(run).ledger(method, seed).read_text().splitlines()
+    head = {"lines": len(lines), "hash": json.loads(lines[-1])["hash"]}
+    path = Folder(run).part(method, seed) / "checkpoint.safetensors"
+    save_checkpoint(path, {"history": np.zeros(1)}, identity="run", ledger=head)
+
+
+def test_a_ledger_shorter_than_its_checkpoint_saw_it_is_no_bill(tmp_path):
+    path = write(tmp_path, "fedavg-fine-tuning", (POISSON, 3), (POISSON, 4), seed=2)
+    saved(tmp_path, "fedavg-fine-tuning", seed=2)
+    write(tmp_path, "fedavg-fine-tuning", (POISSON, 1), seed=2)  # ran after the checkpoint
+    assert [row["rounds"] for row in ledgers.spent(tmp_path)] == [8]
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3]))
+    for run in (tmp_path, tmp_path.parent, path):
+        with pytest.raises(PrivacyError, match=r"the 5 lines .* got 3 lines that differ"):
+            ledgers.spent(run)
+    alone = path.rename(tmp_path / "alone.jsonl")  # without its checkpoint, what it says itself
+    assert [row["rounds"] for row in ledgers.spent(alone)] == [3]
+
+
+def test_a_ledger_that_is_gone_is_not_left_out(tmp_path):
+    write(tmp_path, "adaped", (POISSON, 2))
+    saved(tmp_path, "adaped")
+    path = write(tmp_path, "fedavg", (POISSON, 2))
+    saved(tmp_path, "fedavg")
+    path.unlink()
+    with pytest.raises(PrivacyError, match=r"fedavg-seed-0/ledger.jsonl must be where"):
+        ledgers.spent(tmp_path)
 
 
 def test_ledgers_lie_outside_the_checkpoint(tmp_path):

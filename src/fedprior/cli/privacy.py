@@ -116,12 +116,19 @@ def _check_options(
     counts: dict[str, int | None],
 ) -> None:
     """Refusals in the words that were typed."""
+    remedies = {
+        "--epsilon": "1 is strong, 10 is weak.",
+        "--noise-multiplier": "Leave it out, and it is found for --epsilon and --rounds.",
+        "--sampling-rate": "It is a client's chance to take part in a round; 1 is everyone.",
+    }
     for option, value in positive.items():
         good = value is None or (math.isfinite(value) and value > 0)
-        check.require(good, "plan", option, "a positive number", value)
-    check.require(0 < delta < 1, "plan", "--delta", "in (0, 1)", delta)
+        check.require(good, "plan", option, "a positive number", value, remedies[option])
+    remedy = "Choose one well below 1 / clients."
+    check.require(0 < delta < 1, "plan", "--delta", "in (0, 1)", delta, remedy)
     for option, value in fractions.items():
-        check.require(value is None or 0 < value <= 1, "plan", option, "in (0, 1]", value)
+        good = value is None or 0 < value <= 1
+        check.require(good, "plan", option, "in (0, 1]", value, remedies[option])
     for option, value in counts.items():
         check.require(value is None or value >= 1, "plan", option, "at least 1", value)
 
@@ -173,6 +180,8 @@ def _print(
     budget: float | None,
     fits: bool | None,
 ) -> None:
+    from fedprior.privacy.guarantee import shown
+
     console = Console(highlight=False)
 
     def say(line: str) -> None:
@@ -185,18 +194,19 @@ def _print(
     for name in ("view", "relation", "epsilon", "what it sees"):
         table.add_column(name, justify="right" if name == "epsilon" else "left", overflow="fold")
     for view in found.views:
-        shown = "unbounded" if view.epsilon is None else f"{view.epsilon:.3g}"
-        table.add_row(view.view, view.relation, shown, view.explanation)
+        bound = "unbounded" if view.epsilon is None else shown(view.epsilon, digits=3)
+        table.add_row(view.view, view.relation, bound, view.explanation)
     console.print(table)
     say(
         f"For one client with all of its data, delta = {found.views[0].delta:g}, Poisson sampling "
         f"at rate {rate:.4g}, Gaussian noise; trusts {_trusts()}. The same for simulated and "
         "secure noise; only secure noise is valid for release."
     )
-    if fits is not None:
+    cost = found.views[0].epsilon
+    if fits is not None and cost is not None:
         word = "Fits" if fits else "Does not fit"
-        cost = found.views[0].epsilon
-        say(f"{word}: epsilon {cost:.4g} (central, add-remove) of a budget of {budget:g}.")
+        spent = shown(cost, digits=4)
+        say(f"{word}: epsilon {spent} (central, add-remove) of a budget of {budget:g}.")
     if found.paper_bound is not None:
         say(
             f"The paper's printed bound would say {found.paper_bound:.3g}; it does not hold "

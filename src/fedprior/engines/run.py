@@ -18,6 +18,7 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import checkpoint
 from fedprior.engines import source as sources
+from fedprior.privacy import secure
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
 from fedprior.privacy.ledger import Head, Ledger, Terms
@@ -96,7 +97,9 @@ class Run:
         rule = f"a federation of {known} clients for {self.algorithm.name}"
         fits = known is None or known == self.num_clients
         check.require(fits, owner, "federation", rule, self.num_clients)
-        self.cohort.capacity(self.num_clients)  # refuses a cohort larger than the federation
+        capacity = self.cohort.capacity(self.num_clients)  # refuses one larger than the federation
+        if self.secure:
+            secure.check_cohort(capacity)  # before anything is recorded as spent
         if not getattr(self.channel, "weighted", True):
             raise ValueError(
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "

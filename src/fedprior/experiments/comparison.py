@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +128,18 @@ def made_with() -> dict[str, str]:
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "numpy")}
     return {
-        "fedprior": version("fedprior"),
+        "fedprior": _own_version(),
         "python": platform.python_version(),
         **packages,
         "device": device.device_kind,
     }
+
+
+def _own_version() -> str:
+    try:
+        return version("fedprior")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _file(folder: Path, setting: Setting, name: str) -> Path:

@@ -1,11 +1,23 @@
 """A privacy guarantee with everything that it rests on."""
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from fedprior.core import check
 
 Noise = Literal["simulated", "secure"]
+
+
+def shown(epsilon: float, *, digits: int) -> str:
+    """Epsilon in so many digits, rounded up: the figure that is printed holds as well.
+
+    >>> shown(3.6041, digits=3), shown(2.9998, digits=4), shown(3 * 0.3, digits=3)
+    ('3.61', '3', '0.9')
+    """
+    exact = repr(epsilon * (1 - 1e-12))  # but for the last bits: 3 * 0.3 is 0.9
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(exact)
+    return f"{float(rounded):.{digits}g}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ counts as spent. So no path, a crash included, spends what is not recorded.
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
@@ -19,6 +19,7 @@ from fedprior.core.files import sync_folder
 from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 from fedprior.privacy.guarantee import Noise
+from fedprior.privacy.held import HeldFile
 from fedprior.privacy.records import (
     FORMAT,
     NOTHING,
@@ -27,6 +28,7 @@ from fedprior.privacy.records import (
     parse,
     reservations,
     spent_rounds,
+    split,
 )
 
 
@@ -77,10 +79,10 @@ class Ledger:
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self.path, self.terms = Path(path), terms
+        self._turn = RLock()  # of the process's threads: one counts and records, then the next
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = open(self.path, "a+b")  # noqa: SIM115 - held while the run lasts
+        self._file = HeldFile(self.path)
         try:
-            _lock(self._file, self.path)
             self._records = self._read()
         except BaseException:
             self._file.close()
@@ -127,6 +129,12 @@ class Ledger:
         round in which another release had them is refused. 0 means that the budget is used up.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
+        with self._turn:
+            return self._reserve(event, first, rounds, source, draws)
+
+    def _reserve(
+        self, event: Event, first: int, rounds: int, source: str, draws: str | None
+    ) -> int:
         again = self._repeated(event, first, rounds, source)
         new, first = rounds - again, first + again
         self._check_draws(draws, first, new)
@@ -148,18 +156,13 @@ class Ledger:
 
     def commit(self) -> None:
         """The reserved rounds have run."""
-        if self._records[-1]["kind"] == "reserve":
-            self._append(kind="commit")
+        with self._turn:
+            if self._records[-1]["kind"] == "reserve":
+                self._append(kind="commit")
 
     def verify(self, head: Head) -> None:
         """The ledger still holds what a checkpoint saw of it."""
-        known = self._records[: head.lines]
-        if len(known) < head.lines or known[-1]["hash"] != head.hash:
-            raise PrivacyError(
-                f"ledger: {self.path} must hold the {head.lines} lines that the checkpoint saw, "
-                f"got {len(self._records)} lines that differ. It was cut or replaced; the run "
-                "cannot go on under its guarantee."
-            )
+        verify(self._records, head, self.path)
 
     def _repeated(self, event: Event, first: int, rounds: int, source: str) -> int:
         """How many of the rounds, from the first on, are on record for this event and source."""
@@ -217,17 +220,16 @@ class Ledger:
         previous = self._records[-1]["hash"] if self._records else NOTHING
         record = {"number": len(self._records), **fields, "previous": previous}
         record["hash"] = digest(record)
-        self._file.write(json.dumps(record).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.append(json.dumps(record).encode())
         self._records.append(record)
 
     def _read(self) -> list[dict[str, Any]]:
-        self._file.seek(0)
         content = self._file.read()
-        whole, _, torn = content.rpartition(b"\n")
+        whole, torn = split(content)
         if torn:  # the machine stopped inside a write: what the line would allow never ran
-            self._file.truncate(len(content) - len(torn))
+            self._file.cut(len(content) - len(torn))
+        elif whole == content and content:
+            self._file.append(b"")  # the end of the last line
         self._records = records = parse(whole, self.path)
         terms = {**asdict(self.terms), "format": FORMAT}
         if not records:
@@ -260,11 +262,22 @@ def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
     path = Path(path)
     if not path.exists():
         raise ValueError(f"ledger: {path} must be a ledger, got no file there.")
-    records = parse(path.read_bytes().rpartition(b"\n")[0], path)
+    records = parse(split(path.read_bytes())[0], path)
     if not records:
         raise PrivacyError(f"ledger: {path} must begin with its terms, got no line.")
     fields = {name: value for name, value in _terms(records).items() if name != "format"}
     return Terms(**fields), records
+
+
+def verify(records: list[dict[str, Any]], head: Head, path: Path) -> None:
+    """The lines begin with those that a checkpoint saw."""
+    known = records[: head.lines]
+    if len(known) < head.lines or known[-1]["hash"] != head.hash:
+        raise PrivacyError(
+            f"ledger: {path} must hold the {head.lines} lines that the checkpoint saw, got "
+            f"{len(records)} lines that differ. It was cut or replaced; the run cannot go on under "
+            "its guarantee."
+        )
 
 
 def total(records: list[dict[str, Any]], terms: Terms) -> float:
@@ -279,21 +292,3 @@ def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
         if record["kind"] == "budget":
             terms["budget"] = record["budget"]
     return terms
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Nobody else, until the file is closed (by the system, if the process dies)."""
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise PrivacyError(
-            f"ledger: {path} must be free, got one that another process holds. Wait for it to end."
-        ) from error

@@ -31,6 +31,19 @@ def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
     return list(rounds.items())
 
 
+def split(content: bytes) -> tuple[bytes, bytes]:
+    """The whole lines without the last one's end, and the rest of a line that was torn.
+
+    A line that lacks nothing but its end is whole: where in doubt, it is spent.
+    """
+    whole, _, rest = content.rpartition(b"\n")
+    try:
+        json.loads(rest)
+    except ValueError:  # no beginning of a line parses, but for the whole of it
+        return whole, rest
+    return content, b""
+
+
 def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
     """Every line, after its number, its hash and that of the line before it are checked."""
     records: list[dict[str, Any]] = []

@@ -35,14 +35,20 @@ _LONGEST = 2**25  # in multiples; what stands between clip and noise reaches 4 c
 _MOST_CLIENTS = 2**17
 
 
+def check_cohort(size: int) -> None:
+    """So many clients can be added up."""
+    rule = f"at most {_MOST_CLIENTS:,} clients, or secure sums would overflow"
+    remedy = "Lower the sampling rate or the cap of the cohort."
+    check.require(size <= _MOST_CLIENTS, "secure noise", "a cohort", rule, size, remedy)
+
+
 def add_exactly(rows: Array, *, clip: float) -> Array:
     """The sum of (clients, d) messages as whole numbers (2, d), high and low, without any rounding.
 
     Each row is cut toward zero to a grid first, by itself, and so gets no longer: a client that is
     there or not moves the sum by its own cut message, exactly.
     """
-    rule = f"at most {_MOST_CLIENTS:,}, or secure sums would overflow"
-    check.require(len(rows) <= _MOST_CLIENTS, "secure noise", "a cohort", rule, len(rows))
+    check_cohort(len(rows))
     xp = rows.__array_namespace__()
     units = xp.clip(xp.trunc(rows * (1 / _grid(clip))), -_LONGEST, _LONGEST).astype(xp.int32)
     parts = (units >> _LOW_BITS, units & (2**_LOW_BITS - 1))

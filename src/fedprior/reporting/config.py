@@ -1,6 +1,7 @@
 """The configuration of a training run: TOML <-> frozen dataclasses."""
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -107,8 +108,14 @@ class Config:
 
     def _check_privacy(self) -> None:
         owner, privacy = "config privacy", self.privacy
-        check.nonnegative(owner, epsilon=privacy.epsilon, noise_multiplier=privacy.noise_multiplier)
-        check.positive(owner, clip=privacy.clip)
+        check.nonnegative(owner, noise_multiplier=privacy.noise_multiplier)
+        remedy = "1 is strong, 10 is weak, 0 is no privacy."
+        fine = math.isfinite(privacy.epsilon) and privacy.epsilon >= 0
+        rule = "a number of at least 0"
+        check.require(fine, owner, "epsilon", rule, privacy.epsilon, remedy)
+        remedy = "It is the l2 norm that a longer upload is cut to."
+        fine = math.isfinite(privacy.clip) and privacy.clip > 0
+        check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
             given = privacy.delta or privacy.noise_multiplier or privacy.release_scores
             given = given or privacy.noise == "secure"

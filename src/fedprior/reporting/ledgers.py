@@ -9,7 +9,8 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event
-from fedprior.privacy.ledger import Terms, read, total
+from fedprior.privacy.guarantee import shown
+from fedprior.privacy.ledger import Head, Terms, read, total, verify
 from fedprior.privacy.records import merged, reservations, spent_rounds
 
 # Whom a client has to trust for what an onlooker of the view does not learn.
@@ -21,8 +22,45 @@ _SHARED = ("delta", "relation", "view", "unit")  # what figures must have in com
 
 
 def spent(run: Path) -> list[dict[str, Any]]:
-    """One row a ledger: epsilon spent and what it means; each ledger's hashes are checked."""
+    """One row a ledger: epsilon spent and what it means; each ledger's hashes are checked.
+
+    So are the heads in the checkpoints beside them: a ledger that was cut or is gone is no bill.
+    """
+    check_heads(run)
     return [_row(path, run) for path in found(run)]
+
+
+def check_heads(run: Path) -> None:
+    """Every checkpoint of a private run finds its ledger as long as it saw it, or longer."""
+    for path in _checkpoints(Path(run)):
+        from fedprior.engines.checkpoint import read_header
+
+        seen = read_header(path).get("ledger")
+        if seen is None:
+            continue
+        ledger = _ledger_of(path)
+        if not ledger.is_file():
+            raise PrivacyError(
+                f"privacy spent: {ledger} must be where its checkpoint saw it, got no file. "
+                "Without it nobody can say what was spent; put it back."
+            )
+        verify(read(ledger)[1], Head(**seen), ledger)
+
+
+def _checkpoints(run: Path) -> list[Path]:
+    """Those below a folder, or the one of a ledger; none where they stayed with the data."""
+    if run.is_dir():
+        return sorted(run.rglob("checkpoint/*/seed-*/checkpoint.safetensors"))
+    method, _, seed = run.resolve().parent.name.rpartition("-seed-")
+    *_, whole = [*run.resolve().parents][:3]
+    path = whole / "checkpoint" / method / f"seed-{seed}" / "checkpoint.safetensors"
+    return [path] if path.is_file() else []
+
+
+def _ledger_of(path: Path) -> Path:
+    """The ledger of a checkpoint."""
+    whole, method, seed = path.parents[3], path.parents[1].name, path.parents[0].name
+    return whole / "privacy" / f"{method}-{seed}" / "ledger.jsonl"
 
 
 def found(run: Path) -> list[Path]:
@@ -72,9 +110,9 @@ def sentence(row: dict[str, Any]) -> str:
     budget = f" of {row['budget']:g}" if row["budget"] is not None else ""
     rounds = "1 round" if row["rounds"] == 1 else f"{row['rounds']} rounds"
     return (
-        f"{row['ledger']}: epsilon {row['epsilon']:.4g}{budget} at delta {row['delta']:g} after "
-        f"{rounds}, for one {row['unit']} ({row['relation']}), {row['view']} view, "
-        f"{row['sampling']}; trusts {row['trusts']}. {_release(row['noise'])}"
+        f"{row['ledger']}: epsilon {shown(row['epsilon'], digits=4)}{budget} at delta "
+        f"{row['delta']:g} after {rounds}, for one {row['unit']} ({row['relation']}), "
+        f"{row['view']} view, {row['sampling']}; trusts {row['trusts']}. {_release(row['noise'])}"
     )
 
 
@@ -85,9 +123,9 @@ def sentence_together(row: dict[str, Any]) -> str:
         reason = "they differ in delta, relation, view or unit, or share their simulated noise"
         return f"{whole}: no epsilon is proven ({reason})."
     return (
-        f"{whole}: epsilon {row['epsilon']:.4g} at delta {row['delta']:g}, for one {row['unit']} "
-        f"({row['relation']}), {row['view']} view, {row['sampling']}; trusts {row['trusts']}. "
-        f"{_release(row['noise'])}"
+        f"{whole}: epsilon {shown(row['epsilon'], digits=4)} at delta {row['delta']:g}, for one "
+        f"{row['unit']} ({row['relation']}), {row['view']} view, {row['sampling']}; trusts "
+        f"{row['trusts']}. {_release(row['noise'])}"
     )
 
 

@@ -15,6 +15,7 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.learning.catalog import METHODS
+from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.reporting import ledgers
 from fedprior.reporting import setting as settings
@@ -42,6 +43,8 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     Returns what summary.json holds. Where scores stay, nothing in it depends on them: neither
     figures nor when a method that sends nothing ended.
     """
+    if resume:
+        ledgers.check_heads(folder.path)  # of what is finished, too
     found: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
@@ -176,7 +179,9 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Everything that can be wrong is found before a folder is made: data, models, cohorts."""
     clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
     for name in config.methods:
-        settings.setting(config, name, clients)
+        chosen = settings.setting(config, name, clients)
+        if getattr(chosen.channel, "noise", "simulated") == "secure":
+            secure.check_cohort(chosen.cohort.capacity(clients.num_clients))
         if remark := METHODS[name].remark:
             remarks = [*remarks, f"{name}: {remark}"]
     return clients, remarks
