@@ -62,7 +62,8 @@ def train(
 ) -> None:
     """Train a personal model for every client and compare methods at equal steps.
 
-    Without arguments: AdaPeD, FedAvg + fine-tuning and local training on the embedded digits.
+    Without arguments: AdaMAP, AdaPeD, FedAvg + fine-tuning and local training on the embedded
+    digits.
 
     Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
     """

@@ -78,7 +78,7 @@ class Config:
     """A whole run. Under `options`, a table a method holds that method's own options."""
 
     format: int = FORMAT
-    methods: tuple[str, ...] = ("adaped", "fedavg-fine-tuning", "local")
+    methods: tuple[str, ...] = ("adamap", "adaped", "fedavg-fine-tuning", "local")
     seed: int = 0
     seeds: int = 1  # seeds seed, seed + 1, ...: data split, initial model and cohorts drawn anew
     data: Data = field(default_factory=Data)
@@ -86,7 +86,10 @@ class Config:
     training: Training = field(default_factory=Training)
     privacy: Privacy = field(default_factory=Privacy)
     options: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=lambda: {"adaped": {"temperature": 3.0, "psi_floor": 0.1}}
+        default_factory=lambda: {
+            "adamap": {"momentum": 0.9, "weight_decay": 0.001},
+            "adaped": {"temperature": 3.0, "psi_floor": 0.1},
+        }
     )
 
     def __post_init__(self) -> None:
