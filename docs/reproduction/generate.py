@@ -1,7 +1,7 @@
 """Writes docs/reproduction.md from the rows of the comparisons.
 
-    fedprior reproduce table1 --data DIR --out docs/reproduction/table1
-    python docs/reproduction/generate.py
+fedprior reproduce table1 --data DIR --out docs/reproduction/table1
+python docs/reproduction/generate.py
 """
 
 import json
@@ -22,14 +22,15 @@ HEADINGS = {
 }
 INTRODUCTION = """\
 Every method gets the same six rates (decay 0.99 an epoch, weight decay 1e-4) and the same number of
-gradient steps of a personal model; its rate is the one with the highest validation score over all seeds, the
-lowest of equals. Other hyper-parameters are the paper's where it fixes them, and a method's defaults where it
-does not. Test samples are read once, for the chosen rate. FEMNIST is not among our data: MNIST by writer
-stands in for it, so that those columns are to be read against each other, not against the printed figures.
+gradient steps of a personal model; its rate is the one with the highest validation score over all
+seeds, the lowest of equals. Other hyper-parameters are the paper's where it fixes them, and a
+method's defaults where it does not. Test samples are read once, for the chosen rate. FEMNIST is not
+among our data: MNIST by writer stands in for it, so that those columns are to be read against each
+other, not against the printed figures.
 
-`accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst decile`
-the mean of the lowest tenth of the clients; `behind the best` is paired by seed, with a 95% interval. Dots in
-the pictures are means, boxes hold half of the clients, whiskers nine tenths."""
+`accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
+decile` the mean of the lowest tenth of the clients; `behind the best` is paired by seed, with a 95%
+interval. Dots in the pictures are means, boxes hold half of the clients, whiskers nine tenths."""
 
 
 def page(folder: Path = FOLDER) -> str:

@@ -131,3 +131,30 @@ def test_a_narrow_gaussian_prior_holds_theta_at_the_mean(federation):
         own = np.vstack([result.thetas["intercept"][client], result.thetas["weight"][client]])
         gradient = x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y])
         np.testing.assert_allclose(gradient, -own / scale**2, atol=1e-3)
+
+
+class Linear:
+    """A loss whose gradient is the sample: what a client sends is the sum of what it read."""
+
+    init = staticmethod(lambda key: jnp.zeros(4))
+    apply = staticmethod(lambda theta, x: x @ theta)
+    loss = staticmethod(lambda outputs, y: outputs)
+    score = staticmethod(lambda outputs, y: outputs)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_an_epoch_reads_every_sample_once_and_ends_with_the_client(federation, play, size):
+    """Two passes, whatever the client's size; the last batch of a pass takes what is left."""
+    batches = fedprior.Batches(size=size)
+    algorithm = fedprior.fedavg(Linear(), local_epochs=2, batches=batches, gamma_rate=1.0)
+    state, memories = play(algorithm, federation, 1)
+    assert memories["step"].tolist() == [2 * -(-int(n) // size) for n in federation.train.size]
+    if size == 1:  # a mean over a smaller last batch would count its samples more
+        sums = [federation.train.client(i).x.sum(axis=0) for i in range(federation.num_clients)]
+        np.testing.assert_allclose(state["gamma"]["mean"], -2 * np.mean(sums, axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("option", [{"catch_up": 3}, {"upload_stale": True}])
+def test_epochs_do_not_go_with_what_counts_steps(option):
+    with pytest.raises(ValueError, match="local_epochs must be None with"):
+        fedprior.adaped(MODEL, local_epochs=1, **option)

@@ -25,6 +25,7 @@ def alternating(
     *,
     name: str = "alternating",
     local_steps: int = 10,
+    local_epochs: int | None = None,
     batches: Batches | None = None,
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
@@ -47,6 +48,9 @@ def alternating(
     gamma in the population's order, every one at the newest values of those before it. It sends the
     increments of gamma; the server adds their mean to gamma.
 
+    `local_epochs` makes a round that many passes over the client's own samples instead of
+    `local_steps` steps; clients of fewer samples are done sooner.
+
     Rates decay by `decay` an epoch of `steps_per_epoch` global steps (rounds * local_steps).
     `block_rates` gives a block of gamma a rate of its own; such a block (a scalar like psi) has
     neither weight decay nor clip nor rule. `block_scales` divides a block's increment in the
@@ -68,6 +72,11 @@ def alternating(
     if newcomer_steps is None:
         newcomer_steps = local_steps
     check.count(name, least=0, newcomer_steps=newcomer_steps)
+    if local_epochs is not None:
+        check.count(name, local_epochs=local_epochs)
+        alone = "None with upload_stale or catch_up, which count steps"
+        fits = not upload_stale and catch_up is None
+        check.require(fits, name, "local_epochs", alone, local_epochs)
     if upload_stale:
         remedy = "With one local step the printed upload never changes gamma."
         check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
@@ -84,6 +93,7 @@ def alternating(
         model=model,
         population=population,
         local_steps=local_steps,
+        local_epochs=local_epochs,
         batches=Batches(size=20) if batches is None else batches,
         own=Descent(rate=theta_rate, **shaped),
         shared={
@@ -120,6 +130,7 @@ class _Alternating:
     model: Model
     population: Population
     local_steps: int
+    local_epochs: int | None
     batches: Batches
     own: Descent
     shared: Mapping[str, Descent]
@@ -157,24 +168,35 @@ class _Alternating:
     ) -> tuple[Message, Memory]:
         memory = self._catch_up(state, memory, data)
         received = state["gamma"]
-        numbers = jnp.arange(self.local_steps)
-        time = state["round"] * self.local_steps + numbers
+        most, own = self._length(data)
+        numbers = jnp.arange(most)
+        time = state["round"] * most + numbers
         # Without a w of its own a client's batches follow the rounds: its message does not tell
         # how often it took part.
-        steps = memory["step"] + numbers if self.population.personal else time
-        batch = self.batches.read(memory["words"], steps, data)
-        moves = numbers < self.local_steps - 1 if self.upload_stale else numbers >= 0
+        first = memory["step"] if self.population.personal else state["round"] * own
+        batch = self.batches.read(memory["words"], first + numbers, data)
+        moves = numbers < (own - 1 if self.upload_stale else own)
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:
-            return self._step(carry, batch, data.size), None
+            after = self._step(carry, batch, data.size)
+            if self.local_epochs is not None:  # a client that is done rests
+                after = tree.where(batch[-1], after, carry)
+            return after, None
 
         rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
         carry = (memory["w"], memory["rule"], received, rules)
         (w, rule, gamma, _), _ = jax.lax.scan(step, carry, (*batch, time, moves))
-        memory = {**memory, "w": w, "rule": rule, "step": memory["step"] + self.local_steps}
+        memory = {**memory, "w": w, "rule": rule, "step": memory["step"] + own}
         if self.catch_up is not None:
             memory |= {"gamma": received, "round": state["round"] + 1}
         return self._message(received, gamma, data), memory
+
+    def _length(self, data: ClientData) -> tuple[int, int | Array]:
+        """Steps of a round: of the client with most of them, and of this one."""
+        if self.local_epochs is None:
+            return self.local_steps, self.local_steps
+        most, own = self.batches.epoch(data)
+        return self.local_epochs * most, self.local_epochs * own
 
     def _step(self, carry: Any, batch: Any, size: Array) -> Any:
         """One step of w, then of each learned block of gamma, at the newest values of the rest."""
@@ -262,5 +284,5 @@ class _Alternating:
             data=data,
             batches=self.batches,
             num_steps=steps,
-            time=round * self.local_steps,
+            time=round * self._length(data)[0],
         )

@@ -34,6 +34,14 @@ class Batches:
         assert self.steps_per_epoch is not None
         return -(-largest // self.steps_per_epoch)
 
+    def epoch(self, data: ClientData) -> tuple[int, Array]:
+        """Steps of one pass over the samples: of the largest client, and of this one."""
+        if self.size is None:
+            assert self.steps_per_epoch is not None
+            return self.steps_per_epoch, jnp.asarray(self.steps_per_epoch)
+        width = self.width(data.rows.shape[0])
+        return -(-data.rows.shape[0] // width), -(-data.size // width)
+
     def at(self, words: Array, step: Array, data: ClientData) -> tuple[Array, Array]:
         """The client's sample positions at its step number `step`, (..., width), and their mask."""
         width = self.width(data.rows.shape[0])

@@ -18,7 +18,7 @@ from fedprior.learning.priors import shares_under_noise
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
 _NOT_OPTIONS |= {"block_scales", "unused", "cluster", "resting"}
-_NOT_OPTIONS |= {"local_steps"}  # one for all methods: budgets are compared by it
+_NOT_OPTIONS |= {"local_steps", "local_epochs"}  # one for all methods: budgets are compared by it
 
 
 @dataclass(frozen=True, kw_only=True)
