@@ -113,10 +113,17 @@ def on_table(table):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, on_table):
-    """The folder of a finished run of the three default methods."""
+def three():
+    """Three methods with memories, without, and alone."""
+    names = ("adaped", "fedavg-fine-tuning", "local")
+    return [word for name in names for word in ("--algorithm", name)]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, on_table, three):
+    """The folder of a finished run of three methods."""
     folder = tmp_path_factory.mktemp("runs") / "trained"
-    assert _call(["train", *on_table, "--out", folder, "--quiet"]) == 0
+    assert _call(["train", *on_table, *three, "--out", folder, "--quiet"]) == 0
     return folder
 
 

@@ -22,8 +22,8 @@ METHODS = ["adaped", "fedavg-fine-tuning", "local"]
 FIGURES = {"mean", "worst_decile", "best_decile", "gain_over_local", "share_gaining"}
 
 
-def test_json_is_all_there_is_on_standard_output(command, on_table, trained, tmp_path):
-    found = command("train", *on_table, "--out", tmp_path / "run", "--json")
+def test_json_is_all_there_is_on_standard_output(command, on_table, three, trained, tmp_path):
+    found = command("train", *on_table, *three, "--out", tmp_path / "run", "--json")
     assert found.code == 0
     answer = json.loads(found.out)
     assert answer["format"] == 1

@@ -23,7 +23,8 @@ def test_nothing_heavy_is_imported():
 
 def test_describe_and_load_agree():
     rows = datasets.describe()
-    assert [row["name"] for row in rows] == ["digits", "mnist", "mnist-writers", "synthetic"]
+    names = ["digits", "mnist", "mnist-dirichlet", "mnist-writers", "synthetic"]
+    assert [row["name"] for row in rows] == names
     assert all(set(row) == {"name", "description", "num_clients", "needs"} for row in rows)
     for row in rows:
         if row["needs"].startswith("nothing"):

@@ -86,6 +86,21 @@ def test_mnist_from_a_small_copy(tmp_path):
         assert set(federation.test.client(client).y.tolist()) <= own
 
 
+def test_dirichlet_shares_deal_every_image_once(tmp_path):
+    write_mnist(tmp_path)
+    options = {"num_clients": 3, "concentration": 0.1, "min_samples": 5}
+    found = mnist.mnist_dirichlet(tmp_path, seed=1, **options)
+    parts = [getattr(found, part) for part in ("train", "valid", "test")]
+    images = sum(len(part.x) for part in parts)
+    assert images == sum(int(part.size.sum()) for part in parts) == 120 + 60
+    whole = sum(part.size for part in parts)
+    assert whole.min() >= 5
+    again = mnist.mnist_dirichlet(tmp_path, seed=1, **options)
+    np.testing.assert_array_equal(found.train.x, again.train.x)
+    other = mnist.mnist_dirichlet(tmp_path, seed=2, **options)
+    assert other.train.size.tolist() != found.train.size.tolist()
+
+
 def test_mnist_errors(tmp_path):
     write_mnist(tmp_path)
     with pytest.raises(ValueError, match="samples_per_client must be at most the 36 rows"):

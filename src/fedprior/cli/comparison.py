@@ -32,6 +32,7 @@ Out = Annotated[
     typer.Option(help="Folder for table, figure and rows (default: the name); goes on there."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Workers = Annotated[int, typer.Option(help="Methods at a time: one compiles while another trains.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
 
 
@@ -46,6 +47,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         seed: First = None,
         data: Data = None,
         out: Out = None,
+        workers: Workers = 2,
         as_json: AsJson = False,
         quiet: Quiet = False,
     ) -> None:
@@ -57,7 +59,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
 
         known = COMPARISONS[name]
         count = (1 if quick else known.seeds) if seeds is None else seeds
-        check.count(name, seeds=count)
+        check.count(name, seeds=count, workers=workers)
         first = check.seed(name, known.first if seed is None else seed)
         check_drawing()
         folder = out or Path(name)
@@ -74,6 +76,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
                     seeds=range(first, first + count),
                     folder=folder,
                     root=_root(data),
+                    workers=workers,
                     progress=bar.part,
                 )
             document = _report(name, known.chosen_settings(None, quick=quick), folder, quick)

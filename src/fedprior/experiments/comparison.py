@@ -2,10 +2,12 @@
 
 import json
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -64,19 +66,49 @@ def compare(
     seeds: Sequence[int],
     folder: Path,
     root: Path | None = None,
+    workers: int = 1,
     progress: Callable[[str, str], Progress] | None = None,
 ) -> list[Part]:
     """Sweeps every method over the grid, chooses its rate on validation scores, scores it once.
 
     Each method is a file in `folder`, so that a comparison can be made in pieces; what is there
     already is read back if it was made for the same grid, seeds and rounds, and refused otherwise.
+    With several `workers` one method compiles while another trains.
     """
-    federations = cache(lambda seed: setting.federation(seed, root))
-    return [
-        _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
-        or _sweep(setting, name, grid, seeds, folder, federations, progress)
+    known = {
+        name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
         for name in methods
-    ]
+    }
+    waiting = [name for name, part in known.items() if part is None]
+    if waiting:
+        drawn = {seed: setting.federation(seed, root) for seed in seeds}
+        stop = threading.Event()
+
+        def one(name: str) -> Part:
+            told = _heeding(stop, progress(setting.name, name) if progress else None)
+            return _sweep(setting, name, grid, seeds, folder, drawn.__getitem__, told)
+
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                made = list(pool.map(one, waiting))
+            except BaseException:  # an interrupt, too: what runs ends at its next call
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        known |= dict(zip(waiting, made, strict=True))
+    return [part for part in known.values() if part is not None]
+
+
+def _heeding(stop: threading.Event, progress: Progress | None) -> Progress:
+    """Tells of progress, and ends a sweep that nobody waits for any more."""
+
+    def told(done: float, total: int) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        if progress:
+            progress(done, total)
+
+    return told
 
 
 def _sweep(
@@ -86,7 +118,7 @@ def _sweep(
     seeds: Sequence[int],
     folder: Path,
     federations: Callable[[int], Federation],
-    progress: Callable[[str, str], Progress] | None,
+    progress: Progress,
 ) -> Part:
     def build(rate: Any) -> Algorithm:
         return setting.algorithm(name, rate=rate)
@@ -104,7 +136,7 @@ def _sweep(
         judges=setting.judges,
         folder=folder / setting.name / f"{name}.sweep",
         identity=facts,
-        progress=progress(setting.name, name) if progress else None,
+        progress=progress,
     )
     part = Part(
         **facts,

@@ -1,0 +1,101 @@
+"""What a sweep of 6 rates x 5 seeds costs, beside 30 separate trainings of the same work.
+
+    python benchmarks/sweep.py --data DIR [--setting writers-033] [--quick] [--json FILE]
+
+Both are timed with compiled programs in hand, and again from nothing. Separate trainings compile
+once a rate (a rate is part of an algorithm) and share that program over seeds.
+"""
+
+import argparse
+import json
+import time
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import fedprior
+from fedprior.experiments import comparison_settings as known
+
+
+def separate(setting, method, grid, seeds, federations):
+    """Seconds of all trainings, of the first of each rate (compiling), and mean scores."""
+    rounds, cohort = setting.plan(method)
+    spent, first, means = 0.0, 0.0, []
+    for rate in grid:
+        algorithm = setting.algorithm(method, rate=rate)
+        for number, seed in enumerate((seeds[0], *seeds)):
+            start = time.perf_counter()
+            result = fedprior.simulate(
+                algorithm, federations(seed), rounds=rounds, cohort=cohort, seed=seed, test=False
+            )
+            taken = time.perf_counter() - start
+            if number:
+                spent += taken
+                means.append(float(np.nanmean(result.valid_scores)))
+            else:
+                first += taken
+    return spent, first, means
+
+
+def together(setting, method, grid, seeds, federations):
+    """Seconds of the sweep, and of the one before it (compiling), and mean scores."""
+    rounds, cohort = setting.plan(method)
+
+    def build(rate):
+        return setting.algorithm(method, rate=rate)
+
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        found = fedprior.sweep(
+            build,
+            federations,
+            over={"rate": [float(rate) for rate in grid]},
+            seeds=seeds,
+            rounds=rounds,
+            cohort=cohort,
+            test=False,
+        )
+        times.append(time.perf_counter() - start)
+    return times[1], times[0], np.nanmean(found.valid, axis=2).ravel().tolist()
+
+
+def main():
+    """Times both ways and prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="root folder of MNIST")
+    parser.add_argument("--setting", default="writers-033")
+    parser.add_argument("--method", default="adaped")
+    parser.add_argument("--quick", action="store_true", help="2 rates, 2 seeds, a few rounds")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    setting = next(each for each in known.TABLE1 if each.name == given.setting)
+    grid, seeds = known.GRID, (0, 1, 2, 3, 4)
+    if given.quick:
+        setting, grid, seeds = setting.quick.quick, grid[:2], seeds[:2]
+    federations = cache(lambda seed: setting.federation(seed, given.data))
+    alone, alone_first, scores = separate(setting, given.method, grid, seeds, federations)
+    swept, swept_first, same = together(setting, given.method, grid, seeds, federations)
+    found = {
+        "device": jax.devices()[0].device_kind,
+        "setting": setting.name,
+        "method": given.method,
+        "trainings": len(grid) * len(seeds),
+        "separate_s": alone,
+        "sweep_s": swept,
+        "ratio": swept / alone,
+        "separate_from_nothing_s": alone + alone_first,
+        "sweep_from_nothing_s": swept_first,
+        "ratio_from_nothing": swept_first / (alone + alone_first),
+        "largest_difference_of_mean_scores": float(np.abs(np.subtract(scores, same)).max()),
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    if given.json:
+        given.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
