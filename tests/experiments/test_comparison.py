@@ -177,3 +177,8 @@ def test_a_picture_and_the_files(parts, tmp_path):
 def test_quick_is_a_fifth():
     assert settings.TABLE1[0].quick.rounds == 60
     assert len(settings.GRID) == 6
+
+
+def test_a_diverged_model_counts_as_never_right():
+    """And is not taken for a client without samples."""
+    assert comparison._rows(np.array([[0.5, -np.inf, np.nan]])) == ((0.5, 0.0, None),)

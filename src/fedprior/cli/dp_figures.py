@@ -87,14 +87,22 @@ def dp_figures(
 
 
 def _print(rows: "list[Row]") -> None:
+    """A table a setting, of the columns that 80 characters hold; table.md has all of them."""
     from fedprior.cli.reproduce import _print as show
     from fedprior.cli.reproduce import _table
     from fedprior.experiments.dp_report import COLUMNS, cells, remarks
 
-    table = _table("Test accuracy in percent, mean over clients", *COLUMNS)
-    for row in rows:
-        table.add_row(*cells(row))
-    show(table, *remarks(rows))
+    kept = ("method", "epsilon", "accuracy", "over local", "verdict")
+    tables = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        title = f"{setting}: test accuracy in percent, mean over clients"
+        table = _table(title, *kept)
+        for row in rows:
+            if row.setting == setting:
+                found = dict(zip(COLUMNS, cells(row), strict=True))
+                table.add_row(*(found[name] for name in kept))
+        tables.append(table)
+    show(*tables, *remarks(rows))
 
 
 def _root(data: Path | None) -> Path | None:

@@ -39,7 +39,7 @@ class Part:
     seeds: tuple[int, ...]
     rounds: int
     options: Mapping[str, Any]
-    valid: tuple[tuple[float, ...], ...]
+    valid: tuple[tuple[float | None, ...], ...]
     rate: float
     scores: tuple[tuple[float | None, ...], ...]
     seconds: float
@@ -140,17 +140,22 @@ def _sweep(
     )
     part = Part(
         **facts,
-        valid=tuple(map(tuple, np.nanmean(found.valid[..., : setting.judges], axis=2).tolist())),
+        valid=_rows(np.nanmean(found.valid[..., : setting.judges], axis=2)),
         rate=found.chosen["rate"],
-        scores=tuple(
-            tuple(None if np.isnan(score) else float(score) for score in own)
-            for own in setting.scored(found.scores)
-        ),
+        scores=_rows(setting.scored(found.scores)),
         seconds=time.perf_counter() - begun,
         made_with=made_with(),
     )
     write_atomically(_file(folder, setting, name), json.dumps(asdict(part)).encode())
     return part
+
+
+def _rows(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
+    """As JSON can hold them: None for no samples; a diverged model has the least accuracy, 0."""
+    return tuple(
+        tuple(None if np.isnan(value) else max(float(value), 0.0) for value in row)
+        for row in values
+    )
 
 
 def made_with() -> dict[str, str]:
