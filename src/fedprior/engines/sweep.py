@@ -9,12 +9,12 @@ import jax
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
+from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import cache, checkpoint
 from fedprior.engines.grid import Family, Member, Point, families, points
-from fedprior.engines.trainings import Models, Seeds, at_once, scores, train
+from fedprior.engines.trainings import Models, Seeds, at_once, personal, scores, train
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
@@ -131,7 +131,7 @@ class _Book:
         shape = (len(grid), len(seeds.numbers), seeds.num_clients)
         self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
         self.judges = judges
-        self.models: list[Models] = []  # of the best point so far, by group of seeds
+        self.thetas: list[Theta] = []  # of the best point so far, by group of seeds
         self.groups: list[Seeds] = []
         self.held = -1  # that point's place
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
@@ -153,13 +153,11 @@ class _Book:
         means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
         return int(np.argmax(means))
 
-    def note(
-        self, place: int, valid: np.ndarray, models: list[Models], groups: list[Seeds]
-    ) -> None:
-        """A point's validation scores; its models are kept while it is the best."""
+    def note(self, place: int, valid: np.ndarray, thetas: list[Theta], groups: list[Seeds]) -> None:
+        """A point's validation scores; its personal models are kept while it is the best."""
         self.valid[place], self.done[place] = valid, True
         if self.best == place:
-            self.models, self.groups, self.held = models, groups, place
+            self.thetas, self.groups, self.held = thetas, groups, place
 
     def save(self) -> None:
         """To disk, where there is a folder."""
@@ -216,9 +214,11 @@ def _train_some(
         models.append(train(family, numbers, group, rounds=rounds, tell=tell))
     held_out = [group.held_out("valid") for group in groups]
     for index, place in enumerate(places):
-        own = [each.at(index) for each in models]
+        point = numbers[index]
+        pairs = zip(models, groups, strict=True)
+        own = [personal(family, point, each.at(index), group) for each, group in pairs]
         parts = zip(own, groups, held_out, strict=True)
-        valid = [scores(family, numbers[index], *part) for part in parts]
+        valid = [scores(family, point, *part) for part in parts]
         book.note(place, np.concatenate(valid), own, groups)
 
 
@@ -237,8 +237,8 @@ def _tested(
     )
     if book.held != book.best:
         _train_all(family, [(book.best, numbers)], seeds, rounds, book, None)
-    parts = zip(book.models, book.groups, strict=True)
+    parts = zip(book.thetas, book.groups, strict=True)
     found = [
-        scores(family, numbers, models, group, group.held_out("test")) for models, group in parts
+        scores(family, numbers, thetas, group, group.held_out("test")) for thetas, group in parts
     ]
     return np.concatenate(found)

@@ -1,6 +1,6 @@
 """Trainings side by side: points along one batch axis, seeds along another, one program."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Array, Memory, PyTree, State
+from fedprior.core.algorithm import Array, Memory, PyTree, State, Theta
 from fedprior.core.protocols import Cohort
 from fedprior.data.federation import ClientData, Federation, Split
 from fedprior.engines.batch import CPU_CHUNK_BYTES
 from fedprior.engines.device import LONGEST, play_rounds
-from fedprior.engines.evaluate import personalize, rows_at_once, score
+from fedprior.engines.evaluate import chunks, personalize, score
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
@@ -130,10 +130,8 @@ def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[in
     num_points, num_seeds = len(members), len(seeds.numbers)
     if not members:
         return 1, num_seeds
-    shapes = jax.eval_shape(
-        partial(_begin, family=family, num_clients=1), _columns([members[0][1]]), seeds.roots[:1]
-    )
-    each = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes.memories))
+    shape = _memory(family, members[0][1], seeds)
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape))
     if jax.default_backend() == "cpu":
         fitting = CPU_CHUNK_BYTES // max(1, each * seeds.cohort.capacity(seeds.num_clients))
     else:
@@ -156,7 +154,7 @@ def train(
     """`rounds` rounds of every point with every seed; `tell` hears the share that is done."""
     numbers = _columns(points)
     roots = seeds.roots
-    models = _begin(numbers, roots, family=family, num_clients=seeds.num_clients)
+    models = _begin(family, points, seeds)
     pace, done = Pace(), 0
     while done < rounds:
         count = min(pace.rounds(), rounds - done)
@@ -181,24 +179,37 @@ def train(
     return models
 
 
-def scores(
-    family: Family, point: Numbers, models: Models, seeds: Seeds, held_out: ClientData
-) -> np.ndarray:
-    """Mean score of every client's own model on `held_out`, (seeds, clients), at one point.
+def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Theta:
+    """Every client's theta at one point, with leading axes of seeds and of clients.
 
     `models` are those of that point alone.
     """
-    numbers = {name: jnp.asarray(value) for name, value in point.items()}
     own = jax.tree.map(lambda leaf: leaf[0], models)
-    largest = max(seeds.train.rows.shape[0], held_out.rows.shape[0])
-    total = seeds.num_clients
-    length = min(total, max(1, rows_at_once() // (largest * len(seeds.numbers))))
     found = []
-    for first in range(0, total, length):
-        clients = np.minimum(np.arange(first, first + length), total - 1)
-        part = _score(numbers, own, seeds.train, held_out, clients, seeds.roots, family=family)
-        found.append(np.asarray(part)[:, : total - first])
+    for clients, real in _chunks(seeds, seeds.train.rows.shape[0]):
+        part = _personalize(_arrays(point), own, seeds.train, clients, seeds.roots, family=family)
+        found.append(jax.tree.map(lambda leaf, real=real: leaf[:, :real], part))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *found)
+
+
+def scores(
+    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, held_out: ClientData
+) -> np.ndarray:
+    """Mean score of every client's theta on `held_out`, (seeds, clients)."""
+    found = []
+    for clients, real in _chunks(seeds, held_out.rows.shape[0]):
+        part = _score(_arrays(point), thetas, held_out, clients, family=family)
+        found.append(np.asarray(part)[:, :real])
     return np.concatenate(found, axis=1)
+
+
+def _chunks(seeds: Seeds, rows: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Client ids in chunks of one shape, each with its number of real ones."""
+    return chunks(seeds.num_clients, rows * len(seeds.numbers))
+
+
+def _arrays(point: Numbers) -> dict[str, Array]:
+    return {name: jnp.asarray(value) for name, value in point.items()}
 
 
 def _columns(points: Sequence[Numbers]) -> dict[str, Array]:
@@ -211,18 +222,30 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in numbers.items() if name}
 
 
-@partial(jax.jit, static_argnames=("family", "num_clients"))
-def _begin(numbers: PyTree, roots: Array, *, family: Family, num_clients: int) -> Models:
-    def one(numbers: PyTree, root: Array) -> Models:
-        algorithm = family.at(_named(numbers))
-        state = algorithm.init(random.fold(root, "init"))
-        client = jnp.zeros((), jnp.int32)
-        shape = jax.eval_shape(lambda: algorithm.enroll(state, client, root))
-        memories = jax.tree.map(lambda a: jnp.zeros((num_clients, *a.shape), a.dtype), shape)
-        return Models(state, memories, jnp.zeros(num_clients, bool))
+def _begin(family: Family, points: Sequence[Numbers], seeds: Seeds) -> Models:
+    """Initial states, one after the other: compiled for each method they would take longer."""
+    roots = list(seeds.roots)
+    built = [family.at(point) for point in points]
+    states = [[each.init(random.fold(root, "init")) for root in roots] for each in built]
+    state = _pile([_pile(row) for row in states])
+    shape = _memory(family, points[0], seeds)
+    axes = (len(points), len(roots), seeds.num_clients)
+    memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), shape)
+    return Models(state, memories, jnp.zeros(axes, bool))
 
-    by_seed = jax.vmap(one, in_axes=(None, 0))
-    return jax.vmap(by_seed, in_axes=(0, None))(numbers, roots)
+
+def _memory(family: Family, point: Numbers, seeds: Seeds) -> Memory:
+    """Shapes of one client's memory."""
+    algorithm, client = family.at(point), jnp.zeros((), jnp.int32)
+
+    def enrolled(key: Array) -> Memory:
+        return algorithm.enroll(algorithm.init(key), client, key)
+
+    return jax.eval_shape(enrolled, seeds.roots[0])
+
+
+def _pile(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 @partial(jax.jit, static_argnames=("family", "expected_size"), donate_argnames=("models",))
@@ -265,20 +288,19 @@ def _advance(
 
 
 @partial(jax.jit, static_argnames=("family",))
-def _score(
+def _personalize(
     numbers: PyTree,
     models: Models,
     data: ClientData,
-    held_out: ClientData,
     clients: Array,
     roots: Array,
     *,
     family: Family,
-) -> Array:
-    algorithm = family.at(_named(numbers))
+) -> Theta:
+    algorithm = family.at(numbers)
 
-    def one(models: Models, own: ClientData, other: ClientData, root: Array) -> Array:
-        thetas = personalize(
+    def one(models: Models, own: ClientData, root: Array) -> Theta:
+        return personalize(
             models.state,
             tree.combine(lambda rows: rows[clients], models.memories),
             models.enrolled[clients],
@@ -288,7 +310,19 @@ def _score(
             algorithm=algorithm,
             pooled=True,
         )
-        part = other._replace(start=other.start[clients], size=other.size[clients])
+
+    return jax.vmap(one, in_axes=(0, _BY_SEED, 0))(models, data, roots)
+
+
+@partial(jax.jit, static_argnames=("family",))
+def _score(
+    numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
+) -> Array:
+    algorithm = family.at(numbers)
+
+    def one(thetas: Theta, own: ClientData) -> Array:
+        thetas = tree.combine(lambda rows: rows[clients], thetas)
+        part = own._replace(start=own.start[clients], size=own.size[clients])
         return score(thetas, part, algorithm=algorithm, pooled=True)
 
-    return jax.vmap(one, in_axes=(0, _BY_SEED, _BY_SEED, 0))(models, data, held_out, roots)
+    return jax.vmap(one, in_axes=(0, _BY_SEED))(thetas, data)
