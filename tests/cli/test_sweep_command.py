@@ -6,11 +6,13 @@ import duckdb
 import pytest
 
 import fedprior
-from conftest import fast_options
 from fedprior.cli import everything
 from fedprior.experiments import comparison_settings as known
 
-SMALL = ["--algorithm", "fedavg", "--algorithm", "local", *fast_options()]
+
+@pytest.fixture
+def small(fast):
+    return ["--algorithm", "fedavg", "--algorithm", "local", *fast()]
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +21,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def swept(command, folder):
+def swept(command, folder, small):
     """Trained for the first test, read back for the others."""
-    words = ["sweep", "--over", "lr=0.01,0.5", "--seeds", "2", *SMALL, "--out", str(folder)]
+    words = ["sweep", "--over", "lr=0.01,0.5", "--seeds", "2", *small, "--out", str(folder)]
     return command(*words, "--json"), words
 
 
@@ -77,9 +79,9 @@ def test_another_sweep_in_the_same_folder_is_refused(swept, command):
         ),
     ],
 )
-def test_bad_input_leaves_nothing(command, tmp_path, words, message):
+def test_bad_input_leaves_nothing(command, tmp_path, small, words, message):
     out = tmp_path / "s"
-    found = command("sweep", *SMALL, *words, "--out", str(out))
+    found = command("sweep", *small, *words, "--out", str(out))
     assert (found.code, found.out) == (2, "")
     assert message in found.err
     assert not out.exists()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def dp_figures(
     settings = dp_settings.chosen(setting, quick=quick)
     if write_noise is not None:
         dp_settings.write_noise(write_noise, settings)
-        return _say(f"Written to {write_noise}", quiet)
+        return say(f"Written to {write_noise}", quiet=quiet)
     dp_drawing.check_drawing()
     if from_json:
         rows = dp_report.read(*from_json)
@@ -80,7 +81,7 @@ def dp_figures(
             )
     dp_report.save(rows, out)
     dp_drawing.draw(rows, out)
-    _say(f"Written to {out}", quiet)
+    say(f"Written to {out}", quiet=quiet)
     if as_json:
         return typer.echo(json.dumps(dp_report.to_json(rows)))
     _print(rows)
@@ -114,8 +115,3 @@ def _root(data: Path | None) -> Path | None:
         return data
     near = Path("..", "shared", "data")
     return near if near.is_dir() and not os.environ.get(ROOT_VARIABLE) else None
-
-
-def _say(line: str, quiet: bool) -> None:
-    if not quiet:
-        typer.echo(line, err=True)

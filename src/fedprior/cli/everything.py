@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedprior.cli.progress import say
 from fedprior.core import check
 from fedprior.core.files import make_folder, write_atomically
 
@@ -47,12 +48,12 @@ def everything(
     for name in (row["name"] for row in EXPERIMENTS):
         file, words = out / f"{name}.json", _words(name, quick, data, out)
         if not file.exists():
-            _say(f"{name} ...", quiet)
+            say(f"{name} ...", quiet=quiet)
             try:
                 answer = json.loads(_run(words))
             except (ValueError, OSError) as error:
                 missing[name] = str(error)
-                _say(f"{name} left out: {error}", quiet)
+                say(f"{name} left out: {error}", quiet=quiet)
                 continue
             document = {"command": _command(words), "answer": answer}
             write_atomically(file, json.dumps(document).encode())
@@ -87,8 +88,3 @@ def _run(words: list[str]) -> str:
     with redirect_stdout(shown):
         app(words, standalone_mode=False)
     return shown.getvalue()
-
-
-def _say(line: str, quiet: bool) -> None:
-    if not quiet:
-        typer.echo(line, err=True)

@@ -6,11 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
+
+
+def say(line: str, *, quiet: bool) -> None:
+    """One line on standard error, unless nothing is wanted there."""
+    if not quiet:
+        typer.echo(line, err=True)
 
 
 class Watcher:

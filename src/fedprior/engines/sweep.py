@@ -177,15 +177,20 @@ def _train_all(
 ) -> None:
     """Trains and scores the waiting points, as many at once as the memory holds."""
     size, width = at_once(family, waiting, seeds)
+    groups = seeds.groups(width)  # once: each holds its samples on the device
     while waiting:
         # The last chunk repeats a point rather than compile for fewer.
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
-            _train_some(family, chunk, seeds.groups(width), rounds, book, progress)
+            _train_some(family, chunk, groups, rounds, book, progress)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or size * width == 1:
                 raise
-            size, width = (-(-size // 2), width) if size > 1 else (1, -(-width // 2))
+            if size > 1:
+                size = -(-size // 2)
+            else:
+                width = -(-width // 2)
+                groups = seeds.groups(width)
             continue
         waiting = waiting[size:]
         book.save()
@@ -212,13 +217,12 @@ def _train_some(
                 progress(points * book.valid.shape[1], total * book.valid.shape[1])
 
         models.append(train(family, numbers, group, rounds=rounds, tell=tell))
-    held_out = [group.held_out("valid") for group in groups]
     for index, place in enumerate(places):
         point = numbers[index]
         pairs = zip(models, groups, strict=True)
         own = [personal(family, point, each.at(index), group) for each, group in pairs]
-        parts = zip(own, groups, held_out, strict=True)
-        valid = [scores(family, point, *part) for part in parts]
+        parts = zip(own, groups, strict=True)
+        valid = [scores(family, point, thetas, group, group.valid) for thetas, group in parts]
         book.note(place, np.concatenate(valid), own, groups)
 
 

@@ -60,7 +60,7 @@ class Seeds:
     def expected_size(self) -> float:
         return self.cohort.expected_size(self.num_clients)
 
-    @property
+    @cached_property
     def roots(self) -> Array:
         return jnp.stack([random.root(number) for number in self.numbers])
 
@@ -68,6 +68,11 @@ class Seeds:
     def train(self) -> ClientData:
         """The training samples on the device, with a leading axis of seeds on all but `rows`."""
         return _stack([each.train for each in self.federations])
+
+    @cached_property
+    def valid(self) -> ClientData:
+        """The validation samples, like `train`."""
+        return self.held_out("valid")
 
     def held_out(self, part: str) -> ClientData:
         """Validation or test samples, like `train`; both have one shape, so that a program serves
@@ -81,6 +86,8 @@ class Seeds:
 
     def groups(self, size: int) -> list["Seeds"]:
         """The same seeds, at most `size` together."""
+        if size >= len(self.numbers):
+            return [self]
         return [
             Seeds(self.numbers[k : k + size], self.federations[k : k + size], self.cohort)
             for k in range(0, len(self.numbers), size)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 from scipy.special import softmax
+from softmax_twin import init, stacked
 
 import fedprior
 from fedprior.core import random
@@ -17,27 +18,9 @@ COMMON = {
 }
 
 
-def init(key):
-    """Random: at zero nothing would tell a pull toward the start from weight decay."""
-    first, second = jax.random.split(key)
-    return {
-        "intercept": jax.random.normal(first, (3,)),
-        "weight": jax.random.normal(second, (4, 3)),
-    }
-
-
-MODEL = fedprior.network(init, lambda theta, x: x @ theta["weight"] + theta["intercept"])
-
-
 def start():
     """The first parameters of a run, (1 + features, classes)."""
     return stacked(init(random.fold(random.root(0), "init"))).astype(float)
-
-
-def stacked(parameters):
-    """{intercept, weight}, with or without leading axes, as (..., 1 + features, classes)."""
-    intercept = np.asarray(parameters["intercept"])[..., None, :]
-    return np.concatenate([intercept, parameters["weight"]], axis=-2)
 
 
 def pair():
@@ -52,11 +35,6 @@ def samples(federation):
     """(x with a column of ones, y) of every client."""
     parts = [federation.train.client(client) for client in range(federation.num_clients)]
     return [(np.hstack([np.ones((len(p.x), 1)), p.x]), np.asarray(p.y)) for p in parts]
-
-
-def slope(theta, x, y):
-    """Gradient of the mean cross entropy; theta is (1 + features, classes)."""
-    return x.T @ (softmax(x @ theta, axis=1) - np.eye(3)[y]) / len(x)
 
 
 def loss(theta, x, y):

@@ -5,7 +5,6 @@ import pytest
 from softmax_rounds import (
     COMMON,
     GAMMA_RATE,
-    MODEL,
     ROUNDS,
     STEPS,
     THETA_RATE,
@@ -13,10 +12,9 @@ from softmax_rounds import (
     pair,
     personal,
     samples,
-    slope,
-    stacked,
     start,
 )
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 

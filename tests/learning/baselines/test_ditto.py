@@ -4,7 +4,6 @@ import numpy as np
 from softmax_rounds import (
     COMMON,
     GAMMA_RATE,
-    MODEL,
     ROUNDS,
     STEPS,
     THETA_RATE,
@@ -12,10 +11,9 @@ from softmax_rounds import (
     pair,
     personal,
     samples,
-    slope,
-    stacked,
     start,
 )
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 

@@ -1,20 +1,8 @@
 """FedProx against NumPy."""
 
 import numpy as np
-from softmax_rounds import (
-    COMMON,
-    GAMMA_RATE,
-    MODEL,
-    ROUNDS,
-    STEPS,
-    close,
-    pair,
-    personal,
-    samples,
-    slope,
-    stacked,
-    start,
-)
+from softmax_rounds import COMMON, GAMMA_RATE, ROUNDS, STEPS, close, pair, personal, samples, start
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 

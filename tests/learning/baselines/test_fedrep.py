@@ -13,8 +13,8 @@ from softmax_rounds import (
     pair,
     personal,
     samples,
-    slope,
 )
+from softmax_twin import slope
 
 import fedprior
 from fedprior.core import random

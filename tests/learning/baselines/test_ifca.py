@@ -2,19 +2,8 @@
 
 import numpy as np
 import pytest
-from softmax_rounds import (
-    COMMON,
-    GAMMA_RATE,
-    MODEL,
-    ROUNDS,
-    STEPS,
-    close,
-    loss,
-    personal,
-    samples,
-    slope,
-    stacked,
-)
+from softmax_rounds import COMMON, GAMMA_RATE, ROUNDS, STEPS, close, loss, personal, samples
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 from fedprior.core import random

@@ -5,19 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import binom
-from softmax_rounds import (
-    COMMON,
-    MODEL,
-    ROUNDS,
-    STEPS,
-    THETA_RATE,
-    close,
-    pair,
-    personal,
-    samples,
-    slope,
-    stacked,
-)
+from softmax_rounds import COMMON, ROUNDS, STEPS, THETA_RATE, close, pair, personal, samples
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 from fedprior.core import random

@@ -1,20 +1,8 @@
 """Mean-regularized multi-task learning against NumPy."""
 
 import numpy as np
-from softmax_rounds import (
-    COMMON,
-    MODEL,
-    ROUNDS,
-    STEPS,
-    THETA_RATE,
-    close,
-    pair,
-    personal,
-    samples,
-    slope,
-    stacked,
-    start,
-)
+from softmax_rounds import COMMON, ROUNDS, STEPS, THETA_RATE, close, pair, personal, samples, start
+from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 

@@ -10,7 +10,7 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Weight, mean_share, weight_of
+from fedprior.learning.averaging import Weight, begun, mean_share, weight_of
 from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import all_samples, losses
 from fedprior.learning.descent import Descent
@@ -86,7 +86,7 @@ class _Clusters:
 
     def init(self, key: Key) -> State:
         centers = several(self.model, self.num_components, self.jitter, key)
-        return {"gamma": {"centers": centers}, "round": jnp.zeros((), jnp.int32)}
+        return begun({"centers": centers})
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         return {"words": random.words(random.fold(key, "batches"))}
