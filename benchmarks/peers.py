@@ -5,7 +5,9 @@
 FedAvg on MNIST: 20 clients of a Dirichlet(0.1) split, all taking part, one local epoch of batches
 of 10 at a rate of 0.005, a network 5x5x32 - pool - 5x5x64 - pool - 512 - 10, and every round an
 evaluation on all training and all test samples. PFLlib's own 16.8 to 20.1 s a round were measured
-elsewhere on the same kind of GPU (NVIDIA H200), its clients being trained one after the other.
+elsewhere on the same kind of GPU (NVIDIA H200), its clients being trained one after the other, of
+374 to 4,641 training samples each. The split here is the seed's whose sizes are nearest to those
+without a smaller largest client, which decides how long a round is: 319 to 4,750.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from fedprior.models.convolution import convolve_pool_relu, to_cells
 from fedprior.models.network import dense
 
 PEER = (16.8, 20.1)  # seconds a round
+SEED = 501
 
 
 def cnn(num_classes=10):
@@ -54,13 +57,13 @@ def main():
     parser.add_argument("--data", type=Path, help="root folder of MNIST")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="2 rounds on clients of few samples")
-    parser.add_argument("--precision", default="highest", help="of matrix products, as JAX has it")
+    parser.add_argument("--precision", default="default", help="of matrix products, as JAX has it")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     jax.config.update("jax_default_matmul_precision", given.precision)
     shares = {"valid_share": 0.7, "test_share": 0.25} if given.quick else {"valid_share": 0.0}
     federation = fedprior.load_dataset(
-        "mnist-dirichlet", root=given.data, num_clients=20, concentration=0.1, **shares
+        "mnist-dirichlet", root=given.data, num_clients=20, concentration=0.1, seed=SEED, **shares
     )
     algorithm = fedprior.fedavg(
         cnn(),

@@ -24,6 +24,11 @@ from fedprior.engines.run import stack
 Numbers = Mapping[str, float]  # of one point
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
 _CHANNEL = Identity()
+# Trying out kernels takes a GPU longer than the trainings that would gain by it.
+_compiled = partial(
+    jax.jit,
+    compiler_options={"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
+)
 
 
 class Models(NamedTuple):
@@ -255,7 +260,7 @@ def _pile(trees: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-@partial(jax.jit, static_argnames=("family", "expected_size"), donate_argnames=("models",))
+@partial(_compiled, static_argnames=("family", "expected_size"), donate_argnames=("models",))
 def _advance(
     models: Models,
     numbers: PyTree,
@@ -294,7 +299,7 @@ def _advance(
     return by_point(models, numbers, data, clients, present, roots)
 
 
-@partial(jax.jit, static_argnames=("family",))
+@partial(_compiled, static_argnames=("family",))
 def _personalize(
     numbers: PyTree,
     models: Models,
@@ -321,7 +326,7 @@ def _personalize(
     return jax.vmap(one, in_axes=(0, _BY_SEED, 0))(models, data, roots)
 
 
-@partial(jax.jit, static_argnames=("family",))
+@partial(_compiled, static_argnames=("family",))
 def _score(
     numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
 ) -> Array:

@@ -10,7 +10,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
-from fedprior.learning.curvature import Curvature, all_samples, losses, measure
+from fedprior.learning.curvature import Curvature, all_samples, measure, total_loss
 from fedprior.learning.descent import Descent
 from fedprior.learning.noise import Noise
 from fedprior.learning.posterior import Steps, rate_at
@@ -123,9 +123,8 @@ class Assignment:
 
     def _expect(self, state: State, data: ClientData) -> tuple[Array, Array]:
         """Alpha, (components,), and the sum of the client's losses under each model."""
-        samples = all_samples(data)
         centers = state["gamma"]["centers"]
-        sums = jax.vmap(lambda one: losses(self.model, one, samples))(centers)
+        sums = jax.vmap(lambda one: total_loss(self.model, one, data))(centers)
         return self.population.belonging(state["gamma"], sums / self.noise.at(state)), sums
 
     def _increments(self, centers: PyTree, alpha: Array, steps: Steps) -> PyTree:

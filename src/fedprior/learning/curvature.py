@@ -15,6 +15,7 @@ from fedprior.learning.batches import Batches
 Curvature = Literal["diagonal", "full"]
 
 _ENTRIES = 2**20  # of the Jacobians that are held at once, a client
+_BLOCK = 128  # samples evaluated together, at most: what a network makes of them stays in cache
 
 
 class Measure(NamedTuple):
@@ -50,6 +51,25 @@ def losses(model: Model, theta: PyTree, samples: Samples) -> Array:
     """Sum of the loss over all of the client's samples."""
     each = model.loss(model.apply(theta, samples.x), samples.y)
     return samples.share * jnp.sum(_kept(each, samples.mask))
+
+
+def each_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
+    """The loss of every row of the client, (rows,); a padded row repeats the last one."""
+    largest = data.rows.shape[0]
+    number = -(-largest // _BLOCK)
+    width = -(-largest // number)
+    rows = jnp.arange(number * width).reshape(number, width)
+
+    def block(rows: Array) -> Array:
+        x, y = data.take(jnp.clip(rows, 0, jnp.maximum(data.size - 1, 0)))
+        return model.loss(model.apply(theta, x), y)
+
+    return jax.lax.map(block, rows).reshape(-1)[:largest]
+
+
+def total_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
+    """Sum of the loss over all of the client's samples."""
+    return jnp.sum(_kept(each_loss(model, theta, data), data.rows < data.size))
 
 
 def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvature) -> Measure:

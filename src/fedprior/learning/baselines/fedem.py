@@ -16,6 +16,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
 from fedprior.learning.batches import Batches
+from fedprior.learning.curvature import each_loss
 from fedprior.learning.descent import Descent, masked_mean
 from fedprior.learning.predictive import mixed, mixture, several
 
@@ -95,7 +96,7 @@ class _Mixture:
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         received = state["gamma"]
-        assigned, shares = self._expect(received, memory["shares"], data)
+        assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
         numbers = jnp.arange(self.local_steps)
         index, mask = self.batches.at(memory["words"], memory["step"] + numbers, data)
         x, y = data.take(index)
@@ -122,9 +123,10 @@ class _Mixture:
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         """The newest components, mixed by shares that fit the client's own samples best."""
+        losses = self._each(state["gamma"], data)
 
         def again(_: Array, shares: Array) -> Array:
-            return self._expect(state["gamma"], shares, data)[1]
+            return self._expect(losses, shares, data)[1]
 
         shares = jax.lax.fori_loop(0, _SHARE_ROUNDS, again, memory["shares"])
         return mixture(state["gamma"], shares)
@@ -132,10 +134,14 @@ class _Mixture:
     def _losses(self, gamma: PyTree, x: Array, y: Array) -> Array:
         return jax.vmap(lambda one: self.model.loss(self.model.apply(one, x), y))(gamma)
 
-    def _expect(self, gamma: PyTree, shares: Array, data: ClientData) -> tuple[Array, Array]:
+    def _each(self, gamma: PyTree, data: ClientData) -> Array:
+        """Losses of all of the client's rows, (components, rows)."""
+        return jax.vmap(lambda one: each_loss(self.model, one, data))(gamma)
+
+    def _expect(self, losses: Array, shares: Array, data: ClientData) -> tuple[Array, Array]:
         """P(component | sample), (components, rows), and its mean over the client's samples."""
-        x, y, mask = data.all()
-        logits = jnp.log(jnp.maximum(shares, 1e-30))[:, None] - self._losses(gamma, x, y)
+        mask = data.rows < data.size
+        logits = jnp.log(jnp.maximum(shares, 1e-30))[:, None] - losses
         assigned = jax.nn.softmax(logits, axis=0)
         mean = jnp.sum(assigned * mask, axis=1) / jnp.maximum(jnp.sum(mask), 1)
         return assigned, jnp.where(data.size > 0, mean, shares)

@@ -12,7 +12,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, begun, mean_share, weight_of
 from fedprior.learning.batches import Batches
-from fedprior.learning.curvature import all_samples, losses
+from fedprior.learning.curvature import total_loss
 from fedprior.learning.descent import Descent
 from fedprior.learning.posterior import Steps
 from fedprior.learning.predictive import several
@@ -125,7 +125,7 @@ class _Clusters:
 
     def _choose(self, state: State, data: ClientData) -> tuple[Array, PyTree]:
         """The number of the model of least loss on the client's samples, and that model."""
-        centers, samples = state["gamma"]["centers"], all_samples(data)
-        sums = jax.vmap(lambda center: losses(self.model, center, samples))(centers)
+        centers = state["gamma"]["centers"]
+        sums = jax.vmap(lambda center: total_loss(self.model, center, data))(centers)
         chosen = jnp.argmin(sums)
         return chosen, tree.combine(lambda leaf: leaf[chosen], centers)
