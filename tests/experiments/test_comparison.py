@@ -98,20 +98,37 @@ def part(method, scores, *, grid=(0.1,), rate=0.1):
     )
 
 
-def test_rows_pair_by_seed_and_say_how_far_behind():
+def test_rows_pair_by_seed_and_say_how_large_the_gap_is():
     """Differences 0.1, 0.2, 0.3: mean 20 points, t interval 20 +- 4.303 * 10 / sqrt(3)."""
     best = part("fedavg", [[0.6, 0.8], [0.7, 0.9], [0.8, 1.0]])
     other = part("local", [[0.5, 0.7], [0.5, 0.7], [0.5, 0.7]])
     first, second = comparison_report.rows([other, best], [TINY])
-    assert (first.method, first.behind) == ("fedavg", 0)
+    assert (first.method, first.gap) == ("fedavg", 0)
     assert first.mean == pytest.approx(80)
     assert first.sd == pytest.approx(10)
     assert first.worst_decile == pytest.approx(70)
     assert (first.paper_says, first.paper_says_sd) == (90.0, 1.0)
-    assert second.behind == pytest.approx(20)
+    assert second.gap == pytest.approx(20)
+    assert second.by_seed == [60.0, 60.0, 60.0]
     half = 4.30265 * 10 / np.sqrt(3)
-    assert second.behind_low == pytest.approx(20 - half, rel=1e-4)
-    assert second.behind_high == pytest.approx(20 + half, rel=1e-4)
+    assert second.gap_low == pytest.approx(20 - half, rel=1e-4)
+    assert second.gap_high == pytest.approx(20 + half, rel=1e-4)
+
+
+def test_gaps_are_those_of_our_own_method_where_it_was_run():
+    """Ahead of one for certain, behind another, and with a third in between."""
+    ours = part("adamap", [[0.8], [0.8], [0.8]])
+    rivals = [
+        part("local", [[0.5], [0.51], [0.5]]),
+        part("fedavg", [[0.9], [0.91], [0.9]]),
+        part("ditto", [[0.9], [0.7], [0.79]]),
+    ]
+    found = {row.method: row for row in comparison_report.rows([*rivals, ours], [TINY])}
+    assert found["adamap"].gap == 0
+    assert found["fedavg"].gap < 0 < found["local"].gap
+    words = comparison_report.remarks(list(found.values()), [TINY])
+    told = "significantly ahead of 1 of 3 others; not told apart from ditto; behind fedavg."
+    assert any(told in line for line in words)
 
 
 def test_a_client_without_test_samples_does_not_count():
@@ -129,7 +146,7 @@ def test_words_say_what_differs_from_the_paper():
     assert "local +20.0, fedavg -40.0" in words
     assert "The paper has fedavg ahead of its methods; here local is, by 20.00 points." in words
     assert "chosen at an end of the grid" in words
-    assert "local (tiny)" in words
+    assert comparison_report.cells(found[0])[4] == "0.2*"
 
 
 def test_newcomers_take_no_part_and_are_the_only_ones_scored(tmp_path):

@@ -1,4 +1,4 @@
-"""`fedprior reproduce table1` and `fedem`."""
+"""`fedprior reproduce table1`, `beyond`, `ablation` and `fedem`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprior.cli.experiment import data_root, new_table, show
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ Names = Annotated[
 Columns = Annotated[
     list[str] | None, typer.Option("--setting", help="A setting to run; may be repeated.")
 ]
-Seeds = Annotated[
-    int | None, typer.Option(help="How many seeds (default: 5; beyond 10; with --quick 1).")
-]
+Seeds = Annotated[int | None, typer.Option(help="How many seeds (default: 10; with --quick 1).")]
 First = Annotated[int | None, typer.Option(help="The first seed.")]
 Data = Annotated[
     Path | None,
@@ -51,7 +50,6 @@ def _command(name: str, words: str) -> Callable[..., None]:
         as_json: AsJson = False,
         quiet: Quiet = False,
     ) -> None:
-        from fedprior.cli.dp_figures import _root
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
@@ -75,7 +73,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
                     grid=QUICK_GRID if quick else GRID,
                     seeds=range(first, first + count),
                     folder=folder,
-                    root=_root(data),
+                    root=data_root(name, data),
                     workers=workers,
                     progress=bar.part,
                 )
@@ -145,18 +143,18 @@ def _report(name: str, settings: "Sequence[Setting]", folder: Path, quick: bool)
 
 
 def _print(document: dict[str, Any], settings: "Sequence[Setting]") -> None:
-    """A table a setting, then the words."""
-    from fedprior.cli.reproduce import _print as show
-    from fedprior.cli.reproduce import _table
+    """A table a setting, of the columns that 80 characters hold, then the words."""
     from fedprior.experiments.comparison_report import COLUMNS, Row, cells
 
     found = [Row(**row) for row in document["rows"]]
+    kept = [name for name in COLUMNS if name != "worst decile"]
     tables = []
     for setting in settings:
         own = [row for row in found if row.setting == setting.name]
         if own:
-            table = _table(f"{setting.title}: test accuracy in percent", *COLUMNS)
+            table = new_table(f"{setting.title}: test accuracy in percent", *kept)
             for row in own:
-                table.add_row(*cells(row))
+                shown = dict(zip(COLUMNS, cells(row), strict=True))
+                table.add_row(*(shown[name] for name in kept))
             tables.append(table)
     show(*tables, *document["remarks"], f"Again: {document['command']}")

@@ -1,12 +1,12 @@
 """`fedprior reproduce dp-figures`."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprior.cli.experiment import data_root, new_table, show, watching
 from fedprior.cli.progress import say
 from fedprior.core import check
 
@@ -66,17 +66,15 @@ def dp_figures(
     if from_json:
         rows = dp_report.read(*from_json)
     else:
-        from fedprior.cli.reproduce import _watching
-
         rule = "a folder, or a name that is free"
         check.require(out.is_dir() or not out.exists(), "dp-figures", "--out", rule, str(out))
         known = None if noise is None else dp_settings.read_noise(noise, settings)
-        with _watching("dp-figures", quiet) as watch:
+        with watching("dp-figures", quiet) as watch:
             rows = run(
                 settings,
                 seeds=range(seed, seed + count),
                 noise=known,
-                root=_root(data),
+                root=data_root("dp-figures", data),
                 watch=watch,
             )
     dp_report.save(rows, out)
@@ -89,29 +87,16 @@ def dp_figures(
 
 def _print(rows: "list[Row]") -> None:
     """A table a setting, of the columns that 80 characters hold; table.md has all of them."""
-    from fedprior.cli.reproduce import _print as show
-    from fedprior.cli.reproduce import _table
     from fedprior.experiments.dp_report import COLUMNS, cells, remarks
 
     kept = ("method", "epsilon", "accuracy", "over local", "verdict")
     tables = []
     for setting in dict.fromkeys(row.setting for row in rows):
         title = f"{setting}: test accuracy in percent, mean over clients"
-        table = _table(title, *kept)
+        table = new_table(title, *kept)
         for row in rows:
             if row.setting == setting:
                 found = dict(zip(COLUMNS, cells(row), strict=True))
                 table.add_row(*(found[name] for name in kept))
         tables.append(table)
     show(*tables, *remarks(rows))
-
-
-def _root(data: Path | None) -> Path | None:
-    """--data, else FEDPRIOR_DATA (which the loaders read), else ../shared/data where it exists."""
-    from fedprior.data.datasets import ROOT_VARIABLE
-
-    if data is not None:
-        check.require(data.is_dir(), "dp-figures", "--data", "a folder that exists", str(data))
-        return data
-    near = Path("..", "shared", "data")
-    return near if near.is_dir() and not os.environ.get(ROOT_VARIABLE) else None

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli.experiment import new_table, show, show_json, watching
 from fedprior.core import check
 
 
@@ -22,19 +23,18 @@ def linear(
 
     Example: `fedprior reproduce linear --json`
     """
-    from fedprior.cli.reproduce import _print, _print_json, _table, _watching
     from fedprior.experiments.linear import remarks, run
 
     check.count("linear", runs=runs)
     check.seed("linear", seed)
-    with _watching("linear", quiet) as watch:
+    with watching("linear", quiet) as watch:
         rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
     if as_json:
-        return _print_json("linear", rows, remarks(rows), seed=seed, runs=runs)
+        return show_json("linear", rows, remarks(rows), seed=seed, runs=runs)
     clients = "1,000" if quick else "10,000"
     title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
     command = f"fedprior reproduce linear --runs {runs} --seed {seed}" + " --quick" * quick
-    table = _table(title, "d", "method", "error", "the paper says", caption=command)
+    table = new_table(title, "d", "method", "error", "the paper says", caption=command)
     for row in rows:
         table.add_row(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "")
-    return _print(table, *remarks(rows))
+    return show(table, *remarks(rows))

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli.experiment import new_table, show, show_json, watching
+
 
 def logistic(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the groups.")] = False,
@@ -20,24 +22,23 @@ def logistic(
 
     Example: `fedprior reproduce logistic --plot losses.png`
     """
-    from fedprior.cli.reproduce import _print, _print_json, _table, _watching
     from fedprior.experiments.gaussian_dp import check_plot
     from fedprior.experiments.logistic import draw_losses, remarks
     from fedprior.experiments.logistic import logistic as run
 
     if plot is not None:
         check_plot(plot, owner="logistic")
-    with _watching("logistic", quiet) as watch:
+    with watching("logistic", quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:
         draw_losses(rows, plot)
     if as_json:
-        return _print_json("logistic", rows, remarks(rows), seed=seed)
+        return show_json("logistic", rows, remarks(rows), seed=seed)
     groups = "1,000" if quick else "10,000"
     title = f"Held-out log-loss, {groups} groups of 5 to 40 rows, 5 features"
     command = f"fedprior reproduce logistic --seed {seed}" + " --quick" * quick
     columns = ("scale", "method", "log-loss", "behind personal", "variance")
-    table = _table(title, *columns, caption=command)
+    table = new_table(title, *columns, caption=command)
     for row in rows:
         behind = "" if row.method == "personal" else f"{row.behind:.4f} ± {row.behind_se:.4f}"
         table.add_row(
@@ -47,4 +48,4 @@ def logistic(
             behind,
             "" if row.variance is None else f"{row.variance:.4f}",
         )
-    return _print(table, *remarks(rows))
+    return show(table, *remarks(rows))

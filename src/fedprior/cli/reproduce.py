@@ -1,28 +1,19 @@
 """`fedprior reproduce`."""
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from fedprior.cli.comparison import ablation, beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
+from fedprior.cli.experiment import data_of, new_table, show, show_json, watching
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
-
-if TYPE_CHECKING:
-    from fedprior.experiments.compare import Watch
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
@@ -33,9 +24,6 @@ Data = Annotated[
     Path | None,
     typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
 ]
-
-_WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
-_WORDS |= {"setting", "verdict"}
 
 app = typer.Typer(rich_markup_mode="markdown")
 app.command("all")(everything)
@@ -64,10 +52,10 @@ def reproduce(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"format": 1, "experiments": EXPERIMENTS}))
         return
-    table = _table("", *EXPERIMENTS[0])
+    table = new_table("", *EXPERIMENTS[0])
     for row in EXPERIMENTS:
         table.add_row(*row.values())
-    _print(table)
+    show(table)
 
 
 @app.command()
@@ -83,17 +71,17 @@ def bernoulli(
     """
     from fedprior.experiments.bernoulli import bernoulli as run
 
-    with _watching("bernoulli", quiet) as watch:
+    with watching("bernoulli", quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     if as_json:
-        return _print_json("bernoulli", rows, [], seed=seed, runs=runs)
+        return show_json("bernoulli", rows, [], seed=seed, runs=runs)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
-    table = _table(title, "population", "method", "gain", "the paper says", caption=command)
+    table = new_table(title, "population", "method", "gain", "the paper says", caption=command)
     for row in rows:
         shown = f"{row.gain:.2f} ± {row.gain_sd:.2f}"
         table.add_row(row.population, row.method, shown, f"{row.paper_says:.1f}")
-    _print(table)
+    show(table)
 
 
 @app.command()
@@ -109,18 +97,18 @@ def elections(
     from fedprior.experiments.elections import elections as run
     from fedprior.experiments.elections import read_votes, reasons
 
-    votes = read_votes(_folder("elections", data))
-    with _watching("elections", quiet) as watch:
+    votes = read_votes(data_of("elections", data))
+    with watching("elections", quiet) as watch:
         rows = run(votes, watch=watch)
     remarks = reasons(votes, rows)
     if as_json:
         facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
-        return _print_json("elections", rows, remarks, **facts)
+        return show_json("elections", rows, remarks, **facts)
     years = [str(year) for year in votes.years]
     title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
     columns = ("outcome", "method", "gain", "the paper says", "expected")
-    table = _table(title, *columns, caption="fedprior reproduce elections")
-    by_year = _table("The same by the election left out", "outcome", "method", *years)
+    table = new_table(title, *columns, caption="fedprior reproduce elections")
+    by_year = new_table("The same by the election left out", "outcome", "method", *years)
     for row in rows:
         says = f"{row.paper_says} ± {row.paper_says_sd}" if row.paper_says is not None else ""
         digits = 3 if row.outcome == "votes" else 1
@@ -129,7 +117,7 @@ def elections(
         table.add_row(row.outcome, row.method, mean, says, expected)
         shown = [f"{value:.1f}" for value in row.by_election.values()]
         by_year.add_row(row.outcome, row.method, *shown)
-    _print(table, by_year, *remarks)
+    show(table, by_year, *remarks)
 
 
 @app.command("gaussian-dp")
@@ -152,16 +140,16 @@ def gaussian_dp(
 
     if plot is not None:
         check_plot(plot)
-    with _watching("gaussian-dp", quiet) as watch:
+    with watching("gaussian-dp", quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:
         draw(rows, plot)
     if as_json:
-        return _print_json("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
+        return show_json("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
     title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
     command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
     columns = ("method", "epsilon", "true\nepsilon", "risk", "simulated", "gain")
-    table = _table(title, *columns, caption=command)
+    table = new_table(title, *columns, caption=command)
     for row in rows:
         budget = (row.epsilon, row.true_epsilon)
         table.add_row(
@@ -171,7 +159,7 @@ def gaussian_dp(
             f"{row.simulated:.5f} ± {row.simulated_se:.5f}",
             f"{row.gain:.1f}",
         )
-    _print(table, *remarks(rows))
+    show(table, *remarks(rows))
 
 
 @app.command()
@@ -188,16 +176,16 @@ def batting(
     from fedprior.experiments.batting import batting as run
     from fedprior.experiments.batting import read_careers, remarks
 
-    careers = read_careers(_folder("empirical_bayes", data))
-    with _watching("batting", quiet) as watch:
+    careers = read_careers(data_of("empirical_bayes", data))
+    with watching("batting", quiet) as watch:
         rows = run(careers, watch=watch)
     if as_json:
         words = remarks(careers, rows)
-        return _print_json("batting", rows, words, num_players=len(careers.first.n))
+        return show_json("batting", rows, words, num_players=len(careers.first.n))
     title = f"Later batting averages from the first season, {len(careers.first.n):,} players"
     columns = ["players", "method", "error", "gain\nover raw", "over\npooled"]
     columns += ["at-bats:\nover raw", "over\npooled "]
-    table = _table(title, *columns, caption="fedprior reproduce batting")
+    table = new_table(title, *columns, caption="fedprior reproduce batting")
     for row in rows:
         table.add_row(
             row.players,
@@ -208,66 +196,4 @@ def batting(
             f"{row.gain_by_at_bats:.1f}",
             f"{row.gain_over_pooled_by_at_bats:.1f}",
         )
-    _print(table, *remarks(careers, rows))
-
-
-def _folder(name: str, data: Path | None) -> Path:
-    """--data, else FEDPRIOR_DATA, else ../shared/data where that holds `name`."""
-    from fedprior.data.datasets import ROOT_VARIABLE, data_folder
-
-    if data is not None:
-        check.require(data.is_dir(), "reproduce", "--data", "a folder that exists", str(data))
-    near = Path("..", "shared", "data")
-    if data is None and not os.environ.get(ROOT_VARIABLE) and (near / name).is_dir():
-        return near / name
-    return data_folder(name, data)
-
-
-def _table(title: str, *columns: str, caption: str = "") -> Table:
-    """Words on the left, figures on the right; beneath it the command that gives it again."""
-    table = Table(
-        title=title or None,
-        caption=caption or None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-    )
-    for column in columns:
-        words = column in _WORDS
-        table.add_column(column, justify="left" if words else "right", overflow="fold")
-    return table
-
-
-def _print(*parts: Table | str) -> None:
-    """Tables as they are, remarks as paragraphs."""
-    console = Console(highlight=False)
-    for part in parts:
-        if isinstance(part, str):
-            console.print()
-        console.print(part, markup=False)
-
-
-def _print_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int) -> None:
-    found = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
-    typer.echo(json.dumps({**found, "remarks": list(remarks)} if remarks else found))
-
-
-@contextmanager
-def _watching(name: str, quiet: bool) -> Iterator["Watch"]:
-    """A bar on standard error where that is a terminal, nothing elsewhere."""
-    console = Console(stderr=True, quiet=quiet, highlight=False)
-    if quiet or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    show(table, *remarks(careers, rows))

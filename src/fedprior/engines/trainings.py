@@ -119,16 +119,17 @@ def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> Clie
     length = max([length, 1, *(len(part.x) for part in parts)])
     largest = max([largest, *(part.largest for part in parts)])
 
-    def filled(rows: np.ndarray) -> np.ndarray:
-        whole = np.zeros((length, *rows.shape[1:]), rows.dtype)
-        whole[: len(rows)] = rows
+    def filled(pools: Sequence[np.ndarray]) -> np.ndarray:
+        whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
+        for own, pool in zip(whole, pools, strict=True):
+            own[: len(pool)] = pool
         return whole
 
     return ClientData(
-        x=jnp.stack([filled(part.x) for part in parts]),
-        y=jnp.stack([filled(part.y) for part in parts]),
-        start=jnp.stack([part.start for part in parts]),
-        size=jnp.stack([part.size for part in parts]),
+        x=jnp.asarray(filled([part.x for part in parts])),
+        y=jnp.asarray(filled([part.y for part in parts])),
+        start=jnp.asarray(np.stack([part.start for part in parts])),
+        size=jnp.asarray(np.stack([part.size for part in parts])),
         rows=jnp.arange(largest, dtype=jnp.int32),
     )
 
@@ -235,13 +236,16 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _begin(family: Family, points: Sequence[Numbers], seeds: Seeds) -> Models:
-    """Initial states, one after the other: compiled for each method they would take longer."""
-    roots = list(seeds.roots)
-    built = [family.at(point) for point in points]
-    states = [[each.init(random.fold(root, "init")) for root in roots] for each in built]
-    state = _pile([_pile(row) for row in states])
+    """Initial states, operation by operation: compiled for each method they would take longer."""
+
+    def begun(point: Numbers) -> State:
+        init = family.at(point).init
+        return jax.vmap(lambda root: init(random.fold(root, "init")))(seeds.roots)
+
+    states = [begun(point) for point in points]
+    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     shape = _memory(family, points[0], seeds)
-    axes = (len(points), len(roots), seeds.num_clients)
+    axes = (len(points), len(seeds.numbers), seeds.num_clients)
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), shape)
     return Models(state, memories, jnp.zeros(axes, bool))
 
@@ -254,10 +258,6 @@ def _memory(family: Family, point: Numbers, seeds: Seeds) -> Memory:
         return algorithm.enroll(algorithm.init(key), client, key)
 
     return jax.eval_shape(enrolled, seeds.roots[0])
-
-
-def _pile(trees: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 @partial(_compiled, static_argnames=("family", "expected_size"), donate_argnames=("models",))

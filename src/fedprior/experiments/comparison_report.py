@@ -20,8 +20,9 @@ _LEVEL = 0.95  # of intervals
 class Row:
     """One method in one setting: percent, mean and standard deviation over seeds.
 
-    `worst_decile` is the mean of the clients' lowest tenth, `behind` the mean of the best method
-    minus this one's, paired by seed, with a 95% interval.
+    `worst_decile` is the mean of the clients' lowest tenth, `by_seed` the mean over clients. `gap`
+    is AdaMAP's mean minus this one's, paired by seed, with a 95% interval; where AdaMAP was not
+    run, that of the method with the highest mean.
     """
 
     method: str
@@ -34,9 +35,10 @@ class Row:
     paper_says_sd: float | None
     tuned: Mapping[str, float]
     at_edge: bool
-    behind: float
-    behind_low: float | None
-    behind_high: float | None
+    gap: float
+    gap_low: float | None
+    gap_high: float | None
+    by_seed: Sequence[float]
 
 
 def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
@@ -45,13 +47,14 @@ def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
     for setting in settings:
         own = [part for part in parts if part.setting == setting.name]
         own.sort(key=lambda part: -float(part.means.mean()))
-        found += [_row(part, own[0], setting) for part in own]
+        ours = [part for part in own if part.method == OURS]
+        found += [_row(part, (ours or own)[0], setting) for part in own]
     return found
 
 
-def _row(part: Part, best: Part, setting: Setting) -> Row:
+def _row(part: Part, reference: Part, setting: Setting) -> Row:
     says = setting.paper_says.get(part.method)
-    behind, low, high = interval(100 * (best.means - part.means))
+    gap, low, high = interval(100 * (reference.means - part.means))
     return Row(
         method=part.method,
         setting=setting.name,
@@ -63,9 +66,10 @@ def _row(part: Part, best: Part, setting: Setting) -> Row:
         paper_says_sd=None if says is None else says[1],
         tuned={"rate": part.rate},
         at_edge=len(part.grid) > 1 and part.rate in (min(part.grid), max(part.grid)),
-        behind=behind,
-        behind_low=low,
-        behind_high=high,
+        gap=gap,
+        gap_low=low,
+        gap_high=high,
+        by_seed=[round(100 * float(mean), 4) for mean in part.means],
     )
 
 
@@ -90,24 +94,29 @@ def _worst_decile(clients: np.ndarray) -> float:
     return float(np.mean(found))
 
 
-COLUMNS = ("method", "accuracy", "worst decile", "the paper says", "rate", "behind the best")
+COLUMNS = ("method", "accuracy", "worst decile", "printed", "rate", "gap")
 
 
 def cells(row: Row) -> list[str]:
     """The row in COLUMNS."""
     spread = "" if row.sd is None else f" ± {row.sd:.2f}"
     says = "" if row.paper_says is None else f"{row.paper_says:.2f} ± {row.paper_says_sd:.2f}"
-    behind = "" if row.behind == 0 else f"{row.behind:.2f}"
-    if behind and row.behind_low is not None:
-        behind += f" [{row.behind_low:.2f}, {row.behind_high:.2f}]"
     return [
         row.method,
         f"{row.mean:.2f}{spread}",
         f"{row.worst_decile:.2f}",
         says,
-        f"{row.tuned['rate']:g}" + (" (edge)" if row.at_edge else ""),
-        behind,
+        f"{row.tuned['rate']:g}" + "*" * row.at_edge,
+        gap_cell(row),
     ]
+
+
+def gap_cell(row: Row) -> str:
+    """The gap with its interval; empty for the method that it is measured from."""
+    if row.gap == 0:
+        return ""
+    shown = "" if row.gap_low is None else f" [{row.gap_low:.2f}, {row.gap_high:.2f}]"
+    return f"{row.gap:.2f}{shown}"
 
 
 def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
@@ -130,11 +139,9 @@ def remarks(found: Sequence[Row], settings: Sequence[Setting]) -> list[str]:
         own = {row.method: row for row in found if row.setting == setting.name}
         if own:
             lines += [*_against_paper(setting, own), *_standing(setting, own)]
-    edges = sorted({f"{row.method} ({row.setting})" for row in found if row.at_edge})
-    if edges:
+    if any(row.at_edge for row in found):
         lines.append(
-            "The rate was chosen at an end of the grid, so that a wider grid may do better: "
-            f"{', '.join(edges)}."
+            "A star: the rate was chosen at an end of the grid, so that a wider one may do better."
         )
     return lines
 
@@ -148,7 +155,7 @@ def _against_paper(setting: Setting, own: Mapping[str, Row]) -> list[str]:
         assert row.paper_says is not None
         gap = row.mean - row.paper_says
         words.append(f"{name} {gap:+.1f}")
-    lines = [f"{setting.title}: ours minus the paper's figure, in points: {', '.join(words)}."]
+    lines = [f"{setting.title}: ours minus the printed figure, in points: {', '.join(words)}."]
     if len(printed) < 2:
         return lines
     order = sorted(printed.values(), key=lambda row: -(row.paper_says or 0))
@@ -165,17 +172,19 @@ def _against_paper(setting: Setting, own: Mapping[str, Row]) -> list[str]:
 
 def _standing(setting: Setting, own: Mapping[str, Row]) -> list[str]:
     """Where our own method stands."""
-    if OURS not in own:
+    others = [row for name, row in own.items() if name != OURS]
+    if OURS not in own or not others:
         return []
-    ours, best = own[OURS], next(iter(own.values()))
-    if best.method == OURS:
-        return [f"{setting.title}: {OURS} has the highest mean, {ours.mean:.2f}%."]
-    low, high = ours.behind_low, ours.behind_high
-    shown = "" if low is None else f" (95% interval {low:.2f} to {high:.2f})"
-    return [
-        f"{setting.title}: {OURS} has {ours.mean:.2f}%, {ours.behind:.2f} points behind "
-        f"{best.method}{shown}."
-    ]
+    if any(row.gap_low is None for row in others):
+        count = sum(row.gap > 0 for row in others)
+        return [f"{setting.title}: {OURS} is ahead of {count} of {len(others)} others (one seed)."]
+    ahead = [row.method for row in others if (row.gap_low or 0) > 0]
+    behind = [row.method for row in others if (row.gap_high or 0) < 0]
+    even = [row.method for row in others if row.method not in (*ahead, *behind)]
+    words = [f"significantly ahead of {len(ahead)} of {len(others)} others"]
+    words += [f"not told apart from {', '.join(even)}"] if even else []
+    words += [f"behind {', '.join(behind)}"] if behind else []
+    return [f"{setting.title}: {OURS} has {own[OURS].mean:.2f}%, {'; '.join(words)}."]
 
 
 def to_json(

@@ -248,7 +248,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adamap": {"theta_rate": 0.05},
 }
 
-# Our own method with one ingredient left out.
+# Our own method with one ingredient left out, and with all of them: then it is FedAvg with
+# fine-tuning at a rate of its own.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-frequencies": ("adamap", {"class_frequencies": False}),
     "without-momentum": ("adamap", {"momentum": 0.0}),
@@ -256,6 +257,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-average": ("adamap", {"horizon": 1.0}),
     "without-prior": ("adamap", {"precision": 0.0}),
     "without-last-steps": ("adamap", {"newcomer_steps": 0}),
+    "without-all": (
+        "adamap",
+        {
+            "class_frequencies": False,
+            "momentum": 0.0,
+            "gradient_norm": 1e9,
+            "horizon": 1.0,
+            "precision": 0.0,
+        },
+    ),
 }
 
 

@@ -61,17 +61,25 @@ def _expand(kernel: Array, side: int) -> Array:
     """
     size, _, channels, outputs = kernel.shape
     length = 1 + (size - 1) // side
-    spare = length * side - size
-    columns = [
-        jnp.pad(kernel, ((y, spare - y), (x, spare - x), (0, 0), (0, 0)))
-        for dy in range(2)
-        for dx in range(2)
-        for y in range(dy, side, 2)
-        for x in range(dx, side, 2)
-    ]
-    full = jnp.stack(columns, axis=3)  # (length*side, length*side, C, side*side, O)
-    full = full.reshape(length, side, length, side, channels, side * side * outputs)
-    return full.transpose(0, 2, 1, 3, 4, 5).reshape(-1, side * side * outputs)
+    moved = _shifted(_shifted(kernel, 0, side), 2, side)  # (y, row, x, column, C, O)
+    half = (side // 2, 2, length, side)
+    full = moved.reshape(*half, *half, channels, outputs)  # (y, dy, cell, pixel, x, dx, ...)
+    full = full.transpose(2, 6, 3, 7, 8, 1, 5, 0, 4, 9)
+    return full.reshape(-1, side * side * outputs)
+
+
+def _shifted(x: Array, axis: int, number: int) -> Array:
+    """Stacks x behind 0, 1, ... zeros along `axis`, in a new axis before that.
+
+    Copies of x and `number` zeros in a row, cut into pieces that are one shorter.
+    """
+    length = x.shape[axis] + number
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    x = jnp.pad(x, [(0, number if place == axis else 0) for place in range(x.ndim)])
+    x = jnp.broadcast_to(jnp.expand_dims(x, axis), (*before, number, length, *after))
+    x = x.reshape(*before, number * length, *after)
+    x = jax.lax.slice_in_dim(x, 0, number * (length - 1), axis=axis)
+    return x.reshape(*before, number, length - 1, *after)
 
 
 @jax.custom_vjp

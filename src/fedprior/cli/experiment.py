@@ -1,0 +1,95 @@
+"""What the commands under `reproduce` share: where data lie, tables, JSON, progress."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.experiments.compare import Watch
+
+_WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
+_WORDS |= {"setting", "verdict"}
+_NEAR = Path("..", "shared", "data")
+
+
+def data_root(owner: str, data: Path | None) -> Path | None:
+    """--data, else FEDPRIOR_DATA (which the loaders read), else ../shared/data where it exists."""
+    from fedprior.data.datasets import ROOT_VARIABLE
+
+    if data is not None:
+        check.require(data.is_dir(), owner, "--data", "a folder that exists", str(data))
+        return data
+    return _NEAR if _NEAR.is_dir() and not os.environ.get(ROOT_VARIABLE) else None
+
+
+def data_of(name: str, data: Path | None) -> Path:
+    """The folder of `name` in --data, else in FEDPRIOR_DATA, else in ../shared/data if there."""
+    from fedprior.data.datasets import ROOT_VARIABLE, data_folder
+
+    if data is not None:
+        check.require(data.is_dir(), "reproduce", "--data", "a folder that exists", str(data))
+    if data is None and not os.environ.get(ROOT_VARIABLE) and (_NEAR / name).is_dir():
+        return _NEAR / name
+    return data_folder(name, data)
+
+
+def new_table(title: str, *columns: str, caption: str = "") -> Table:
+    """Words on the left, figures on the right; beneath it the command that gives it again."""
+    made = Table(
+        title=title or None,
+        caption=caption or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for column in columns:
+        words = column in _WORDS
+        made.add_column(column, justify="left" if words else "right", overflow="fold")
+    return made
+
+
+def show(*parts: Table | str) -> None:
+    """Tables as they are, remarks as paragraphs."""
+    console = Console(highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print()
+        console.print(part, markup=False)
+
+
+def show_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int) -> None:
+    """One object: the rows, what was asked for, and the remarks if there are any."""
+    found = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
+    typer.echo(json.dumps({**found, "remarks": list(remarks)} if remarks else found))
+
+
+@contextmanager
+def watching(name: str, quiet: bool) -> Iterator["Watch"]:
+    """A bar on standard error where that is a terminal, nothing elsewhere."""
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    if quiet or not console.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
