@@ -10,6 +10,7 @@ import pytest
 
 import fedprior
 from fedprior.core import check, random, tree
+from fedprior.experiments.comparison_settings import TABLE1
 from fedprior.reporting import config
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,15 @@ def test_docstring_examples(module):
     import doctest
 
     assert doctest.testmod(module).failed == 0
+
+
+def test_the_papers_configurations_and_the_table_have_the_same_options():
+    for setting in TABLE1:
+        name = setting.name.replace("writers", "mnist-writers")
+        given = config.read(ROOT / f"configs/paper/{name}.toml").options
+        for method in ("adaped", "pfedme", "per-fedavg", "quped", "mutual-learning", "fedem"):
+            fixed = setting.method_options(method)
+            assert fixed == {option: given[method][option] for option in fixed}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda p: p.name)

@@ -84,6 +84,15 @@ def test_mnist_from_a_small_copy(tmp_path):
         own = set(train.y.tolist()) | set(valid.y.tolist())
         assert len(own) == 3
         assert set(federation.test.client(client).y.tolist()) <= own
+    images = [{row.tobytes() for row in part.x} for part in (federation.train, federation.valid)]
+    assert not images[0] & images[1]
+
+
+def test_without_validation_images_all_are_there_for_training(tmp_path):
+    write_mnist(tmp_path)
+    found = mnist.mnist(tmp_path, num_clients=2, train_samples=36, valid_samples=0, test_samples=1)
+    assert found.valid.size.tolist() == [0, 0]
+    assert found.train.size.tolist() == [36, 36]
 
 
 def test_dirichlet_shares_deal_every_image_once(tmp_path):
@@ -103,7 +112,7 @@ def test_dirichlet_shares_deal_every_image_once(tmp_path):
 
 def test_mnist_errors(tmp_path):
     write_mnist(tmp_path)
-    with pytest.raises(ValueError, match="samples_per_client must be at most the 36 rows"):
+    with pytest.raises(ValueError, match="samples_per_client must be at most the 30 rows"):
         mnist.mnist(tmp_path, num_clients=1)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(59, np.uint8)))
     with pytest.raises(ValueError, match="must be of shape 60, got 59"):

@@ -101,6 +101,50 @@ def test_a_sweep_goes_on_from_its_finished_points(found, monkeypatch, tmp_path):
         fedprior.sweep(build, drawn, **{**arguments, "rounds": 4})
 
 
+def test_the_choice_stands_when_its_models_are_trained_again(found, monkeypatch, tmp_path):
+    """A sweep cut short after its last point: other rounding must not choose another point."""
+    arguments = {"over": OVER, "seeds": 2, "folder": tmp_path, **RUN}
+    monkeypatch.setattr(module, "_tested", cut := _Cut())
+    with pytest.raises(KeyboardInterrupt):
+        fedprior.sweep(build, drawn, **arguments)
+    monkeypatch.setattr(module, "_tested", cut.whole)
+    whole = module.scores
+
+    def worse(family, point, thetas, seeds, held_out):
+        return whole(family, point, thetas, seeds, held_out) - 1 * (held_out is seeds.valid)
+
+    monkeypatch.setattr(module, "scores", worse)
+    again = fedprior.sweep(build, drawn, **arguments)
+    np.testing.assert_array_equal(again.valid, found.valid)
+    np.testing.assert_allclose(again.scores, found.scores, atol=1e-6)
+
+
+class _Cut:
+    whole = staticmethod(module._tested)
+
+    def __call__(self, *_):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("part", ["train", "valid"])
+def test_other_data_of_the_same_shape_are_refused(tmp_path, part):
+    arguments = {"over": OVER, "folder": tmp_path, **RUN}
+    clients = drawn(0)
+    fedprior.sweep(build, clients, **arguments)
+    split = getattr(clients, part)
+    other = replace(clients, **{part: replace(split, x=split.x + 1)})
+    with pytest.raises(ValueError, match="configuration must be the one"):
+        fedprior.sweep(build, other, **arguments)
+
+
+def test_equal_means_are_a_tie_however_they_are_added():
+    book = module._Book.__new__(module._Book)
+    book.done, book.judges = np.ones(2, bool), None
+    book.valid = np.array([[[0.1, 0.2, 0.3]], [[0.3, 0.2, 0.1]]])
+    book.valid[1, 0, 0] += 1e-16
+    assert book.best == 0
+
+
 def test_a_tie_goes_to_the_point_that_was_named_first():
     tied = fedprior.sweep(
         build, drawn, over={"rate": [0.1], "nothing": [0.0, 1.0]}, test=False, **RUN

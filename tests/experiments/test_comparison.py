@@ -55,7 +55,7 @@ def test_parts_are_read_back(parts, folder, monkeypatch):
     monkeypatch.setattr(comparison, "sweep", None)  # nothing is trained
     again = comparison.compare(TINY, ("fedavg", "local"), folder=folder, **ASKED)
     assert again == parts
-    assert sorted(part.method for part in comparison.read_all(folder, [TINY])) == [
+    assert sorted(part.method for part in comparison.read_all(folder, [TINY], **ASKED)) == [
         "fedavg",
         "local",
     ]
@@ -68,6 +68,7 @@ def test_parts_are_read_back(parts, folder, monkeypatch):
         ({"seeds": (0, 2)}, TINY),
         ({}, replace(TINY, rounds=4)),
         ({}, replace(TINY, options={"fedavg": {"weight": "samples"}})),
+        ({}, replace(TINY, num_clients=7)),
     ],
 )
 def test_a_part_of_another_comparison_is_refused(parts, folder, change, setting):
@@ -79,7 +80,7 @@ def test_a_damaged_part_is_refused(tmp_path):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "fedavg.json").write_text("{}")
     with pytest.raises(ValueError, match="must be a file of this comparison"):
-        comparison.read_all(tmp_path, [TINY])
+        comparison.read_all(tmp_path, [TINY], **ASKED)
 
 
 def part(method, scores, *, grid=(0.1,), rate=0.1):
@@ -95,6 +96,7 @@ def part(method, scores, *, grid=(0.1,), rate=0.1):
         rate=rate,
         scores=scores,
         seconds=1.0,
+        federation={},
     )
 
 

@@ -11,6 +11,7 @@ from fedprior.cli.experiment import data_root, new_table, show
 from fedprior.core import check
 
 if TYPE_CHECKING:
+    from fedprior.experiments.comparison import Part
     from fedprior.experiments.comparison_settings import Setting
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, one rate, a fifth of the rounds.")]
@@ -51,7 +52,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         quiet: Quiet = False,
     ) -> None:
         from fedprior.cli.progress import Trainings
-        from fedprior.experiments.comparison import compare
+        from fedprior.experiments.comparison import compare, read_all, waiting
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
         from fedprior.experiments.dp_drawing import check_drawing
 
@@ -59,30 +60,40 @@ def _command(name: str, words: str) -> Callable[..., None]:
         count = (1 if quick else known.seeds) if seeds is None else seeds
         check.count(name, seeds=count, workers=workers)
         first = check.seed(name, known.first if seed is None else seed)
-        check_drawing()
+        check_drawing(name)
         folder = out or Path(name)
         rule = "a folder, or a name that is free"
-        check.require(folder.is_dir() or not folder.exists(), name, "--out", rule, str(folder))
-        settings = known.chosen_settings(setting, quick=quick)
+        check.require(_may_be_folder(folder), name, "--out", rule, str(folder))
+        chosen = known.chosen_settings(setting, quick=quick)
+        every = known.chosen_settings(None, quick=quick)
         methods = known.chosen_methods(method)
-        with Trainings(quiet=quiet) as bar:
-            for each in settings:
-                compare(
-                    each,
-                    methods,
-                    grid=QUICK_GRID if quick else GRID,
-                    seeds=range(first, first + count),
-                    folder=folder,
-                    root=data_root(name, data),
-                    workers=workers,
-                    progress=bar.part,
-                )
-            document = _report(name, known.chosen_settings(None, quick=quick), folder, quick)
+        grid = QUICK_GRID if quick else GRID
+        alike: dict[str, Any] = {"grid": grid, "seeds": tuple(range(first, first + count))}
+        read_all(folder, every, **alike)
+        root = data_root(name, data)
+        missing = {
+            each.name: len(waiting(each, methods, folder=folder, **alike)) for each in chosen
+        }
+        for each in chosen:
+            if missing[each.name]:
+                each.federation(first, root)  # data that are not there are known before any work
+        made_by = f"fedprior reproduce {name}" + " --quick" * quick
+        made_by += f" --seeds {count}" * (seeds is not None) + f" --seed {first}" * (
+            seed is not None
+        )
+        document: dict[str, Any] = {}
+        trainings = len(grid) * count
+        with Trainings(quiet=quiet, total=trainings * sum(missing.values())) as bar:
+            for each in chosen:
+                asked: dict[str, Any] = {"folder": folder, "root": root, "workers": workers}
+                compare(each, methods, progress=bar.part, **asked, **alike)
+                parts = read_all(folder, every, **alike)
+                document = _report(parts, every, folder, name, made_by, quick)
             bar.say(f"Written to {folder}")
         if as_json:
             typer.echo(json.dumps(document))
         else:
-            _print(document, known.chosen_settings(None, quick=quick))
+            _print(document, every)
 
     command.__doc__ = words
     return command
@@ -108,11 +119,10 @@ ablation = _command(
 )
 beyond = _command(
     "beyond",
-    """AdaMAP against every other method, over ten splits that no design has seen.
+    """AdaMAP against every other method in settings that Table 1 lacks, over ten fresh splits.
 
-    The settings of Table 1, and three that it lacks: Dirichlet(0.1) shares of the classes, 120
-    samples a client, and clients never seen in training. Differences to the best method are paired
-    by split, with 95% intervals.
+    Dirichlet(0.1) shares of the classes, 120 samples a client, and clients never seen in training.
+    Gaps to AdaMAP are paired by split, with 95% intervals, as in `table1`.
 
     Example: `fedprior reproduce beyond --setting newcomers --data DIR`
     """,
@@ -126,15 +136,25 @@ fedem = _command(
 )
 
 
-def _report(name: str, settings: "Sequence[Setting]", folder: Path, quick: bool) -> dict[str, Any]:
-    """Table, picture and JSON of every part in the folder; the table on standard output, too."""
+def _may_be_folder(path: Path) -> bool:
+    """Whether it is one, or could be made."""
+    above = next(each for each in (path, *path.absolute().parents) if each.exists())
+    return above.is_dir()
+
+
+def _report(
+    parts: "Sequence[Part]",
+    settings: "Sequence[Setting]",
+    folder: Path,
+    name: str,
+    command: str,
+    quick: bool,
+) -> dict[str, Any]:
+    """Table, picture and JSON of every part in the folder."""
     from fedprior.experiments import comparison_report as report
-    from fedprior.experiments.comparison import read_all
     from fedprior.experiments.comparison_drawing import draw
 
-    parts = read_all(folder, settings)
     found = report.rows(parts, settings)
-    command = f"fedprior reproduce {name}" + " --quick" * quick
     document = report.to_json(found, settings, parts, experiment=name, command=command, quick=quick)
     text = "\n\n".join([report.markdown(found, settings), *document["remarks"]])
     report.save(document, text, folder)

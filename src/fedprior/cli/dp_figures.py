@@ -62,7 +62,7 @@ def dp_figures(
     if write_noise is not None:
         dp_settings.write_noise(write_noise, settings)
         return say(f"Written to {write_noise}", quiet=quiet)
-    dp_drawing.check_drawing()
+    dp_drawing.check_drawing("dp-figures")
     if from_json:
         rows = dp_report.read(*from_json)
     else:

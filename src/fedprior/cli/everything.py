@@ -2,26 +2,28 @@
 
 import io
 import json
+import os
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedprior.cli.experiment import data_root
 from fedprior.cli.progress import say
 from fedprior.core import check
 from fedprior.core.files import make_folder, write_atomically
+from fedprior.data.datasets import ROOT_VARIABLE
 
-_QUICK = {
-    "table1",
-    "beyond",
-    "fedem",
-    "dp-figures",
-    "linear",
-    "logistic",
-}  # those that have a quick form
-_FOLDER = {"table1", "beyond", "ablation", "fedem", "dp-figures"}  # those that write into a folder
-_DATA = {"table1", "beyond", "fedem", "dp-figures", "elections", "batting"}
+_FOLDERS = {  # of the root of all data: what each experiment reads
+    "elections": ("elections",),
+    "batting": ("empirical_bayes",),
+    "dp-figures": ("mnist", "mnist_writers"),
+    "table1": ("mnist", "mnist_writers"),
+    "beyond": ("mnist", "mnist_writers"),
+    "ablation": ("mnist", "mnist_writers"),
+    "fedem": ("mnist",),
+}
 
 
 def everything(
@@ -36,44 +38,81 @@ def everything(
 ) -> None:
     """Run every experiment, one after the other; those whose data are missing are named.
 
-    Each leaves OUT/NAME.json. What is there is not run again: the same command goes on.
+    Each leaves OUT/NAME.json. What is there is not run again: the same command goes on. One that
+    fails does not keep the others from running; the exit status then is 1.
 
     Example: `fedprior reproduce all --quick --data DIR --out reproduction`
     """
     from fedprior.experiments.catalog import EXPERIMENTS
 
     make_folder(out)
+    root = data_root("all", data)
     found: dict[str, Any] = {}
     missing: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for name in (row["name"] for row in EXPERIMENTS):
-        file, words = out / f"{name}.json", _words(name, quick, data, out)
-        if not file.exists():
-            say(f"{name} ...", quiet=quiet)
-            try:
-                answer = json.loads(_run(words))
-            except (ValueError, OSError) as error:
-                missing[name] = str(error)
-                say(f"{name} left out: {error}", quiet=quiet)
-                continue
-            document = {"command": _command(words), "answer": answer}
-            write_atomically(file, json.dumps(document).encode())
-        document = json.loads(file.read_text())
-        rule, remedy = f"made by {_command(words)}", "Choose another --out."
-        same = document["command"] == _command(words)
-        check.require(same, "all", str(file), rule, document["command"], remedy)
-        found[name] = document["answer"]
+        file, words = out / f"{name}.json", _words(name, quick, data, out, quiet)
+        lacking = _lacking(name, quick, root)
+        try:
+            if file.exists():
+                found[name] = _read(file, _command(words))
+            elif lacking:
+                missing[name] = f"no {' and no '.join(lacking)} among the data"
+                say(f"{name} left out: {missing[name]}", quiet=quiet)
+            else:
+                say(f"{name} ...", quiet=quiet)
+                document = {"command": _command(words), "answer": json.loads(_run(words))}
+                write_atomically(file, json.dumps(document).encode())
+                found[name] = document["answer"]
+        except (ValueError, TypeError, OSError) as error:
+            failed[name] = str(error)
+            say(f"{name} failed: {error}", quiet=quiet)
     if as_json:
-        answer = {"format": 1, "experiments": found, "left_out": missing}
+        answer = {"format": 1, "experiments": found, "left_out": missing, "failed": failed}
         typer.echo(json.dumps(answer))
     else:
-        typer.echo(f"{len(found)} experiments in {out}; left out: {', '.join(missing) or 'none'}")
+        rest = f"left out: {', '.join(missing) or 'none'}; failed: {', '.join(failed) or 'none'}"
+        typer.echo(f"{len(found)} experiments in {out}; {rest}")
+    if failed:
+        raise typer.Exit(1)
 
 
-def _words(name: str, quick: bool, data: Path | None, out: Path) -> list[str]:
-    words = [name, "--json", "--quiet"]
-    words += ["--quick"] * (quick and name in _QUICK)
-    words += ["--data", str(data)] * (data is not None and name in _DATA)
-    return words + (["--out", str(out / name)] if name in _FOLDER else [])
+def _lacking(name: str, quick: bool, root: Path | None) -> list[str]:
+    """Folders of data that the experiment needs and that are not there."""
+    if name == "dp-figures" and quick:
+        return []
+    given = root or Path(os.environ.get(ROOT_VARIABLE, ""))
+    return [part for part in _FOLDERS.get(name, ()) if not (given / part).is_dir()]
+
+
+def _words(name: str, quick: bool, data: Path | None, out: Path, quiet: bool) -> list[str]:
+    known = _options(name)
+    words = [name, "--json"]
+    words += ["--quiet"] * (quiet and "--quiet" in known)
+    words += ["--quick"] * (quick and "--quick" in known)
+    words += ["--data", str(data)] * (data is not None and "--data" in known)
+    return words + (["--out", str(out / name)] if "--out" in known else [])
+
+
+def _options(name: str) -> set[str]:
+    """What the experiment's command takes."""
+    from fedprior.cli.reproduce import app
+
+    commands: Any = typer.main.get_command(app)
+    return {option for each in commands.commands[name].params for option in each.opts}
+
+
+def _read(file: Path, command: str) -> Any:
+    """The answer in `file`, if this command gave it."""
+    try:
+        document = json.loads(file.read_text())
+        made, answer = document["command"], document["answer"]
+    except (ValueError, TypeError, KeyError) as error:
+        remedy = "It is damaged; delete it to run the experiment again."
+        raise ValueError(check.message("all", str(file), "whole", "less", remedy)) from error
+    same, remedy = made == command, "Choose another --out."
+    check.require(same, "all", str(file), f"made by {command}", made, remedy)
+    return answer
 
 
 def _command(words: list[str]) -> str:

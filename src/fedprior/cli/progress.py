@@ -70,9 +70,9 @@ class Watcher:
 
 
 class Trainings:
-    """Shows how many trainings of a sweep are done, and the time left."""
+    """Shows how many trainings of each sweep and of `total` in all are done, and the time left."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, total: int = 0) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -83,6 +83,7 @@ class Trainings:
             transient=True,
             disable=quiet or not self.console.is_terminal,
         )
+        self._all = self._bar.add_task("all", total=total, visible=total > 0)
 
     def __enter__(self) -> "Trainings":
         self._bar.start()
@@ -99,12 +100,21 @@ class Trainings:
         """A callback for the sweep called so."""
         label, start = ", ".join(names), time.perf_counter()
         task = self._bar.add_task(label, total=1)
+        before, ended = 0.0, False
 
         def move(done: float, total: int) -> None:
+            nonlocal before, ended
+            known = done >= total and not before  # read back
+            self._bar.advance(self._all, done - before)
+            before = done
+            if ended:
+                return
             self._bar.update(task, completed=done, total=total)
             if done >= total:
+                ended = True
                 self._bar.remove_task(task)
-                spent = time.perf_counter() - start
-                self.say(f"{label}: {total} trainings in {spent:.1f} s")
+                if not known:
+                    spent = time.perf_counter() - start
+                    self.say(f"{label}: {total} trainings in {spent:.1f} s")
 
         return move

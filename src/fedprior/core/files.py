@@ -1,17 +1,21 @@
 """Files that hold the old bytes or the new ones, whatever moment the machine stops at."""
 
 import os
+import threading
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Written aside, synced, renamed."""
-    aside = path.with_name(path.name + ".tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
+    """Written aside, under a name of this process and thread, synced, renamed."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

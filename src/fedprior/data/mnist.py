@@ -31,8 +31,9 @@ def mnist(
 ) -> Federation:
     """Client i draws its classes, then images of them: x in [0, 1], shape (28, 28, 1), float32.
 
-    Training and validation images come from the training file and are disjoint within a client
-    (two clients may share an image); test images come from the test file. Every client holds
+    Training and validation images come from the training file, test images from the test file. Two
+    clients may share an image, but nobody trains on an image that anybody is validated on: as much
+    of every class is set aside for validation as `valid_samples` is of both. Every client holds
     copies: the defaults take 188 MB for training.
     """
     check.count("mnist", train_samples=train_samples)
@@ -40,19 +41,26 @@ def mnist(
     seed = check.seed("mnist", seed)
     train_x, train_y = _read_pair("mnist", Path(folder), 0)
     test_x, test_y = _read_pair("mnist", Path(folder), 1)
+    share = valid_samples / (train_samples + valid_samples)
+    fit, aside = partition.set_aside(train_y, share=share, seed=seed)
     rows, classes = partition.by_classes(
-        train_y,
+        train_y[fit],
         num_clients=num_clients,
         classes_per_client=classes_per_client,
-        samples_per_client=train_samples + valid_samples,
+        samples_per_client=train_samples,
         seed=seed,
     )
     test_rows = partition.of_classes(
         test_y, classes=classes, samples_per_client=test_samples, seed=seed
     )
+    valid_rows = [np.empty(0, int)] * num_clients
+    if valid_samples:
+        valid_rows = partition.of_classes(
+            train_y[aside], classes=classes, samples_per_client=valid_samples, seed=seed
+        )
     return Federation(
-        train=_scaled(train_x, train_y, [own[:train_samples] for own in rows]),
-        valid=_scaled(train_x, train_y, [own[train_samples:] for own in rows]),
+        train=_scaled(train_x, train_y, [fit[own] for own in rows]),
+        valid=_scaled(train_x, train_y, [aside[own] for own in valid_rows]),
         test=_scaled(test_x, test_y, test_rows),
         clients=np.arange(num_clients).astype(str),
         classes=_CLASSES,

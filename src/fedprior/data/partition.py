@@ -4,6 +4,7 @@ Every draw comes from `random.stream(seed, "partition", ...)`, so a partition de
 and on its arguments and on nothing else.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,6 +55,16 @@ def of_classes(
         _draw(owner, random.stream(seed, "partition", i, _AGAIN), y, own, samples_per_client)
         for i, own in enumerate(classes)
     ]
+
+
+def set_aside(y: np.ndarray, *, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in two parts, both sorted: the second has `share` of every class, rounded up."""
+    draws = random.stream(check.seed("set_aside", seed), "partition")
+    aside = np.zeros(len(y), bool)
+    for label in np.unique(y):
+        rows = draws.permutation(np.flatnonzero(y == label))
+        aside[rows[: math.ceil(share * len(rows))]] = True
+    return np.flatnonzero(~aside), np.flatnonzero(aside)
 
 
 def balanced_classes(

@@ -241,7 +241,10 @@ class Run:
         parts = [self.identity, sources.token(self.saving.token, resume=self.saving.resume)]
         if not self.secure:  # which repeats nothing
             shapes = (*self.shapes(), *self._inputs())
-            parts += [sources.program(self.algorithm, *shapes), sources.content(self.federation)]
+            parts += [
+                sources.program(self.algorithm, *shapes),
+                sources.content(self.federation.train),
+            ]
         return checkpoint.fingerprint(parts)
 
     def save(self, history: History, arrays: PyTree, **facts: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.files import make_folder, write_atomically
-from fedprior.data.federation import Federation
+from fedprior.data.federation import Split
 
 _ROWS = 2**13  # of a table that is read at once; it may be larger than memory
 
@@ -45,12 +45,12 @@ def program(algorithm: Algorithm, state: Any, memory: Any, data: Any, key: Any) 
     return digest.hexdigest()
 
 
-def content(federation: Federation) -> str:
-    """A digest of the rows that clients train on, and of whose they are."""
-    train = federation.train
+def content(*splits: Split) -> str:
+    """A digest of rows and of whose they are."""
     digest = hashlib.sha256()
-    for array in (train.start, train.size, train.x, train.y):
-        digest.update(f"{array.dtype.str} {array.shape}".encode())
-        for first in range(0, len(array), _ROWS):
-            digest.update(np.ascontiguousarray(array[first : first + _ROWS]).tobytes())
+    for split in splits:
+        for array in (split.start, split.size, split.x, split.y):
+            digest.update(f"{array.dtype.str} {array.shape}".encode())
+            for first in range(0, len(array), _ROWS):
+                digest.update(np.ascontiguousarray(array[first : first + _ROWS]).tobytes())
     return digest.hexdigest()

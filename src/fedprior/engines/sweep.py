@@ -12,12 +12,15 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Cohort
 from fedprior.data.federation import Federation
-from fedprior.engines import cache, checkpoint
+from fedprior.engines import cache, checkpoint, source
 from fedprior.engines.grid import Family, Member, Point, families, points
 from fedprior.engines.trainings import Models, Seeds, at_once, personal, scores, train
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
+_TRAINING = 0.9  # of a point's work; personal models and scores are the rest
+_DIGITS = 9  # of mean scores; the same accuracies added in another order are a tie
+Progress = Callable[[float, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ def sweep(
     test: bool = True,
     folder: Path | None = None,
     identity: Any = "",
-    progress: Callable[[float, int], Any] | None = None,
+    progress: Progress | None = None,
 ) -> Sweep:
     """Trains `build(**point)` for every point of the grid and every seed; chooses one point.
 
@@ -102,12 +105,14 @@ def sweep(
     check.require(scored, _OWNER, "federation", "one with validation samples", "none")
     cache.enable()
     book = _Book(folder, data, grid, [rounds, identity], judges)
+    tell = _Tell(progress, book, len(numbers))
     for family, members in split.items():
         waiting = [member for member in members if not book.done[member[0]]]
-        _train_all(family, waiting, data, rounds, book, progress)
+        _train_all(family, waiting, data, rounds, tell, book.note)
     if test and not book.scores.size:
-        book.scores = _tested(split, data, rounds, book)
+        book.scores = _tested(split, data, rounds, book, tell)
         book.save()
+    tell(0)
     return Sweep(
         points=tuple(grid),
         seeds=numbers,
@@ -135,8 +140,7 @@ class _Book:
         self.groups: list[Seeds] = []
         self.held = -1  # that point's place
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
-        clients = [[each.name, list(each.train.x.shape)] for each in seeds.federations]
-        self._identity = checkpoint.fingerprint([grid, seeds.numbers, seeds.cohort, clients, rest])
+        self._identity = "" if folder is None else _identity(seeds, grid, rest)
         self.scores = np.empty((0, 0))  # test scores of the best point, when all is done
         if self._file is not None and self._file.exists():
             facts = checkpoint.read_header(self._file, identity=self._identity)
@@ -151,13 +155,18 @@ class _Book:
         """The place of the highest mean over clients and seeds; of equals the first."""
         means = np.full(len(self.done), -np.inf)
         means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
-        return int(np.argmax(means))
+        return int(np.argmax(np.round(means, _DIGITS)))
 
     def note(self, place: int, valid: np.ndarray, thetas: list[Theta], groups: list[Seeds]) -> None:
         """A point's validation scores; its personal models are kept while it is the best."""
         self.valid[place], self.done[place] = valid, True
         if self.best == place:
-            self.thetas, self.groups, self.held = thetas, groups, place
+            self.hold(place, valid, thetas, groups)
+        self.save()
+
+    def hold(self, place: int, _: np.ndarray, thetas: list[Theta], groups: list[Seeds]) -> None:
+        """A point's personal models; its validation scores stay those on record."""
+        self.thetas, self.groups, self.held = thetas, groups, place
 
     def save(self) -> None:
         """To disk, where there is a folder."""
@@ -167,13 +176,35 @@ class _Book:
             checkpoint.save_checkpoint(self._file, arrays, identity=self._identity, scores=shape)
 
 
+def _identity(seeds: Seeds, grid: list[Point], rest: Any) -> str:
+    """Of all that decides the scores; test samples are not read for it."""
+    data = [source.content(each.train, each.valid) for each in seeds.federations]
+    tests = [[list(each.test.x.shape), each.test.size.tolist()] for each in seeds.federations]
+    return checkpoint.fingerprint([grid, seeds.numbers, seeds.cohort, data, tests, rest])
+
+
+Note = Callable[[int, np.ndarray, list[Theta], list[Seeds]], None]
+
+
+class _Tell:
+    """Tells of trainings done: those of scored points, and the share of what is under way."""
+
+    def __init__(self, progress: Progress | None, book: _Book, num_seeds: int) -> None:
+        self.progress, self.book, self.num_seeds = progress, book, num_seeds
+
+    def __call__(self, under_way: float) -> None:
+        if self.progress:
+            done, total = float(self.book.done.sum()), len(self.book.done)
+            self.progress(min(done + under_way, total) * self.num_seeds, total * self.num_seeds)
+
+
 def _train_all(
     family: Family,
     waiting: Sequence[Member],
     seeds: Seeds,
     rounds: int,
-    book: _Book,
-    progress: Callable[[float, int], Any] | None,
+    tell: _Tell,
+    note: Note,
 ) -> None:
     """Trains and scores the waiting points, as many at once as the memory holds."""
     size, width = at_once(family, waiting, seeds)
@@ -182,7 +213,7 @@ def _train_all(
         # The last chunk repeats a point rather than compile for fewer.
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
-            _train_some(family, chunk, groups, rounds, book, progress)
+            _train_some(family, chunk, groups, rounds, tell, note)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or size * width == 1:
                 raise
@@ -193,7 +224,6 @@ def _train_all(
                 groups = seeds.groups(width)
             continue
         waiting = waiting[size:]
-        book.save()
 
 
 def _train_some(
@@ -201,46 +231,44 @@ def _train_some(
     chunk: Sequence[Member],
     groups: list[Seeds],
     rounds: int,
-    book: _Book,
-    progress: Callable[[float, int], Any] | None,
+    tell: _Tell,
+    note: Note,
 ) -> None:
     places = dict.fromkeys(place for place, _ in chunk)
     numbers = [point for _, point in chunk]
-    share = len(places) / len(groups)
-    before, total = float(book.done.sum()), len(book.done)
+    share = _TRAINING * len(places) / len(groups)
     models: list[Models] = []
     for number, group in enumerate(groups):
 
-        def tell(done: float, number: int = number) -> None:
-            if progress:
-                points = before + share * (number + done)
-                progress(points * book.valid.shape[1], total * book.valid.shape[1])
+        def told(done: float, number: int = number) -> None:
+            tell(share * (number + done))
 
-        models.append(train(family, numbers, group, rounds=rounds, tell=tell))
+        models.append(train(family, numbers, group, rounds=rounds, tell=told))
     for index, place in enumerate(places):
         point = numbers[index]
         pairs = zip(models, groups, strict=True)
         own = [personal(family, point, each.at(index), group) for each, group in pairs]
         parts = zip(own, groups, strict=True)
         valid = [scores(family, point, thetas, group, group.valid) for thetas, group in parts]
-        book.note(place, np.concatenate(valid), own, groups)
+        note(place, np.concatenate(valid), own, groups)
 
 
 def _tested(
-    split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: _Book
+    split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: _Book, tell: _Tell
 ) -> np.ndarray:
     """Test scores at the best point: the one reading of the test samples.
 
     A sweep that was cut short may have lost that point's models; it is then trained again.
     """
+    best = book.best
     family, numbers = next(
         (family, numbers)
         for family, members in split.items()
         for place, numbers in members
-        if place == book.best
+        if place == best
     )
-    if book.held != book.best:
-        _train_all(family, [(book.best, numbers)], seeds, rounds, book, None)
+    if book.held != best:
+        _train_all(family, [(best, numbers)], seeds, rounds, tell, book.hold)
     parts = zip(book.thetas, book.groups, strict=True)
     found = [
         scores(family, numbers, thetas, group, group.held_out("test")) for thetas, group in parts

@@ -137,23 +137,27 @@ def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> Clie
 def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
     """How many points, and how many seeds of each, to train together.
 
-    On a CPU as many as stay in its cache; elsewhere as many as take half the memory, counting each
-    training's memories four times for what a round makes of them.
+    On a CPU as many as keep a cohort's memories and models in its cache; elsewhere as many as take
+    half the memory, counting all of it four times for what a round makes of it.
     """
     num_points, num_seeds = len(members), len(seeds.numbers)
     if not members:
         return 1, num_seeds
-    shape = _memory(family, members[0][1], seeds)
-    each = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape))
+    state, memory = map(_bytes, _shapes(family, members[0][1], seeds))
+    size = seeds.cohort.capacity(seeds.num_clients)
     if jax.default_backend() == "cpu":
-        fitting = CPU_CHUNK_BYTES // max(1, each * seeds.cohort.capacity(seeds.num_clients))
+        fitting = CPU_CHUNK_BYTES // max(1, size * (state + memory))
     else:
         limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
         pool = sum(each.train.x.nbytes for each in seeds.federations)
-        fitting = (limit // 2 - pool) // max(1, 4 * each * seeds.num_clients)
+        fitting = (limit // 2 - pool) // (4 * max(1, size * state + seeds.num_clients * memory))
     if fitting < num_seeds:
         return 1, max(1, fitting)
     return min(num_points, fitting // num_seeds), num_seeds
+
+
+def _bytes(shapes: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def train(
@@ -244,20 +248,21 @@ def _begin(family: Family, points: Sequence[Numbers], seeds: Seeds) -> Models:
 
     states = [begun(point) for point in points]
     state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    shape = _memory(family, points[0], seeds)
+    _, shape = _shapes(family, points[0], seeds)
     axes = (len(points), len(seeds.numbers), seeds.num_clients)
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), shape)
     return Models(state, memories, jnp.zeros(axes, bool))
 
 
-def _memory(family: Family, point: Numbers, seeds: Seeds) -> Memory:
-    """Shapes of one client's memory."""
+def _shapes(family: Family, point: Numbers, seeds: Seeds) -> tuple[State, Memory]:
+    """Shapes of the state and of one client's memory."""
     algorithm, client = family.at(point), jnp.zeros((), jnp.int32)
 
-    def enrolled(key: Array) -> Memory:
-        return algorithm.enroll(algorithm.init(key), client, key)
+    def begun(key: Array) -> tuple[State, Memory]:
+        state = algorithm.init(key)
+        return state, algorithm.enroll(state, client, key)
 
-    return jax.eval_shape(enrolled, seeds.roots[0])
+    return jax.eval_shape(begun, seeds.roots[0])
 
 
 @partial(_compiled, static_argnames=("family", "expected_size"), donate_argnames=("models",))

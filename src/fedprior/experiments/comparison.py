@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Part:
     rate: float
     scores: tuple[tuple[float | None, ...], ...]
     seconds: float
+    federation: Mapping[str, Any]
     made_with: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -72,15 +73,12 @@ def compare(
     """Sweeps every method over the grid, chooses its rate on validation scores, scores it once.
 
     Each method is a file in `folder`, so that a comparison can be made in pieces; what is there
-    already is read back if it was made for the same grid, seeds and rounds, and refused otherwise.
-    With several `workers` one method compiles while another trains.
+    already is read back if it was made for the same grid, seeds, rounds, options and federation,
+    and refused otherwise. With several `workers` one method compiles while another trains.
     """
-    known = {
-        name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
-        for name in methods
-    }
-    waiting = [name for name, part in known.items() if part is None]
-    if waiting:
+    known = _known(setting, methods, grid, seeds, folder)
+    missing = [name for name, part in known.items() if part is None]
+    if missing:
         drawn = {seed: setting.federation(seed, root) for seed in seeds}
         stop = threading.Event()
 
@@ -90,13 +88,39 @@ def compare(
 
         with ThreadPoolExecutor(workers) as pool:
             try:
-                made = list(pool.map(one, waiting))
+                made = list(pool.map(one, missing))
             except BaseException:  # an interrupt, too: what runs ends at its next call
                 stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-        known |= dict(zip(waiting, made, strict=True))
+        known |= dict(zip(missing, made, strict=True))
     return [part for part in known.values() if part is not None]
+
+
+def waiting(
+    setting: Setting,
+    methods: Iterable[str],
+    *,
+    grid: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path,
+) -> list[str]:
+    """The methods that `compare` would have to run."""
+    known = _known(setting, methods, grid, seeds, folder)
+    return [name for name, part in known.items() if part is None]
+
+
+def _known(
+    setting: Setting,
+    methods: Iterable[str],
+    grid: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path,
+) -> dict[str, Part | None]:
+    return {
+        name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
+        for name in methods
+    }
 
 
 def _heeding(stop: threading.Event, progress: Progress | None) -> Progress:
@@ -162,21 +186,16 @@ def made_with() -> dict[str, str]:
     """Versions and the device."""
     import jax
 
+    import fedprior
+
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "numpy")}
     return {
-        "fedprior": _own_version(),
+        "fedprior": fedprior.__version__,
         "python": platform.python_version(),
         **packages,
         "device": device.device_kind,
     }
-
-
-def _own_version() -> str:
-    try:
-        return version("fedprior")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _file(folder: Path, setting: Setting, name: str) -> Path:
@@ -194,6 +213,7 @@ def _facts(
         "seeds": tuple(seeds),
         "rounds": setting.rounds,
         "options": setting.method_options(name),
+        "federation": setting.drawn_from,
     }
 
 
@@ -201,7 +221,11 @@ def _read(file: Path, facts: Mapping[str, Any]) -> Part | None:
     """The part in `file`, None where there is none."""
     if not file.exists():
         return None
-    part = read(file)
+    return _same(read(file), file, facts)
+
+
+def _same(part: Part, file: Path, facts: Mapping[str, Any]) -> Part:
+    """The part, if it was made for the same facts."""
     for name, value in facts.items():
         found = getattr(part, name)
         remedy = "Choose another folder for another comparison."
@@ -221,13 +245,16 @@ def read(file: Path) -> Part:
         raise ValueError(check.message("comparison", "part", rule, str(file))) from error
 
 
-def read_all(folder: Path, settings: Iterable[Setting]) -> list[Part]:
-    """Every part of the settings that `folder` holds."""
-    return [
-        read(file)
-        for setting in settings
-        for file in sorted((folder / setting.name).glob("*.json"))
-    ]
+def read_all(
+    folder: Path, settings: Iterable[Setting], grid: Sequence[float], seeds: Sequence[int]
+) -> list[Part]:
+    """Every part of the settings that `folder` holds; all were made alike, or one is refused."""
+    found = []
+    for setting in settings:
+        for file in sorted((folder / setting.name).glob("*.json")):
+            part = read(file)
+            found.append(_same(part, file, _facts(setting, part.method, grid, seeds)))
+    return found
 
 
 def _tuple(value: Any) -> Any:

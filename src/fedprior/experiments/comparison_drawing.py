@@ -1,10 +1,12 @@
 """The comparison as a picture: the clients' scores of every method, a panel a setting."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedprior.core.files import write_atomically
 from fedprior.experiments.comparison import Part
 from fedprior.experiments.comparison_report import OURS
 from fedprior.experiments.comparison_settings import Setting
@@ -44,5 +46,7 @@ def draw(parts: Sequence[Part], settings: Sequence[Setting], file: Path) -> None
         place.set_xlabel("test accuracy of a client (%)")
         place.set_title(setting.title, fontsize="medium")
         place.spines[["top", "right"]].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
+    write_atomically(file, drawn.getvalue())

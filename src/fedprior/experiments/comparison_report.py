@@ -20,9 +20,9 @@ _LEVEL = 0.95  # of intervals
 class Row:
     """One method in one setting: percent, mean and standard deviation over seeds.
 
-    `worst_decile` is the mean of the clients' lowest tenth, `by_seed` the mean over clients. `gap`
-    is AdaMAP's mean minus this one's, paired by seed, with a 95% interval; where AdaMAP was not
-    run, that of the method with the highest mean.
+    `worst_decile` is the mean of the clients' lowest tenth, `by_seed` the mean over clients,
+    `options` what was fixed. `gap` is the mean of `reference` minus this one's, paired by seed,
+    with a 95% interval: AdaMAP's, or where that was not run that of the highest mean.
     """
 
     method: str
@@ -34,7 +34,9 @@ class Row:
     paper_says: float | None
     paper_says_sd: float | None
     tuned: Mapping[str, float]
+    options: Mapping[str, Any]
     at_edge: bool
+    reference: str
     gap: float
     gap_low: float | None
     gap_high: float | None
@@ -65,7 +67,9 @@ def _row(part: Part, reference: Part, setting: Setting) -> Row:
         paper_says=None if says is None else says[0],
         paper_says_sd=None if says is None else says[1],
         tuned={"rate": part.rate},
+        options=part.options,
         at_edge=len(part.grid) > 1 and part.rate in (min(part.grid), max(part.grid)),
+        reference=reference.method,
         gap=gap,
         gap_low=low,
         gap_high=high,
@@ -113,7 +117,7 @@ def cells(row: Row) -> list[str]:
 
 def gap_cell(row: Row) -> str:
     """The gap with its interval; empty for the method that it is measured from."""
-    if row.gap == 0:
+    if row.method == row.reference:
         return ""
     shown = "" if row.gap_low is None else f" [{row.gap_low:.2f}, {row.gap_high:.2f}]"
     return f"{row.gap:.2f}{shown}"
@@ -192,12 +196,13 @@ def to_json(
 ) -> dict[str, Any]:
     """Rows, words, and what they were made with."""
     made_with = [dict(part.made_with) for part in parts]
+    made_with = [each for place, each in enumerate(made_with) if each not in made_with[:place]]
     return {
         "format": FORMAT,
         **facts,
         "grid": list(parts[0].grid) if parts else list(GRID),
         "seeds": list(parts[0].seeds) if parts else [],
-        "made_with": made_with[0] if made_with else {},
+        "made_with": made_with,
         "rows": [asdict(row) for row in found],
         "remarks": remarks(found, settings),
     }

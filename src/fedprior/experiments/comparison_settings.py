@@ -1,5 +1,6 @@
 """The settings of the comparison: federations, budgets, and each method's fixed options."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +47,21 @@ class Setting:
     newcomers: int = 0
     model: Model = field(default_factory=lenet5)
 
+    @property
+    def drawn_from(self) -> dict[str, Any]:
+        """What decides the clients and their rounds, beside the seed (JSON values)."""
+        decides = {
+            "dataset": self.dataset,
+            "num_clients": self.num_clients,
+            "newcomers": self.newcomers,
+            "cohort": self.size,
+            **self.data,
+        }
+        found: dict[str, Any] = json.loads(json.dumps(decides))  # as a file gives it back
+        return found
+
     def federation(self, seed: int, root: Path | None) -> Federation:
+        """The clients as drawn for one seed."""
         return load(self.dataset, root=root, seed=seed, num_clients=self.num_clients, **self.data)
 
     @property
@@ -122,7 +137,12 @@ class Veterans:
         return self.inner.amplify(event, num_clients - self.newcomers)
 
 
-_MNIST: dict[str, Any] = {"dataset": "mnist", "num_clients": 50}
+_MNIST: dict[str, Any] = {
+    "dataset": "mnist",
+    "num_clients": 50,
+    # As printed, all methods that distill start at the initial model.
+    "options": {"quped": {"start": "initial"}, "mutual-learning": {"start": "initial"}},
+}
 _WRITERS: dict[str, Any] = {
     "dataset": "mnist-writers",
     "num_clients": 66,

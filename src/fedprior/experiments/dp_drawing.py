@@ -21,13 +21,13 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
 _WIDTH, _HEIGHT = 4.4, 4.6  # inches a panel
 
 
-def check_drawing() -> None:
+def check_drawing(owner: str) -> None:
     """Pictures can be drawn: matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         remedy = "Install it with: pip install 'fedprior[plot]'"
-        line = check.message("dp-figures", "figures", "drawn by matplotlib", "none", remedy)
+        line = check.message(owner, "figures", "drawn by matplotlib", "none", remedy)
         raise ValueError(line) from error
 
 
