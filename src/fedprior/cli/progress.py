@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
@@ -69,6 +78,13 @@ class Watcher:
         )
 
 
+class _Count(ProgressColumn):
+    """Trainings that are done; one under way does not count."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{int(task.completed)} of {int(task.total or 0)} trainings")
+
+
 class Trainings:
     """Shows how many trainings of each sweep and of `total` in all are done, and the time left."""
 
@@ -77,7 +93,7 @@ class Trainings:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed:.0f} of {task.total:.0f} trainings"),
+            _Count(),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
