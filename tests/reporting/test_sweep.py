@@ -82,7 +82,7 @@ def test_columns_have_the_type_of_their_values(swept):
     found = dict(zip(table.columns, map(str, table.types), strict=True))
     assert found == {
         "method": "VARCHAR",
-        "num_components": "BIGINT",
+        "num_components": "INTEGER",
         "weight": "VARCHAR",
         "clip": "DOUBLE",
         "seed": "BIGINT",

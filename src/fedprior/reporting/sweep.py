@@ -157,6 +157,5 @@ def _column(values: Sequence[Any]) -> np.ndarray:
         return np.array([None if value is None else str(value) for value in values], object)
     for kind in (bool, int):
         if known and all(type(value) is kind for value in known):
-            filled = [kind() if value is None else value for value in values]
-            return np.ma.masked_array(filled, [value is None for value in values])
+            return np.array(values, kind if len(known) == len(values) else object)
     return np.array(values, np.float64)
