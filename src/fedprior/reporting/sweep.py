@@ -58,8 +58,9 @@ class SweepFolder:
         """What was swept here already was swept as it is planned now."""
         self.check_place()
         for part in plan.parts:
-            note = self.part(part.method) / "sweep.json"
-            kept = json.loads(note.read_text()) if note.exists() else part.identity
+            folder = self.part(part.method)
+            note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
+            kept = json.loads(note.read_text()) if begun and note.exists() else part.identity
             changed = [name for name in part.identity if kept.get(name) != part.identity[name]]
             if changed:
                 raise ValueError(
