@@ -146,6 +146,11 @@ def methods(adapeds):
     }
 
 
+CRASH = (
+    "two rates side by side end the process on a CPU, inside the compiled program (jaxlib 0.10.2)"
+)
+SWEPT = {"mixture-em": [pytest.mark.evidence, pytest.mark.xfail(run=False, reason=CRASH)]}
+SWEPT |= {name: [] for name in ("adamap", "fedavg")}  # always
 ON_DEMAND = ("fedem", "mutual-learning", "per-fedavg", "pfedme", "quped")
 
 
@@ -178,7 +183,7 @@ def test_training_from_disk_is_blind_to_the_test_samples(toy, plane):
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("adamap", "fedavg") else pytest.param(name, marks=pytest.mark.evidence)
+        pytest.param(name, marks=SWEPT.get(name, pytest.mark.evidence))
         for name in sorted(METHODS.keys() - {"local-converged"})  # which a sweep refuses
     ],
 )
