@@ -8,6 +8,7 @@ import pytest
 import fedprior
 from fedprior.cli import everything
 from fedprior.experiments import comparison_settings as known
+from fedprior.reporting.config import read
 
 
 @pytest.fixture
@@ -73,6 +74,15 @@ def test_another_sweep_in_the_same_folder_is_refused(swept, command):
         (["--over", "rats=1.0"], "Did you mean rate?"),
         (["--over", "lr=0.1", "--over", "lr=0.2"], "--over must be once for each name"),
         (["--over", "lr=0.1,0.1"], "lr must be of values that differ"),
+        (["--over", "lr=0.1,"], "--over must be of the form NAME=VALUE,VALUE, got 'lr=0.1,'"),
+        (["--over", "lr=0.1", "--over", "rate=0.2"], "--over must be of rate or of lr"),
+        (
+            ["--algorithm", "ditto", "--over", "lr=0.1", "--over", "penalty=-1.0"],
+            "ditto: penalty must be a number of at least 0, got -1.0",
+        ),
+        (["--algorithm", "local-converged"], "It tunes its number of steps itself"),
+        (["--set", "training.store=disk"], "training.store must be 'device', got 'disk'"),
+        (["--set", "training.cohort_size=31"], "at most the number of clients (30), got 31"),
         (
             ["--over", "lr=0.1", "--set", "privacy.epsilon=1", "--set", "privacy.delta=1e-5"],
             "privacy.epsilon must be 0",
@@ -85,6 +95,56 @@ def test_bad_input_leaves_nothing(command, tmp_path, small, words, message):
     assert (found.code, found.out) == (2, "")
     assert message in found.err
     assert not out.exists()
+
+
+def test_another_method_goes_into_the_same_folder(command, small, tmp_path):
+    """Whatever differs from what lies there is noticed before anything is trained."""
+    out, words = tmp_path / "s", ["sweep", "--seeds", "2", *small[4:]]
+    first = ["--over", "lr=0.01,0.5", "--algorithm", "fedavg", "--out", str(out)]
+    assert command(*words, *first).code == 0
+    both = ["--algorithm", "local", "--algorithm", "fedavg", "--out", str(out)]
+    for other in (["--over", "lr=0.02"], [*first[:2], "--set", "training.rounds=4"]):
+        found = command(*words, *other, *both)
+        assert found.code == 2
+        assert "that fedavg began with" in found.err
+        assert not (out / "checkpoint" / "local").exists()
+    found = command(*words, *first[:2], *both, "--json")
+    assert found.code == 0, found.err
+    assert list(json.loads(found.out)["methods"]) == ["local", "fedavg"]
+    assert read(out / "config.toml").methods == ("local", "fedavg")
+    assert "fedavg: 4 trainings" not in found.err
+
+
+def test_a_place_that_is_taken_is_refused_at_once(refused, small, tmp_path):
+    file, run = tmp_path / "notes.txt", tmp_path / "run"
+    file.write_text("mine")
+    (run / "checkpoint" / "fedavg" / "seed-0").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    for out in (file, file / "sub", tmp_path, run):
+        words = ["sweep", *small, "--over", "lr=0.1", "--out", out]
+        refused(*words, wanted="--out must be a new or empty folder, or a sweep's, got")
+    assert file.read_text() == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_sweep_of_a_table(command, refused, table, fast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "shops.csv"
+    file.write_text(table.read_text() + "a,1.0,red,\n")
+    words = ["sweep", "--data", "shops.csv", "--client", "shop", *fast(), "--over", "lr=0.1"]
+    words += ["--algorithm", "fedavg"]
+    refused(*words, wanted="Say which column it is: --label COLUMN")
+    words += ["--label", "outcome", "--features", "price"]
+    none = ["--set", "data.options.valid_share=0.0"]
+    refused(*words, *none, wanted="must be clients with validation samples")
+    assert not (tmp_path / "sweeps").exists()
+    found = command(*words, "--out", "s")
+    assert found.code == 0, found.err
+    assert "1 of 61 rows dropped: no label." in found.err
+    data = read(tmp_path / "s" / "config.toml").data
+    assert (data.path, data.features) == (str(file), ("price",))
+    file.write_text(table.read_text())
+    refused(*words, "--out", "s", wanted="began with in s, got another data")
 
 
 @pytest.fixture

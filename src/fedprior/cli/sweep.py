@@ -17,7 +17,10 @@ def sweep(
     ] = None,
     over: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE,VALUE: `lr` or an option of a method; may be repeated."),
+        typer.Option(
+            help="NAME=VALUE,VALUE: `lr` (every rate that has no values of its own) or an option "
+            "of a method; may be repeated."
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     seed: Annotated[int | None, typer.Option(help="First seed.")] = None,
@@ -25,7 +28,20 @@ def sweep(
         list[str] | None, typer.Option(help="A method to sweep; may be repeated.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Root folder of the configured dataset, or a file.")
+        Path | None,
+        typer.Option(
+            help="A CSV or Parquet file, a folder of .npz files (one a client), or the root "
+            "folder of the configured dataset."
+        ),
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Column that names a row's client.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
+    ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="A public encoder of the table, by `fedprior encoder`."),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
@@ -40,24 +56,46 @@ def sweep(
 
     Values with a decimal point and seeds are trained side by side in one program. Every method gets
     the same values, where it has the option, and the same number of gradient steps. Of equal scores
-    the value that was named first is taken. The same command with the same --out goes on.
+    the value that was named first is taken. The same command with the same --out goes on, also with
+    another --algorithm.
+
+    Models are scored once, after their last round, whatever evaluate_every says, and stay on the
+    device: store = "disk" is refused. So is local-converged, which tunes its steps itself.
 
     Example: `fedprior sweep configs/paper/mnist.toml --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
     from fedprior.cli.progress import Trainings
     from fedprior.cli.train import given
     from fedprior.data.datasets import needs_files
-    from fedprior.reporting import sweep as reporting
     from fedprior.reporting.config import read
+    from fedprior.reporting.sweep import SweepFolder, sweep_methods
+    from fedprior.reporting.sweep_plan import plan, read_over
 
     named = needs_files(read(config).data.name)
-    own = given("sweep", data=data, named=named, algorithm=algorithm, seed=seed, seeds=seeds)
+    own = given(
+        "sweep",
+        data=data,
+        named=named,
+        algorithm=algorithm,
+        seed=seed,
+        seeds=seeds,
+        client=client,
+        label=label,
+        features=[name.strip() for name in features.split(",")] if features else None,
+        encoder=None if encoder is None else str(encoder),
+    )
     settings = read(config, [*own, *(changes or [])])
-    values = reporting.read_over(over or [])
-    reporting.check_over(settings, values)
-    folder = reporting.SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
+    folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
+    folder.check_place()
+    planned = plan(settings, over=read_over(over or []))
+    folder.check(planned)
     with Trainings(quiet=quiet) as bar:
-        summary = reporting.sweep_methods(settings, folder, over=values, progress=bar.part)
+        for remark in planned.remarks:
+            bar.say(remark)
+        summary = sweep_methods(planned, folder, progress=bar.part)
+        for name, row in summary["methods"].items():
+            if row["chosen"] is None:
+                bar.say(f"{name}: nothing is chosen, at every point a training diverged.")
         bar.say(f"Written to {folder.path}")
     if as_json:
         typer.echo(json.dumps(summary))
@@ -72,16 +110,18 @@ def _table(summary: dict[str, Any]) -> Table:
     shown.add_column("chosen", overflow="fold")
     for column in ("of", "validation", "test"):
         shown.add_column(column, justify="right", no_wrap=True)
-    plain = any(row["test"] < 0 for row in summary["methods"].values())
+    rows = summary["methods"]
+    plain = any((row[part] or 0) < 0 for row in rows.values() for part in ("valid", "test"))
     unit, digits = (1, 4) if plain else (100, 2)  # minus a squared error is no share
-    for name, row in summary["methods"].items():
-        chosen = ", ".join(f"{key} = {value}" for key, value in row["chosen"].items())
-        spread = "" if row["test_sd"] is None else f" ± {unit * row['test_sd']:.{digits}f}"
+
+    def show(value: float | None) -> str:
+        return "" if value is None else f"{unit * value:.{digits}f}"
+
+    for name, row in rows.items():
+        words = [f"{key} = {value}" for key, value in (row["chosen"] or {}).items()]
+        chosen = "none: diverged" if row["chosen"] is None else ", ".join(words)
+        spread = "" if row["test_sd"] is None else f" ± {show(row['test_sd'])}"
         shown.add_row(
-            name,
-            chosen,
-            str(row["points"]),
-            f"{unit * row['valid']:.{digits}f}",
-            f"{unit * row['test']:.{digits}f}{spread}",
+            name, chosen, str(row["points"]), show(row["valid"]), show(row["test"]) + spread
         )
     return shown

@@ -3,34 +3,36 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
-from fedprior.core.files import write_atomically
-from fedprior.data.federation import Federation
+from fedprior.core.files import make_folder, write_atomically
 from fedprior.engines.sweep import Sweep, sweep
-from fedprior.learning.budget import rates
-from fedprior.learning.catalog import method
-from fedprior.learning.method import Method
-from fedprior.reporting import setting as settings
-from fedprior.reporting.config import Config, as_tables
+from fedprior.reporting.config import as_tables
 from fedprior.reporting.summary import write_table
+from fedprior.reporting.sweep_plan import Plan
 
 FORMAT = 1
-RATE = ("rate", "lr")  # names of one rate for every model that a method trains
-Values = Mapping[str, tuple[Any, ...]]
+_OWNER = "sweep"
+Watch = Callable[[str], Callable[[float, int], Any]]
 
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """sweep.json, trainings.parquet, and checkpoint/METHOD with the points that are finished."""
+    """config.toml, sweep.json, trainings.parquet: those of the last command; checkpoint/METHOD.
+
+    There lie the method's finished points, and what decides them in a sweep.json of its own.
+    """
 
     path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
 
     @property
     def summary(self) -> Path:
@@ -44,142 +46,117 @@ class SweepFolder:
         """Where a method's finished points are kept."""
         return self.path / "checkpoint" / name
 
+    def check_place(self) -> None:
+        """A new or empty folder, or one with a sweep."""
+        there = next(each for each in (self.path, *self.path.parents) if each.exists())
+        fine = there.is_dir()
+        if fine and there == self.path:
+            fine = any(there.glob("checkpoint/*/sweep.*")) or not any(there.iterdir())
+        check.require(fine, _OWNER, "--out", "a new or empty folder, or a sweep's", str(self.path))
 
-def read_over(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """NAME=VALUE,VALUE,... by name; numbers as numbers, whole ones with a point as fractions.
+    def check(self, plan: Plan) -> None:
+        """What was swept here already was swept as it is planned now."""
+        self.check_place()
+        for part in plan.parts:
+            folder = self.part(part.method)
+            note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
+            kept = json.loads(note.read_text()) if begun and note.exists() else part.identity
+            changed = [name for name in part.identity if kept.get(name) != part.identity[name]]
+            if changed:
+                raise ValueError(
+                    f"sweep: configuration must be the one that {part.method} began with in "
+                    f"{self.path}, got another {', '.join(changed)}. Choose another --out."
+                )
 
-    >>> read_over(["lr=0.05,0.1", "local_steps=5"])
-    {'lr': (0.05, 0.1), 'local_steps': (5,)}
-    """
-    found: dict[str, tuple[Any, ...]] = {}
-    for word in words:
-        name, equals, values = word.partition("=")
-        rule = "of the form NAME=VALUE,VALUE"
-        check.require(bool(equals and name and values), "sweep", "--over", rule, word)
-        check.require(name not in found, "sweep", "--over", "once for each name", name)
-        found[name] = tuple(_value(value.strip()) for value in values.split(","))
-    return found
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    def begin(self, plan: Plan) -> None:
+        """The folder, checked, with the configuration and what decides each method's scores."""
+        self.check(plan)
+        for part in plan.parts:
+            make_folder(self.part(part.method))
+            note = json.dumps(part.identity, indent=2)
+            write_atomically(self.part(part.method) / "sweep.json", note.encode())
+        write_atomically(self.config, tomli_w.dumps(as_tables(plan.config)).encode())
 
 
 def sweep_methods(
-    config: Config,
-    folder: SweepFolder,
-    *,
-    over: Values,
-    progress: Callable[[str], Callable[[float, int], Any]] | None = None,
+    plan: Plan, folder: SweepFolder, *, progress: Watch | None = None
 ) -> dict[str, Any]:
-    """Every method of the configuration over `over`; what is finished is read back.
+    """Every method as planned; what is finished is read back.
 
-    Returns what sweep.json holds: a row a method, with the chosen values and its test scores.
+    Returns what sweep.json holds: a row a method, with the chosen values and its test scores, all
+    None where every point diverged.
     """
-    if config.privacy.epsilon:
-        raise check.PrivacyError(
-            "sweep: privacy.epsilon must be 0, got a budget. Every training of a sweep would add "
-            "to what is spent, and the choice looks at scores that no noise covers."
-        )
-    seeds = range(config.seed, config.seed + config.seeds)
-    federations = cache(lambda seed: settings.federation(config.data, seed=seed)[0])
+    folder.begin(plan)
+    tested = all(each.test.size.any() for each in plan.federations.values())
     found = {
-        name: _sweep(config, name, federations, over, seeds, folder, progress)
-        for name in config.methods
+        part.method: sweep(
+            part.build,
+            plan.federations.__getitem__,
+            over=part.over,
+            seeds=tuple(plan.federations),
+            rounds=part.rounds,
+            cohort=part.cohort,
+            test=tested,
+            folder=folder.part(part.method),
+            identity=part.identity,
+            progress=progress(part.method) if progress else None,
+        )
+        for part in plan.parts
     }
     _write_trainings(found, folder.trainings)
     summary = {
         "format": FORMAT,
         "sweep": str(folder.path),
-        "over": {name: list(values) for name, values in over.items()},
-        "seeds": list(seeds),
+        "over": {name: list(values) for name, values in plan.over.items()},
+        "seeds": list(plan.federations),
         "methods": {name: _row(each) for name, each in found.items()},
     }
-    write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
+    write_atomically(folder.summary, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
 
 
-def _sweep(
-    config: Config,
-    name: str,
-    federations: Callable[[int], Federation],
-    over: Values,
-    seeds: range,
-    folder: SweepFolder,
-    progress: Callable[[str], Callable[[float, int], Any]] | None,
-) -> Sweep:
-    chosen = method(name)
-    clients = federations(seeds[0])
-    fair = settings.budget(config, clients)
-    network = settings.model(config.model, clients)
-    own = dict(config.options.get(name, {}))
-
-    def build(**point: Any) -> Algorithm:
-        options = {**own, **_expanded(chosen, point)}
-        return fair.build(chosen, network, options, **settings.rates_of(config, chosen))
-
-    rounds, cohort = fair.plan(chosen)
-    return sweep(
-        build,
-        federations,
-        over=_known(chosen, over),
-        seeds=seeds,
-        rounds=rounds,
-        cohort=cohort,
-        folder=folder.part(name),
-        identity=as_tables(config),
-        progress=progress(name) if progress else None,
-    )
-
-
-def check_over(config: Config, over: Values) -> None:
-    """Every name is a rate or an option of some method that is swept."""
-    known = {option for name in config.methods for option in method(name).options()}
-    for name in over:
-        check.choice("sweep", "--over", name, sorted({*RATE, *known}))
-
-
-def _known(chosen: Method, over: Values) -> dict[str, tuple[Any, ...]]:
-    """What the method has of it; it is not repeated for values that do not concern it."""
-    return {name: values for name, values in over.items() if name in (*RATE, *chosen.options())}
-
-
-def _expanded(chosen: Method, point: Mapping[str, Any]) -> dict[str, Any]:
-    """One rate as the rates of every model."""
-    options: dict[str, Any] = {}
-    for name, value in point.items():
-        options |= rates(chosen, value) if name in RATE else {name: value}
-    return options
+def _diverged(found: Sweep) -> bool:
+    """No point has a finite mean over all seeds and clients: there is nothing to choose by."""
+    return not np.isfinite(np.nanmean(found.valid, axis=2).mean(axis=1)).any()
 
 
 def _row(found: Sweep) -> dict[str, Any]:
-    tests = np.nanmean(found.scores, axis=1)
-    valid = np.nanmean(found.valid[found.best], axis=1)
+    row: dict[str, Any] = {"chosen": None, "points": len(found.points)}
+    if _diverged(found):
+        return {**row, "valid": None, "test": None, "test_sd": None}
+    tests = np.nanmean(found.scores, axis=1) if found.scores.size else np.array([np.nan])
+    several = len(tests) > 1 and np.isfinite(tests).all()
     return {
+        **row,
         "chosen": found.chosen,
-        "points": len(found.points),
-        "valid": float(valid.mean()),
-        "test": float(tests.mean()),
-        "test_sd": float(tests.std(ddof=1)) if len(tests) > 1 else None,
+        "valid": _mean(np.nanmean(found.valid[found.best], axis=1)),
+        "test": _mean(tests),
+        "test_sd": float(tests.std(ddof=1)) if several else None,
     }
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if np.isfinite(values).all() else None
 
 
 def _write_trainings(found: Mapping[str, Sweep], path: Path) -> None:
     """One row a training: method, its values, seed, mean scores; test where it was chosen."""
-    rows = [{"method": name, **row} for name, each in found.items() for row in each.rows()]
+    rows = [{"method": name, **row} for name, each in found.items() for row in _rows(each)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    arrays = {
-        name: np.array(values, object if _words(values) else np.float64)
-        for name, values in columns.items()
-    }
-    write_table(arrays, path)
+    write_table({name: _column([row.get(name) for row in rows]) for name in names}, path)
 
 
-def _words(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, str) for value in values)
+def _rows(found: Sweep) -> list[dict[str, Any]]:
+    nothing = {"chosen": False, "test": None} if _diverged(found) else {}
+    return [{**row, **nothing} for row in found.rows()]
+
+
+def _column(values: Sequence[Any]) -> np.ndarray:
+    """Of words, of truths, of whole numbers or of numbers, with gaps."""
+    known = [value for value in values if value is not None]
+    if any(isinstance(value, str) for value in known):
+        return np.array([None if value is None else str(value) for value in values], object)
+    for kind in (bool, int):
+        if known and all(type(value) is kind for value in known):
+            return np.array(values, kind if len(known) == len(values) else object)
+    return np.array(values, np.float64)

@@ -1,0 +1,181 @@
+"""What a sweep of a configuration will do, checked before anything is trained or written."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Cohort
+from fedprior.data.federation import Federation
+from fedprior.engines.grid import families, points
+from fedprior.engines.trainings import Seeds
+from fedprior.learning.budget import rates
+from fedprior.learning.catalog import method
+from fedprior.learning.method import Method
+from fedprior.reporting import setting as settings
+from fedprior.reporting.config import Config, as_tables
+
+RATE = ("rate", "lr")  # names of one rate for every model that a method trains
+_OWNER = "sweep"
+_PLACES = ("root", "path", "encoder")  # where data lie; of files of one's own the content counts
+_WITHOUT_EFFECT = ("checkpoint_every", "evaluate_every", "store")  # on what a sweep finds
+Values = Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One method of a sweep; every point of its grid has been built once.
+
+    `identity` is what decides its scores: not which other methods are swept beside it.
+    """
+
+    method: str
+    build: Callable[..., Algorithm]
+    over: Values
+    rounds: int
+    cohort: Cohort
+    identity: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A sweep before anything is trained or written; `remarks` are on what was read."""
+
+    config: Config
+    over: Values
+    federations: dict[int, Federation]  # by seed
+    parts: tuple[Part, ...]
+    remarks: tuple[str, ...]
+
+
+def read_over(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """NAME=VALUE,VALUE,... by name; numbers as numbers, whole ones with a point as fractions.
+
+    >>> read_over(["lr=0.05,0.1", "fine_tuning_steps=5"])
+    {'lr': (0.05, 0.1), 'fine_tuning_steps': (5,)}
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    for word in words:
+        name, _, values = word.partition("=")
+        texts = [value.strip() for value in values.split(",")]
+        rule = "of the form NAME=VALUE,VALUE"
+        check.require(bool(name) and all(texts), _OWNER, "--over", rule, word)
+        check.require(name not in found, _OWNER, "--over", "once for each name", name)
+        found[name] = tuple(_value(text) for text in texts)
+    both = all(name in found for name in RATE)
+    check.require(not both, _OWNER, "--over", "of rate or of lr", RATE, "They are one.")
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def plan(config: Config, *, over: Values) -> Plan:
+    """Everything that can be wrong is found here: data, options, every point of every method."""
+    _check(config, over)
+    config = _complete(config)
+    federations, remarks = {}, []
+    for seed in range(config.seed, config.seed + config.seeds):
+        federations[seed], _, said = settings.federation(config.data, seed=seed)
+        remarks += said if seed == config.seed else []
+    fair = settings.budget(config, federations[config.seed])
+    Seeds(tuple(federations), tuple(federations.values()), fair.cohort)  # refuses unequal ones
+    scored = all(each.valid.size.any() for each in federations.values())
+    check.require(scored, _OWNER, "data", "clients with validation samples", "none")
+    parts = tuple(_part(config, name, federations[config.seed], over) for name in config.methods)
+    remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
+    return Plan(
+        config=config, over=over, federations=federations, parts=parts, remarks=tuple(remarks)
+    )
+
+
+def _check(config: Config, over: Values) -> None:
+    if config.privacy.epsilon:
+        raise check.PrivacyError(
+            "sweep: privacy.epsilon must be 0, got a budget. Every training of a sweep would add "
+            "to what is spent, and the choice looks at scores that no noise covers."
+        )
+    remedy = "A sweep keeps the memories of many trainings on the device."
+    store = config.training.store
+    check.require(store == "device", _OWNER, "training.store", "'device'", store, remedy)
+    alone = "local-converged"
+    rule, remedy = f"others than {alone}", "It tunes its number of steps itself: sweep local."
+    check.require(alone not in config.methods, _OWNER, "methods", rule, alone, remedy)
+    known = {option for name in config.methods for option in method(name).options()}
+    for name in over:
+        check.choice(_OWNER, "--over", name, sorted({*RATE, *known}))
+
+
+def _complete(config: Config) -> Config:
+    """Places from the root of the disk, and the content of files of one's own."""
+    given = {name: getattr(config.data, name) for name in _PLACES}
+    whole: dict[str, Any] = {
+        name: str(Path(place).resolve()) for name, place in given.items() if place
+    }
+    content = settings.fingerprint(config.data)
+    return replace(config, data=replace(config.data, fingerprint=content, **whole))
+
+
+def _part(config: Config, name: str, clients: Federation, over: Values) -> Part:
+    chosen = method(name)
+    fair = settings.budget(config, clients)
+    network = settings.model(config.model, clients)
+    own = dict(config.options.get(name, {}))
+
+    def build(**point: Any) -> Algorithm:
+        options = {**own, **_expanded(chosen, point)}
+        return fair.build(chosen, network, options, **settings.rates_of(config, chosen))
+
+    known = _known(chosen, over)
+    families(build, points(known))
+    rounds, cohort = fair.plan(chosen)
+    return Part(
+        method=name,
+        build=build,
+        over=known,
+        rounds=rounds,
+        cohort=cohort,
+        identity=_identity(config, name, known),
+    )
+
+
+def _known(chosen: Method, over: Values) -> dict[str, tuple[Any, ...]]:
+    """What the method has of it; it is not repeated for values that do not concern it."""
+    names = list(chosen.options())
+    if not set(rates(chosen, None)) <= set(over):  # some rate is left that one for all would set
+        names += RATE
+    return {name: values for name, values in over.items() if name in names}
+
+
+def _expanded(chosen: Method, point: Mapping[str, Any]) -> dict[str, Any]:
+    """One rate as the rates of every model; those that have a value of their own keep it."""
+    options: dict[str, Any] = {}
+    for name in RATE:
+        options |= rates(chosen, point[name]) if name in point else {}
+    return options | {name: value for name, value in point.items() if name not in RATE}
+
+
+def _identity(config: Config, name: str, over: Values) -> dict[str, Any]:
+    tables = as_tables(config)
+    data = {key: value for key, value in tables["data"].items() if key not in _PLACES}
+    training = tables["training"].items()
+    identity = {
+        "data": data,
+        "model": tables["model"],
+        "training": {key: value for key, value in training if key not in _WITHOUT_EFFECT},
+        "options": config.options.get(name, {}),
+        "over": over,
+        "seeds": [config.seed, config.seeds],
+    }
+    return json.loads(json.dumps(identity, default=str))  # as it will be read back
