@@ -146,11 +146,7 @@ def methods(adapeds):
     }
 
 
-CRASH = (
-    "two rates side by side end the process on a CPU, inside the compiled program (jaxlib 0.10.2)"
-)
-SWEPT = {"mixture-em": [pytest.mark.evidence, pytest.mark.xfail(run=False, reason=CRASH)]}
-SWEPT |= {name: [] for name in ("adamap", "fedavg")}  # always
+SWEPT = {name: [] for name in ("adamap", "fedavg")}  # always
 ON_DEMAND = ("fedem", "mutual-learning", "per-fedavg", "pfedme", "quped")
 
 

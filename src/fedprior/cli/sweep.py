@@ -57,8 +57,8 @@ def sweep(
     Values with a decimal point and seeds are trained side by side in one program. Every method gets
     the same values, where it has the option, and the same number of gradient steps. `lr` sets all
     rates of a method, those of the configuration too, but for one that --over names by itself. Of
-    equal scores the value that was named first is taken. The same command with the same --out goes on, also with
-    another --algorithm.
+    equal scores the value that was named first is taken. The same command with the same --out goes
+    on, also with another --algorithm.
 
     Models are scored once, after their last round, whatever evaluate_every says, and stay on the
     device: store = "disk" is refused. So is local-converged, which tunes its steps itself.

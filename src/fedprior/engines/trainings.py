@@ -14,7 +14,6 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State, Theta
 from fedprior.core.protocols import Cohort
 from fedprior.data.federation import ClientData, Federation, Split
-from fedprior.engines.batch import CPU_CHUNK_BYTES
 from fedprior.engines.device import LONGEST, play_rounds
 from fedprior.engines.evaluate import chunks, personalize, score
 from fedprior.engines.grid import Family, Member
@@ -137,20 +136,18 @@ def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> Clie
 def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
     """How many points, and how many seeds of each, to train together.
 
-    On a CPU as many as keep a cohort's memories and models in its cache; elsewhere as many as take
-    half the memory, counting all of it four times for what a round makes of it.
+    On a CPU one: it has nothing idle that a second one would use, and one program serves all
+    points. Elsewhere as many as take half the memory, counting four times what a cohort's models
+    and all memories take, for what a round makes of them.
     """
+    if jax.default_backend() == "cpu" or not members:
+        return 1, 1
     num_points, num_seeds = len(members), len(seeds.numbers)
-    if not members:
-        return 1, num_seeds
     state, memory = map(_bytes, _shapes(family, members[0][1], seeds))
-    size = seeds.cohort.capacity(seeds.num_clients)
-    if jax.default_backend() == "cpu":
-        fitting = CPU_CHUNK_BYTES // max(1, size * (state + memory))
-    else:
-        limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
-        pool = sum(each.train.x.nbytes for each in seeds.federations)
-        fitting = (limit // 2 - pool) // (4 * max(1, size * state + seeds.num_clients * memory))
+    models = seeds.cohort.capacity(seeds.num_clients) * state + seeds.num_clients * memory
+    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
+    pool = sum(each.train.x.nbytes for each in seeds.federations)
+    fitting = (limit // 2 - pool) // (4 * max(1, models))
     if fitting < num_seeds:
         return 1, max(1, fitting)
     return min(num_points, fitting // num_seeds), num_seeds
