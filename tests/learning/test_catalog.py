@@ -17,6 +17,7 @@ VALUES = {
     "momentum": 0.5,
     "precision": 1.0,
     "smoothing": 1.0,
+    "average_steps": False,
     "averaging": "gradients",
     "catch_up": 7,
     "clip": 2.0,

@@ -1,5 +1,6 @@
 """AdaMAP against a NumPy twin of its rounds, its server and its last steps."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from softmax_twin import (
 
 import fedprior
 from fedprior.core import random
+from fedprior.core.algorithm import Message
 
 ROUNDS, LAST = 3, 5
 MOMENTUM, HORIZON, PRECISION, SMOOTHING = 0.5, 2.0, 2.0, 0.5
@@ -102,6 +104,32 @@ def test_a_personal_model_is_the_mean_of_the_last_steps_to_the_posterior_mode(
     np.testing.assert_allclose(found, frequencies(played, client), rtol=1e-5)
 
 
+def test_the_last_step_stays_where_steps_are_not_averaged(federation, played, served):
+    final = jax.jit(adamap(average_steps=False).personalize)
+    data = jax.tree.map(jnp.asarray, federation.train.client(1))
+    theta = final(played.state, {"words": played.words[1]}, data, random.root(0))
+    agree(theta["network"], last_steps(played, 1, served[1])[-1])
+
+
+def test_a_round_of_nobody_changes_nothing_but_its_number(played):
+    """Neither momentum nor the average goes on alone."""
+    still = jax.tree.map(jnp.zeros_like, {"mean": played.state["gamma"]["mean"]})
+    after = adamap().update(played.state, Message(still, jnp.zeros(())))
+    assert after.pop("round") == ROUNDS + 1
+    before = {name: value for name, value in played.state.items() if name != "round"}
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    assert np.abs(stacked(after["velocity"])).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "norm"),
+    [({}, 1.0), ({"clip": 0.2}, 0.2), ({"gradient_norm": 0.3, "clip": 0.2}, 0.3)],
+)
+def test_a_gradient_norm_that_is_given_wins_over_the_clip(given, norm):
+    local = fedprior.adamap(MODEL, **given).local
+    assert local.__self__.shared.clip == local.__self__.own.clip == norm
+
+
 def test_predictions_are_those_of_the_network_and_the_frequencies():
     algorithm, x = adamap(), np.ones((2, 4), np.float32)
     network = MODEL.init(random.root(1))
@@ -124,6 +152,8 @@ def test_a_quantity_has_no_frequencies():
     [
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
         ({"gradient_norm": 0.0}, "gradient_norm must be a positive number, got 0.0"),
+        ({"horizon": 0.5}, "horizon must be a number of at least 1, got 0.5"),
+        ({"theta_rate": -1.0}, "theta_rate must be a number of at least 0, got -1.0"),
         ({"smoothing": 0.0}, "smoothing must be a positive number, got 0.0"),
         ({"precision": -1.0}, "precision must be a number of at least 0, got -1.0"),
         ({"weight": "size"}, "weight must be one of uniform, samples, got 'size'"),
@@ -132,3 +162,9 @@ def test_a_quantity_has_no_frequencies():
 def test_bad_options(option, wording):
     with pytest.raises(ValueError, match=f"^adamap: {wording}"):
         fedprior.adamap(MODEL, **option)
+
+
+@pytest.mark.parametrize("name", ["class_frequencies", "average_steps"])
+def test_words_are_no_flags(name):
+    with pytest.raises(TypeError, match=f"^adamap: {name} must be true or false, .*, got 'false'"):
+        fedprior.adamap(MODEL, **{name: "false"})
