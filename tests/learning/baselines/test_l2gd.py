@@ -23,7 +23,7 @@ from softmax_twin import (
 
 import fedprior
 from fedprior.core import random
-from fedprior.learning.baselines.l2gd import remaining, runs
+from fedprior.learning.baselines.l2gd import CutWarning, remaining, runs
 
 FALSE_ALARM = 1e-6
 NUMBER = 20_000  # rounds
@@ -94,6 +94,14 @@ def test_runs_are_those_of_a_coin():
 
 def test_a_move_does_not_pass_the_mean():
     close(remaining(np.array([0.25, 1.5]), np.array([2, 3])), [0.5625, 0])
+
+
+def test_a_share_that_is_cut_is_said():
+    """0.2 * 3 * 9 = 5.4 of the way: penalties above 3 / 5.4 make no difference."""
+    given = {"theta_rate": 0.2, "probability": 0.1}
+    with pytest.warns(CutWarning, match=r"^l2gd: .* is 5.4 and is cut .*above 0\.556 are all"):
+        fedprior.l2gd(MODEL, penalty=3.0, **given)
+    fedprior.l2gd(MODEL, penalty=0.5, **given)
 
 
 def test_one_step_a_round_leaves_no_coin():
