@@ -1,5 +1,7 @@
 """IFCA against its Algorithm 1 in NumPy, model and gradient averaging."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from softmax_twin import (
@@ -17,6 +19,8 @@ from softmax_twin import (
 )
 
 import fedprior
+from fedprior.core import random
+from fedprior.core.algorithm import Message
 
 SIZES = (10, 6, 8, 7)  # the first two are of one kind; the last one is a newcomer
 
@@ -62,3 +66,22 @@ def test_rounds_are_those_of_algorithm_1(kinds, averaging):
     close(stacked(played.state["gamma"]["centers"]), models)
     for client in (*played.cohort, played.newcomer):
         close(stacked(played.theta(client)), models[best(models, *played.samples(client))])
+
+
+def test_without_samples_a_client_gets_the_model_that_most_chose(federation):
+    algorithm = fedprior.ifca(MODEL, num_components=3)
+    state = algorithm.init(random.root(0))
+    still = jax.tree.map(jnp.zeros_like, state["gamma"]["centers"])
+
+    def after(state, members):
+        total = Message(
+            {"members": jnp.array(members), "moves": still}, jnp.sum(jnp.array(members))
+        )
+        return algorithm.update(state, total)
+
+    data = federation.train.client(0)._replace(size=np.int32(0))
+    empty = jax.tree.map(jnp.asarray, data)
+    later = after(state, [1.0, 2.0, 4.0])
+    for served in (later, after(later, [0.0, 0.0, 0.0])):  # a round of nobody asks nobody
+        theta = algorithm.personalize(served, {}, empty, random.root(0))
+        close(stacked(theta), stacked(state["gamma"]["centers"])[2])
