@@ -73,3 +73,8 @@ def test_rounds_are_those_of_algorithm_1(federation):
 def test_there_is_a_step_of_the_head():
     with pytest.raises(ValueError, match=r"^fedrep: head_steps must be a whole number of at "):
         fedprior.fedrep(NETWORK, head_steps=0)
+
+
+def test_rounds_are_counted_in_steps():
+    with pytest.raises(ValueError, match=r"^fedrep: local_epochs must be None with head_steps"):
+        fedprior.fedrep(NETWORK, local_epochs=2)

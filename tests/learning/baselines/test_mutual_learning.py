@@ -117,8 +117,8 @@ def test_teachers_carry_no_gradient(drawn):
 @pytest.mark.parametrize(
     ("option", "wording"),
     [
-        ({"theta_share": 1.0}, r"theta_share must be in \[0, 1\), got 1.0"),
-        ({"theta_share": 0.0}, "theta_share must be a positive number, got 0.0"),
+        ({"theta_share": 1.0}, r"theta_share must be in \(0, 1\), got 1.0"),
+        ({"theta_share": 0.0}, r"theta_share must be in \(0, 1\), got 0.0"),
         ({"gamma_share": 1.1}, r"gamma_share must be in \(0, 1\], got 1.1"),
     ],
 )

@@ -78,7 +78,6 @@ def test_a_personal_model_is_one_step_on_the_training_samples(played, client):
     [
         ({"order": "second"}, "order must be one of first, exact, got 'second'"),
         ({"theta_rate": -0.1}, "theta_rate must be a number of at least 0, got -0.1"),
-        ({"head": 1}, "option must be one of newcomer_steps, got 'head'"),
     ],
 )
 def test_bad_options(option, wording):

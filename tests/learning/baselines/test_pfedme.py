@@ -65,7 +65,6 @@ def test_a_personal_model_is_theta_of_the_newest_w(played, client):
         ({"inner_steps": 0}, "inner_steps must be a whole number of at least 1, got 0"),
         ({"server_rate": -1.0}, "server_rate must be a positive number, got -1.0"),
         ({"weight": "size"}, "weight must be one of uniform, samples, got 'size'"),
-        ({"head": 1}, "option must be one of newcomer_steps, got 'head'"),
     ],
 )
 def test_bad_options(option, wording):

@@ -87,7 +87,7 @@ def test_its_loss_is_the_models():
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_bad_penalties(penalty):
-    with pytest.raises(ValueError, match=r"^quped: penalty must be"):
+    with pytest.raises(ValueError, match=rf"^quped: penalty must be in \(0, 1\), got {penalty}"):
         fedprior.quped(MODEL, penalty=penalty)
 
 
