@@ -14,7 +14,8 @@ from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.joint import joint_loss
 
 Start = Literal["population", "initial"]
 
@@ -276,28 +277,3 @@ class _Alternating:
             num_steps=steps,
             time=round * self._length(data)[0],
         )
-
-
-def joint_loss(
-    model: Model,
-    population: Population,
-    gamma: Gamma,
-    w: PyTree,
-    x: Array,
-    y: Array,
-    mask: Array,
-    size: Array,
-) -> Array:
-    """-log p(y, w | gamma) a sample: mean loss, and the penalty's share of one sample."""
-    theta = population.realize(gamma, w)
-    outputs = model.apply(theta, x)
-
-    def predict(parameters: PyTree, inputs: Array) -> Array:
-        # A penalty that asks for the client's own outputs gets these: one backward pass for loss
-        # and penalty together, where a second call would have one of its own.
-        known = parameters is theta and inputs is x
-        return outputs if known else model.apply(parameters, inputs)
-
-    loss = masked_mean(model.loss(outputs, y), mask)
-    penalty = population.penalty(gamma, w, predict, x, mask)
-    return loss + (penalty if population.per_sample else penalty / size)

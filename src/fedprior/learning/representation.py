@@ -9,9 +9,10 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
-from fedprior.learning.alternating import alternating, joint_loss
+from fedprior.learning.alternating import alternating
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.joint import joint_loss
 from fedprior.populations.shared_body import Head, SharedBody
 from fedprior.populations.subspace import Subspace
 
