@@ -165,6 +165,7 @@ _METHODS = (
         reference="Hanzely and Richtarik 2020",
         passes_to=l2gd.l2gd,
         ignores=("gamma_rate",),
+        remark=l2gd.CUT,
     ),
     Method(
         name="laplace-em",

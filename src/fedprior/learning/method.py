@@ -11,6 +11,7 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.alternating import alternating
+from fedprior.learning.baselines.l2gd import CutWarning
 from fedprior.learning.clustering import CollapseWarning
 from fedprior.learning.em import em
 from fedprior.learning.priors import shares_under_noise
@@ -58,7 +59,8 @@ class Method:
             check.choice(self.name, "option", option, self.options())
         heeded = {name: value for name, value in given.items() if name not in self.ignores}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CollapseWarning)  # said by `remark`
+            for said in (CollapseWarning, CutWarning):  # by `remark`
+                warnings.simplefilter("ignore", said)
             return self.factory(model, **{**heeded, **options})
 
     def under_noise(

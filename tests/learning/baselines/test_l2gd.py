@@ -99,7 +99,7 @@ def test_a_move_does_not_pass_the_mean():
 def test_a_share_that_is_cut_is_said():
     """0.2 * 3 * 9 = 5.4 of the way: penalties above 3 / 5.4 make no difference."""
     given = {"theta_rate": 0.2, "probability": 0.1}
-    with pytest.warns(CutWarning, match=r"^l2gd: .* is 5.4 and is cut .*above 0\.556 are all"):
+    with pytest.warns(CutWarning, match=r"^l2gd: moves .*Here it is 5.4: .* above 0\.556 are all"):
         fedprior.l2gd(MODEL, penalty=3.0, **given)
     fedprior.l2gd(MODEL, penalty=0.5, **given)
 

@@ -18,6 +18,11 @@ from fedprior.learning.descent import Descent, go_on, masked_mean
 from fedprior.learning.posterior import rate_at
 from fedprior.populations.tether import Tether
 
+CUT = (
+    "moves thetas to their mean, no further: where theta_rate * penalty * (1 - p) / p is above 1, "
+    "a larger penalty makes no difference."
+)
+
 
 class CutWarning(UserWarning):
     """A move toward the mean would pass it, and ends there: the penalty has no further effect."""
@@ -105,9 +110,8 @@ def _warn_of_a_cut(name: str, theta_rate: float, penalty: float, probability: fl
         return
     share = theta_rate * penalty * (1 - probability) / probability
     if share > 1:
-        text = f"{name}: theta_rate * penalty * (1 - p) / p is {share:.3g} and is cut to 1: thetas "
-        text += f"move to their mean. Penalties above {penalty / share:.3g} are all the same here."
-        warnings.warn(text, CutWarning, stacklevel=3)
+        here = f"Here it is {share:.3g}: penalties above {penalty / share:.3g} are all the same."
+        warnings.warn(f"{name}: {CUT} {here}", CutWarning, stacklevel=3)
 
 
 def remaining(share: Array, moves: Array) -> Array:
