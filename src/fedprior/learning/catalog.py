@@ -131,7 +131,7 @@ _METHODS = (
         sends="increments of the body",
         reference="Collins et al. 2021",
         passes_to=representation.head_first,
-        ignores=("catch_up",),
+        ignores=("catch_up", "start"),
     ),
     Method(
         name="gaussian-em",
@@ -265,6 +265,7 @@ _METHODS = (
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
         reference="Arivazhagan et al. 2019",
+        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
     Method(
         name="shared-subspace",
@@ -272,6 +273,7 @@ _METHODS = (
         population="a mean and a basis of all, coordinates of each client's own: mean + B w",
         sends="increments of the mean and of the basis",
         reference="Ozkara et al. 2022, section 3.6",
+        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
 )
 METHODS = {method.name: method for method in _METHODS}
