@@ -17,6 +17,7 @@ VALUES = {
     "momentum": 0.5,
     "precision": 1.0,
     "smoothing": 1.0,
+    "average_steps": False,
     "averaging": "gradients",
     "catch_up": 7,
     "clip": 2.0,
@@ -95,7 +96,8 @@ def test_options_are_listed_where_they_are_understood():
     assert not {"catch_up", "upload_stale"} & listed["mutual-learning"]
     assert {"penalty", "direction", "temperature"} <= listed["quped"]
     assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
-    replaced = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, not moved
+    unmoved = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, or stays
+    unmoved |= {"local", "local-converged"}
     assert {"theta_rate", "newcomer_steps"}.isdisjoint(listed["ifca"])
     assert "penalty" in listed["ditto"]
     assert "catch_up" not in listed["fedrep"]  # it would be refused: the head is ahead already
@@ -103,7 +105,7 @@ def test_options_are_listed_where_they_are_understood():
     assert not {"start", "catch_up", "upload_stale"} & listed["gaussian-em"]
     for name, options in listed.items():
         assert "decay" in options
-        assert ("gamma_rate" in options) == (name not in replaced)
+        assert ("gamma_rate" in options) == (name not in unmoved)
         assert (
             not {"local_steps", "model", "population", "name", "batches", "rule", "options"}
             & options
@@ -151,18 +153,32 @@ def test_unknown_names_and_options_are_named_with_the_nearest():
         catalog.method("adaped").build(MODEL, {"psi_rat": 0.1})
     with pytest.raises(ValueError, match=r"^fedavg: option must be one of .*, got 'psi_rate'"):
         catalog.method("fedavg").build(MODEL, {"psi_rate": 0.1})
+    wording = r"^pfedme: option must be one of .*, got 'newcomer_step'"
+    with pytest.raises(ValueError, match=wording):
+        catalog.method("pfedme").build(MODEL, {"newcomer_step": 1})
     with pytest.raises(ValueError, match=r"got 'fedavrg'\. Did you mean fedavg\?"):
         catalog.method("fedavrg")
+
+
+@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.parametrize("name", [name for name, each in catalog.METHODS.items() if each.ignores])
+def test_options_without_effect_may_be_given_to_all_but_not_chosen(name):
+    method = catalog.method(name)
+    for option in method.ignores:
+        assert isinstance(method.build(MODEL, {}, **{option: VALUES[option]}), fedprior.Algorithm)
+        wording = rf"^{name}: {option} must be left out, got .*\. It has no effect here\.$"
+        with pytest.raises(ValueError, match=wording):
+            method.build(MODEL, {option: VALUES[option]})
 
 
 def test_the_description_has_a_row_a_method():
     rows = {row["name"]: row for row in catalog.describe(fedprior.logistic(4, 3), (4,))}
     assert list(rows) == list(catalog.METHODS)
-    model, clock = 15 * 4, 4 + 8  # bytes: 15 parameters; the round's number and a key
+    model, clock = 15 * 4, 4  # bytes: 15 parameters; the round's number
     for name, up, down, server in (
         ("fedavg", model, model + clock, "sums only"),
         ("adaped", model + 4, model + 4 + clock, "sums only"),
-        ("ifca", 2 * model + 8, 2 * model + 4, "sums only"),
+        ("ifca", 2 * model + 8, 2 * model + 8 + clock, "sums only"),
         ("mixture-clustering", model, 3 * model + 4 * 4 + 4, "every client's model"),
         ("local", 0, 0, "nothing"),
         ("shared-body", None, None, None),  # a single layer has no body
@@ -171,6 +187,19 @@ def test_the_description_has_a_row_a_method():
         assert (row["upload_bytes"], row["download_bytes"]) == (up, down), name
         assert row["server_trusted_with"] == server
     assert all(row["population"] and row["sends"] for row in rows.values())
+
+
+def test_a_network_of_layers_is_refused_by_no_method():
+    """A refusal leaves a row without figures, and so would a method that does not build."""
+    for row in catalog.describe(fedprior.lenet5(), (28, 28, 1)):
+        assert row["upload_bytes"] is not None, row["name"]
+        assert row["server_trusted_with"] is not None
+
+
+def test_clients_receive_what_they_read():
+    """AdaMAP's momentum and average stay at the server until the end."""
+    model = fedprior.logistic(4, 3)
+    assert traffic(fedprior.adamap(model), (4,)) == traffic(fedprior.fedavg(model), (4,))
 
 
 def test_a_weight_that_clients_differ_in_is_sent():
@@ -195,6 +224,7 @@ def test_an_outline_sends_what_the_model_sends():
         ({"weight": "size"}, "adaped: weight must be one of uniform, samples, got 'size'"),
         ({"newcomer_steps": -1}, "adaped: newcomer_steps must be a whole number of at least 0"),
         ({"catch_up": -1}, "adaped: catch_up must be a whole number of at least 0, got -1"),
+        ({"theta_rate": -1}, "adaped: theta_rate must be a number of at least 0, got -1"),
         (
             {"upload_stale": True, "local_steps": 1},
             "adaped: local_steps must be above 1, got 1. With one local step the printed upload",
@@ -205,6 +235,20 @@ def test_bad_options(options, wording):
     """The last one is ERRATA 39's toy: with tau = 1 the printed upload never moves gamma."""
     with pytest.raises(ValueError, match=f"^{wording}"):
         fedprior.adaped(MODEL, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("adaped", "upload_stale"),
+        ("gaussian-em", "per_coordinate"),
+        ("shared-subspace", "learn_mean"),
+    ],
+)
+def test_words_are_no_flags(name, option):
+    wording = f"^{name}: {option} must be true or false, without quotes, got 'false'"
+    with pytest.raises(TypeError, match=wording):
+        catalog.method(name).build(MODEL, {option: "false"})
 
 
 def test_a_rate_for_an_unknown_block_is_refused():

@@ -107,8 +107,6 @@ def test_it_warns_and_refuses_what_it_cannot_do(federation):
     channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0)
     with pytest.raises(fedprior.PrivacyError, match=r"must be Identity\(\) for mixture-clustering"):
         fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
-    with pytest.raises(ValueError, match=r"^mixture-clustering: option must be one of gamma_rate"):
-        fedprior.mixture_clustering(MODEL, gama_rate=0.1)
 
 
 def test_its_scales_run_to_the_floor(play):

@@ -83,6 +83,13 @@ def count(owner: str, *, least: int = 1, **values: Any) -> None:
         require(int(value) >= least, owner, name, rule, value)
 
 
+def flag(owner: str, **values: Any) -> None:
+    """Each value is True or False: a word such as "false" would count as true."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise TypeError(message(owner, name, "true or false, without quotes", value))
+
+
 def seed(owner: str, value: Any) -> int:
     """A whole number in [0, 2**31), returned as int."""
     count(owner, least=0, seed=value)

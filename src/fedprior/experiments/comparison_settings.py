@@ -277,6 +277,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-average": ("adamap", {"horizon": 1.0}),
     "without-prior": ("adamap", {"precision": 0.0}),
     "without-last-steps": ("adamap", {"newcomer_steps": 0}),
+    "without-step-average": ("adamap", {"average_steps": False}),
     "without-all": (
         "adamap",
         {
@@ -285,6 +286,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "gradient_norm": 1e9,
             "horizon": 1.0,
             "precision": 0.0,
+            "average_steps": False,
         },
     ),
 }

@@ -15,6 +15,8 @@ from fedprior.learning.averaging import Weight
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, masked_mean
 
+_NORM = 1.0  # what gradients are cut to where neither a norm nor a clip is given
+
 
 def adamap(
     model: Model,
@@ -29,12 +31,13 @@ def adamap(
     clip: float | None = None,
     weight: Weight = "uniform",
     newcomer_steps: int = 100,
-    gradient_norm: float = 1.0,
+    gradient_norm: float | None = None,
     momentum: float = 0.95,
     horizon: float = 30.0,
     precision: float = 3.0,
     smoothing: float = 1.0,
     class_frequencies: bool = True,
+    average_steps: bool = True,
     name: str = "adamap",
 ) -> Algorithm:
     """theta_i ~ N(mean, I / precision), and P_i(y | x) ~ exp(f(theta_i, x)_y) pi_i(y).
@@ -43,22 +46,29 @@ def adamap(
     what a client knows best with little data. The shared network learns what is left to know, and
     clients of few classes no longer pull it toward theirs. A quantity has no such part.
 
-    In a round clients take steps on the likelihood, gradients cut to `gradient_norm`; the server
-    adds `momentum` to their mean increment, and keeps an average over about `horizon` rounds. From
-    that average every client ends with `newcomer_steps` steps toward its posterior mode, at
-    `theta_rate`, and keeps the mean of the second half of them. Nothing about a client is kept
-    between rounds; a newcomer is served like everybody else. `clip` stands for `gradient_norm`.
+    In a round clients take steps on the likelihood, gradients cut to `gradient_norm` (where it is
+    not given, to `clip`, and to 1 without either); the server adds `momentum` to their mean
+    increment, and keeps an average over about `horizon` rounds, at least 1: that is the newest mean
+    alone. A round in which nobody took part changes nothing.
+
+    From that average every client ends with `newcomer_steps` steps toward its posterior mode, at
+    `theta_rate`, and keeps the mean of the second half of them, or the last one without
+    `average_steps`. Nothing about a client is kept between rounds; a newcomer is served like
+    everybody else.
     """
     check.count(name, local_steps=local_steps)
     check.count(name, least=0, newcomer_steps=newcomer_steps)
     check.share(name, momentum=momentum)
-    check.positive(name, gradient_norm=gradient_norm, horizon=horizon, smoothing=smoothing)
-    check.nonnegative(name, precision=precision)
+    check.positive(name, horizon=horizon, smoothing=smoothing)
+    enough = check.is_traced(horizon) or horizon >= 1
+    check.require(enough, name, "horizon", "a number of at least 1", horizon)
+    check.nonnegative(name, precision=precision, theta_rate=theta_rate, gamma_rate=gamma_rate)
+    check.flag(name, class_frequencies=class_frequencies, average_steps=average_steps)
     check.choice(name, "weight", weight, get_args(Weight))
-    shaped: dict[str, Any] = {
-        "weight_decay": weight_decay,
-        "clip": gradient_norm if clip is None else clip,
-    }
+    if gradient_norm is None:
+        gradient_norm = _NORM if clip is None else clip
+    check.positive(name, gradient_norm=gradient_norm)
+    shaped: dict[str, Any] = {"weight_decay": weight_decay, "clip": gradient_norm}
     method = _AdaMap(
         model=model,
         local_steps=local_steps,
@@ -71,6 +81,7 @@ def adamap(
         horizon=horizon,
         precision=precision,
         smoothing=smoothing,
+        average_steps=average_steps,
         classes=class_frequencies and not getattr(model, "regression", False),
     )
 
@@ -102,6 +113,7 @@ class _AdaMap:
     horizon: float
     precision: float
     smoothing: float
+    average_steps: bool
     classes: bool
 
     def init(self, key: Key) -> State:
@@ -139,12 +151,9 @@ class _AdaMap:
         )
         mean = tree.combine(jnp.add, state["gamma"]["mean"], velocity)
         rate = 1 / jnp.minimum(state["round"] + 1, self.horizon)
-        return {
-            "gamma": {"mean": mean},
-            "round": state["round"] + 1,
-            "average": _toward(state["average"], mean, rate),
-            "velocity": velocity,
-        }
+        average = _toward(state["average"], mean, rate)
+        new = {**state, "gamma": {"mean": mean}, "average": average, "velocity": velocity}
+        return {**tree.where(total.weight > 0, new, state), "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         center = state["average"]
@@ -160,6 +169,8 @@ class _AdaMap:
             batch = self.batches.read(memory["words"], number, data)
             gradient = jax.grad(objective)(theta, *batch)
             theta, rule = self.own.step(gradient, rule, theta, jnp.zeros((), jnp.int32))
+            if not self.average_steps:
+                return theta, rule, theta
             rate = 1 / jnp.maximum(number + 1 - self.steps // 2, 1)
             return theta, rule, _toward(average, theta, rate)
 

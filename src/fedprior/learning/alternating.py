@@ -14,7 +14,8 @@ from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.joint import joint_loss
 
 Start = Literal["population", "initial"]
 
@@ -65,6 +66,8 @@ def alternating(
     `upload_stale` sends gamma without its last step, as printed (ERRATA 39).
     """
     check.count(name, local_steps=local_steps)
+    check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
+    check.flag(name, upload_stale=upload_stale)
     check.choice(name, "start", start, get_args(Start))
     check.choice(name, "weight", weight, get_args(Weight))
     if catch_up is not None:
@@ -221,19 +224,7 @@ class _Alternating:
     def _objective(
         self, gamma: Gamma, w: PyTree, x: Array, y: Array, mask: Array, size: Array
     ) -> Array:
-        """-log p(y, w | gamma) a sample: mean loss, and the penalty's share of one sample."""
-        theta = self.population.realize(gamma, w)
-        outputs = self.model.apply(theta, x)
-
-        def predict(parameters: PyTree, inputs: Array) -> Array:
-            # A penalty that asks for the client's own outputs gets these: one backward pass for
-            # loss and penalty together, where a second call would have one of its own.
-            known = parameters is theta and inputs is x
-            return outputs if known else self.model.apply(parameters, inputs)
-
-        loss = masked_mean(self.model.loss(outputs, y), mask)
-        penalty = self.population.penalty(gamma, w, predict, x, mask)
-        return loss + (penalty if self.population.per_sample else penalty / size)
+        return joint_loss(self.model, self.population, gamma, w, x, y, mask, size)
 
     def _message(self, received: Gamma, gamma: Gamma, data: ClientData) -> Message:
         weight = weight_of(self.weight, data)

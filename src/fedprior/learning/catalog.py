@@ -28,6 +28,12 @@ from fedprior.learning.method import Method
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
+# Options of the factory behind a method that change nothing there: it has one model for all, which
+# everybody gets as it is; no server to send to or hear from; models to choose from, and no theta.
+_ONE_MODEL = ("theta_rate", "start", "newcomer_steps", "catch_up")
+_ALONE = ("gamma_rate", "start", "weight", "upload_stale")
+_NO_THETA = ("theta_rate", "curvature_samples", "newcomer_steps", "personal_steps")
+
 _METHODS = (
     Method(
         name="adamap",
@@ -67,6 +73,7 @@ _METHODS = (
         sends="increments of the client's likeliest model",
         reference="after Ghosh et al. 2020 (ifca), with learned shares",
         passes_to=em,
+        ignores=_NO_THETA,
     ),
     Method(
         name="discrete-mixture",
@@ -75,6 +82,7 @@ _METHODS = (
         sends="increments of every model, weighted by the client's probabilities",
         reference="Ozkara et al. 2022, Algorithm 7",
         passes_to=em,
+        ignores=_NO_THETA,
     ),
     Method(
         name="ditto",
@@ -89,6 +97,7 @@ _METHODS = (
         population="point mass: one model for all",
         sends="increments of the model",
         reference="McMahan et al. 2017",
+        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedavg-fine-tuning",
@@ -96,6 +105,7 @@ _METHODS = (
         population="point mass, then steps on own data",
         sends="increments of the model",
         reference="Jiang et al. 2019",
+        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedem",
@@ -104,6 +114,7 @@ _METHODS = (
         sends="increments of every model",
         reference="Marfoq et al. 2021",
         passes_to=fedem.fedem,
+        ignores=("theta_rate", "newcomer_steps"),
     ),
     Method(
         name="fedprox",
@@ -111,6 +122,7 @@ _METHODS = (
         population="point mass; clients stay near the model received",
         sends="increments of the model",
         reference="Li, Sahu et al. 2020",
+        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedrep",
@@ -119,7 +131,7 @@ _METHODS = (
         sends="increments of the body",
         reference="Collins et al. 2021",
         passes_to=representation.head_first,
-        ignores=("catch_up",),
+        ignores=("catch_up", "start"),
     ),
     Method(
         name="gaussian-em",
@@ -153,6 +165,7 @@ _METHODS = (
         reference="Hanzely and Richtarik 2020",
         passes_to=l2gd.l2gd,
         ignores=("gamma_rate",),
+        remark=l2gd.CUT,
     ),
     Method(
         name="laplace-em",
@@ -176,6 +189,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        ignores=_ALONE,
     ),
     Method(
         name="local-converged",
@@ -184,6 +198,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        ignores=_ALONE,
     ),
     Method(
         name="mean-regularized",
@@ -201,6 +216,7 @@ _METHODS = (
         reference="Ozkara et al. 2022, Algorithm 4",
         remark=clustering.COLLAPSE,
         passes_to=clustering.mixture_clustering,
+        ignores=("gamma_rate",),
     ),
     Method(
         name="mixture-em",
@@ -225,6 +241,7 @@ _METHODS = (
         sends="increments of the model",
         reference="Fallah et al. 2020",
         passes_to=per_fedavg.per_fedavg,
+        ignores=("newcomer_steps",),
     ),
     Method(
         name="pfedme",
@@ -233,6 +250,7 @@ _METHODS = (
         sends="increments of the mean",
         reference="Dinh et al. 2020",
         passes_to=pfedme.pfedme,
+        ignores=("newcomer_steps",),
     ),
     Method(
         name="quped",
@@ -247,6 +265,7 @@ _METHODS = (
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
         reference="Arivazhagan et al. 2019",
+        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
     Method(
         name="shared-subspace",
@@ -254,6 +273,7 @@ _METHODS = (
         population="a mean and a basis of all, coordinates of each client's own: mean + B w",
         sends="increments of the mean and of the basis",
         reference="Ozkara et al. 2022, section 3.6",
+        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
 )
 METHODS = {method.name: method for method in _METHODS}

@@ -50,7 +50,6 @@ def mixture_clustering(
     clip: float | None = None,
     newcomer_steps: int | None = None,
     name: str = "mixture-clustering",
-    **unused: float,
 ) -> Algorithm:
     """theta_i steps on f_i - log p(theta_i | mixture); the server clusters the thetas it receives.
 
@@ -65,8 +64,6 @@ def mixture_clustering(
     floor and overlapping clusters collapse (ERRATA 23). One round does no harm.
     """
     check.count(name, local_steps=local_steps)
-    for option in unused:
-        check.choice(name, "option", option, ("gamma_rate",))
     newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
     check.count(name, least=0, newcomer_steps=newcomer_steps)
     population = GaussianMixture(

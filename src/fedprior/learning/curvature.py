@@ -48,7 +48,7 @@ def some_samples(data: ClientData, number: int, words: Array, draw: Array) -> Sa
 
 
 def losses(model: Model, theta: PyTree, samples: Samples) -> Array:
-    """Sum of the loss over all of the client's samples."""
+    """Sum of the loss over these samples, times the share that makes it stand for all."""
     each = model.loss(model.apply(theta, samples.x), samples.y)
     return samples.share * jnp.sum(_kept(each, samples.mask))
 

@@ -11,13 +11,14 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.adaped import trust_under_noise
 from fedprior.learning.alternating import alternating
+from fedprior.learning.baselines.l2gd import CutWarning
 from fedprior.learning.clustering import CollapseWarning
 from fedprior.learning.em import em
 from fedprior.learning.priors import shares_under_noise
 
 # Options that a configuration cannot give as a number or a word, or gives elsewhere.
 _NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
-_NOT_OPTIONS |= {"block_scales", "unused", "cluster", "resting"}
+_NOT_OPTIONS |= {"block_scales", "cluster", "resting"}
 _NOT_OPTIONS |= {"local_steps", "local_epochs"}  # one for all methods: budgets are compared by it
 
 
@@ -52,11 +53,14 @@ class Method:
 
     def build(self, model: Model, options: Mapping[str, Any], **given: Any) -> Algorithm:
         """The algorithm with the user's `options`, over what the caller has `given`."""
-        for option in options:
+        for option, value in options.items():
+            effective = option not in self.ignores
+            check.require(effective, self.name, option, "left out", value, "It has no effect here.")
             check.choice(self.name, "option", option, self.options())
         heeded = {name: value for name, value in given.items() if name not in self.ignores}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CollapseWarning)  # said by `remark`
+            for said in (CollapseWarning, CutWarning):  # by `remark`
+                warnings.simplefilter("ignore", said)
             return self.factory(model, **{**heeded, **options})
 
     def under_noise(

@@ -49,6 +49,7 @@ def multitask(
     number. The federation must have as many clients as the covariance has rows.
     """
     check.count(name, local_steps=local_steps)
+    check.flag(name, learn_mean=learn_mean)
     if newcomer_steps is None:
         newcomer_steps = local_steps
     check.count(name, least=0, newcomer_steps=newcomer_steps)

@@ -35,8 +35,10 @@ def gaussian_em(
     **options: Any,
 ) -> Algorithm:
     """theta_i ~ N(mean, scale^2): mean and scale by EM (D5), the scale beginning at `scale`."""
+    name = "gaussian-em"
+    check.flag(name, per_coordinate=per_coordinate)
     population = Gaussian(scale=scale, scale_floor=scale_floor, per_coordinate=per_coordinate)
-    return em(model, population, name="gaussian-em", **options)
+    return em(model, population, name=name, **options)
 
 
 def laplace_em(

@@ -11,7 +11,8 @@ from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.joint import joint_loss
 from fedprior.populations.shared_body import Head, SharedBody
 from fedprior.populations.subspace import Subspace
 
@@ -31,9 +32,11 @@ def shared_subspace(
     Without `learn_mean` it is the paper's theta_i = B w_i, for linear models, which start at 0
     (`Subspace`). `head_steps` as in `shared_body`. `options` go to `alternating`.
     """
+    name = "shared-subspace"
+    check.flag(name, learn_mean=learn_mean)
     population = Subspace(rank=rank, scale=scale, learn_mean=learn_mean)
     check_start(model, population)
-    return head_first(model, population, name="shared-subspace", head_steps=head_steps, **options)
+    return head_first(model, population, name=name, head_steps=head_steps, **options)
 
 
 def shared_body(
@@ -79,6 +82,8 @@ def head_first(
         alone = options.get("catch_up")
         remedy = "A client that trains on between rounds is ahead already."
         check.require(alone is None, name, "catch_up", "None with head_steps", alone, remedy)
+        epochs, remedy = options.get("local_epochs"), "The clock of the rates counts local_steps."
+        check.require(epochs is None, name, "local_epochs", "None with head_steps", epochs, remedy)
     batches = Batches(size=20) if batches is None else batches
     shaped: dict[str, Any] = {
         "decay": decay,
@@ -95,7 +100,7 @@ def head_first(
 
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
-            return _objective(model, population, state["gamma"], w, x, y, mask, data.size)
+            return joint_loss(model, population, state["gamma"], w, x, y, mask, data.size)
 
         ahead = go_on(
             objective,
@@ -109,22 +114,6 @@ def head_first(
         return then.local(state, ahead, data, key)
 
     return replace(plain, local=local)
-
-
-def _objective(
-    model: Model,
-    population: Population,
-    gamma: Any,
-    w: PyTree,
-    x: Array,
-    y: Array,
-    mask: Array,
-    size: Array,
-) -> Array:
-    """One sample's share of -log p(y, w | gamma), as `alternating` has it."""
-    loss = masked_mean(model.loss(model.apply(population.realize(gamma, w), x), y), mask)
-    penalty = population.penalty(gamma, w, model.apply, x, mask)
-    return loss + (penalty if population.per_sample else penalty / size)
 
 
 def check_start(model: Model, population: Population) -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core import random
-from fedprior.core.algorithm import Algorithm, Array, PyTree
+from fedprior.core.algorithm import Algorithm, Array, PyTree, State
 from fedprior.data.federation import ClientData
 from fedprior.models.network import Network
 
@@ -17,8 +17,9 @@ from fedprior.models.network import Network
 class Traffic(NamedTuple):
     """Bytes of one client in one round through a clear channel, as numbers stand in memory.
 
-    `upload` is the message, with its weight where clients differ in that; `download` the state that
-    a client receives. Both are 0 for a method without a server.
+    `upload` is the message, with its weight where clients differ in that; `download` what a client
+    reads of the state when it first takes part: a server need not send the rest. Both are 0 for a
+    method without a server.
     """
 
     upload: int
@@ -27,18 +28,18 @@ class Traffic(NamedTuple):
 
 def traffic(algorithm: Algorithm, shape: Sequence[int], *, regression: bool = False) -> Traffic:
     """Found by tracing one round for inputs of `shape`: nothing is computed."""
-    data = sketch(shape, regression=regression)
+    key = random.root(0)
 
-    def one_round(data: ClientData) -> tuple[PyTree, PyTree]:
-        key = random.root(0)
-        state = algorithm.init(key)
+    def one_round(state: State, data: ClientData) -> PyTree:
         memory = algorithm.enroll(state, jnp.zeros((), jnp.int32), key)
         message, _ = algorithm.local(state, memory, data, key)
-        return state, message.value if algorithm.unit_weight else message
+        return message.value if algorithm.unit_weight else message
 
-    state, sent = jax.eval_shape(one_round, data)
+    state = jax.eval_shape(algorithm.init, key)
+    trace = jax.make_jaxpr(one_round, return_shape=True)
+    program, sent = trace(state, sketch(shape, regression=regression))
     upload = _bytes(sent)
-    return Traffic(upload, _bytes(state) if upload else 0)
+    return Traffic(upload, _bytes(_read(program.jaxpr, jax.tree.leaves(state))) if upload else 0)
 
 
 def trusted_with(algorithm: Algorithm, upload: int) -> str:
@@ -74,6 +75,14 @@ def sketch(shape: Sequence[int], *, regression: bool = False) -> ClientData:
     """A client of two samples, for `jax.eval_shape`, which looks at shapes and types alone."""
     y = np.zeros(2, np.float32 if regression else np.int32)
     return ClientData(np.zeros((2, *shape), np.float32), y, np.int32(0), np.int32(2), np.arange(2))
+
+
+def _read(program: Any, leaves: list[Any]) -> list[Any]:
+    """Those of the first arguments of a traced program that one of its steps takes."""
+    taken = {id(each) for step in program.eqns for each in step.invars}
+    taken |= {id(each) for each in program.outvars}
+    first = zip(program.invars, leaves, strict=False)
+    return [leaf for variable, leaf in first if id(variable) in taken]
 
 
 def _bytes(tree: PyTree) -> int:

@@ -1,8 +1,8 @@
-"""What the twins of one whole round share: a softmax model in NumPy, and the library's round.
+"""What the twins of whole rounds share: a softmax model in NumPy, and the library's rounds.
 
 A twin is written from its paper, in float64, with explicit gradients. It shares with the library
-the first parameters and the positions of the batches, which have tests of their own. Two clients
-take part; a third is a newcomer.
+the first parameters and the positions of the batches, which have tests of their own. The first
+clients take part in every round; the last one is a newcomer.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,13 @@ import fedprior
 from fedprior.core import random
 from fedprior.data.federation import PADDED_AXES
 
-STEPS, CLASSES = 2, 3
+ROUNDS, STEPS, CLASSES = 2, 2, 3
+THETA_RATE, GAMMA_RATE, DECAY, WEIGHT_DECAY, CLIP = 0.6, 0.8, 0.7, 0.05, 0.5
 BATCHES = fedprior.Batches(size=4)
-# The second step of the round and both of the next one have rates of their own.
-COMMON = {"local_steps": STEPS, "batches": BATCHES, "decay": 0.5, "steps_per_epoch": 1}
+# Every step of every round has a rate and a batch of its own, and some gradients are cut.
+SHAPED = {"decay": DECAY, "steps_per_epoch": 1, "weight_decay": WEIGHT_DECAY, "clip": CLIP}
+PLAIN = {"local_steps": STEPS, "batches": BATCHES, "weight": "samples", **SHAPED}
+COMMON = {"theta_rate": THETA_RATE, "gamma_rate": GAMMA_RATE, **PLAIN}
 
 
 def init(key):
@@ -42,16 +45,28 @@ def stacked(parameters):
 
 
 @dataclass
-class Round:
-    """One round of the clients 0 and 1 by the library, and then the thetas of 0, 1 and 2."""
+class Played:
+    """Rounds of the clients 0, ..., n - 2 by the library, and then the thetas of all n clients."""
 
-    start: Any  # gamma before
-    gamma: Any  # gamma after
-    messages: Any
+    first: Any  # the state before
+    state: Any  # the state after
     memories: Any
     thetas: Any
     words: np.ndarray  # of each client's batches
     federation: fedprior.Federation
+
+    @property
+    def cohort(self):
+        return range(len(self.words) - 1)
+
+    @property
+    def newcomer(self):
+        return len(self.words) - 1
+
+    @property
+    def sizes(self):
+        """Samples of those who took part."""
+        return [len(self.samples(client)[1]) for client in self.cohort]
 
     def samples(self, client):
         """All of a client's training samples, with a column of ones."""
@@ -65,6 +80,15 @@ class Round:
         index = np.asarray(index)[np.asarray(mask)]
         return index, x[index], y[index]
 
+    def mean(self, values):
+        """The mean over those who took part, by their numbers of samples."""
+        assert len(set(self.sizes)) > 1
+        return np.average(values, axis=0, weights=self.sizes)
+
+    def theta(self, client, part=None):
+        thetas = self.thetas if part is None else self.thetas[part]
+        return jax.tree.map(lambda leaf: leaf[client], thetas)
+
 
 @jax.jit
 def _positions(words, step, size):
@@ -72,31 +96,47 @@ def _positions(words, step, size):
     return BATCHES.at(words, step, fedprior.ClientData(rows, rows, jnp.int32(0), size, rows))
 
 
-def whole_round(algorithm, federation):
-    """Enrollment, two clients' messages, their sum, the server's update, three thetas."""
-    numbers, key = np.arange(3, dtype=np.int32), random.root(7)
+def played_by(algorithm, federation, *, rounds=ROUNDS, clients=3, state=None):
+    """Enrollment, `rounds` rounds of all clients but the last one, everybody's theta."""
+    numbers, key = np.arange(clients, dtype=np.int32), random.root(7)
     keys = jax.vmap(lambda number: random.fold(key, "enroll", number))(numbers)
-    state = algorithm.init(key)
-    memories = jax.vmap(algorithm.enroll, in_axes=(None, 0, 0))(state, numbers, keys)
+    first = algorithm.init(key) if state is None else state
+    memories = jax.vmap(algorithm.enroll, in_axes=(None, 0, 0))(first, numbers, keys)
+    axes = {"in_axes": (None, 0, PADDED_AXES, None)}
 
     @jax.jit
     def program(state, memories, data):
-        axes = {"in_axes": (None, 0, PADDED_AXES, None)}
-        messages, after = jax.vmap(algorithm.local, **axes)(state, memories, data, key)
-        messages = jax.tree.map(lambda leaf: leaf[:2], messages)
-        after = jax.tree.map(lambda new, old: new.at[2].set(old[2]), after, memories)
-        state = algorithm.update(state, jax.tree.map(lambda leaf: leaf.sum(axis=0), messages))
-        thetas = jax.vmap(algorithm.personalize, **axes)(state, after, data, key)
-        return state["gamma"], messages, after, thetas
+        def one_round(_, carry):
+            state, before = carry
+            messages, after = jax.vmap(algorithm.local, **axes)(state, before, data, key)
+            total = jax.tree.map(lambda leaf: leaf[:-1].sum(axis=0), messages)
+            after = jax.tree.map(lambda new, old: new.at[-1].set(old[-1]), after, before)
+            return algorithm.update(state, total), after
 
-    gamma, messages, after, thetas = program(state, memories, federation.train.padded(numbers))
-    words = np.asarray(memories["words"])
-    return Round(state["gamma"], gamma, messages, after, thetas, words, federation)
+        state, after = jax.lax.fori_loop(0, rounds, one_round, (state, memories))
+        return state, after, jax.vmap(algorithm.personalize, **axes)(state, after, data, key)
+
+    after = program(first, memories, federation.train.padded(numbers))
+    return Played(first, *after, np.asarray(memories["words"]), federation)
 
 
 def rate(time):
     """What rates are multiplied by at the step number `time`."""
-    return COMMON["decay"] ** time
+    return DECAY**time
+
+
+def cut(gradient, bound=CLIP):
+    return gradient * bound / max(bound, np.linalg.norm(gradient))
+
+
+def moved(parameters, gradient, first_rate, time):
+    """One step: the gradient is cut, weight decay is added, the rate decays."""
+    return parameters - first_rate * rate(time) * (cut(gradient) + WEIGHT_DECAY * parameters)
+
+
+def times(round_):
+    """The numbers of the steps of a round."""
+    return range(round_ * STEPS, (round_ + 1) * STEPS)
 
 
 def probabilities(theta, x):
@@ -113,6 +153,11 @@ def slope(theta, x, y):
     return pull_back(probabilities(theta, x) - np.eye(CLASSES)[y], x)
 
 
+def loss(theta, x, y):
+    """Mean cross entropy."""
+    return -log_softmax(x @ theta, axis=1)[np.arange(len(y)), y].mean()
+
+
 def student_slope(theta, teacher, x):
     """Gradient by theta of the mean over samples of KL(p_teacher || p_theta)."""
     return pull_back(probabilities(theta, x) - probabilities(teacher, x), x)
@@ -126,4 +171,8 @@ def teacher_slope(theta, teacher, x):
 
 
 def agree(found, wanted):
-    np.testing.assert_allclose(stacked(found), wanted, rtol=1e-5, atol=1e-5)
+    close(stacked(found), wanted)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

@@ -1,5 +1,6 @@
-"""AdaMAP against a NumPy twin of its round, its server and its last steps."""
+"""AdaMAP against a NumPy twin of its rounds, its server and its last steps."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,35 +8,52 @@ from scipy.special import softmax
 from softmax_twin import (
     CLASSES,
     COMMON,
+    GAMMA_RATE,
     MODEL,
-    STEPS,
+    THETA_RATE,
+    WEIGHT_DECAY,
     agree,
+    cut,
+    moved,
+    played_by,
     pull_back,
-    rate,
     stacked,
-    whole_round,
+    times,
 )
 
 import fedprior
 from fedprior.core import random
 from fedprior.core.algorithm import Message
 
-NORM, PRECISION, SMOOTHING, LAST = 0.3, 2.0, 0.5, 5
-MODEL_LEAVES = list(MODEL.init(random.root(0)).items())
-RATES = {"theta_rate": 0.2, "gamma_rate": 0.4}
+ROUNDS, LAST = 3, 5
+MOMENTUM, HORIZON, PRECISION, SMOOTHING = 0.5, 2.0, 2.0, 0.5
+GIVEN = {"momentum": MOMENTUM, "horizon": HORIZON, "precision": PRECISION}
+GIVEN |= {"smoothing": SMOOTHING, "newcomer_steps": LAST}
 
 
 def adamap(**options):
-    given = {"gradient_norm": NORM, "precision": PRECISION, "smoothing": SMOOTHING}
-    return fedprior.adamap(MODEL, newcomer_steps=LAST, **RATES, **COMMON, **given, **options)
+    return fedprior.adamap(MODEL, **{**COMMON, **GIVEN, **options})
 
 
 @pytest.fixture(scope="module")
 def played(federation):
     algorithm = adamap()
-    assert algorithm.unit_weight
+    assert not algorithm.unit_weight
     assert algorithm.memoryless
-    return whole_round(algorithm, federation)
+    return played_by(algorithm, federation, rounds=ROUNDS)
+
+
+@pytest.fixture(scope="module")
+def served(played):
+    """The server's mean and average after the rounds, by the twin."""
+    average = mean = stacked(played.first["gamma"]["mean"])
+    velocity = 0 * mean
+    for round_ in range(ROUNDS):
+        ends = [trained(played, client, mean, round_) for client in played.cohort]
+        velocity = MOMENTUM * velocity + played.mean(ends) - mean
+        mean = mean + velocity
+        average = average + (mean - average) / min(round_ + 1, HORIZON)
+    return mean, average
 
 
 def frequencies(played, client):
@@ -47,53 +65,69 @@ def slope(theta, offset, x, y):
     return pull_back(softmax(x @ theta + offset, axis=1) - np.eye(CLASSES)[y], x)
 
 
-def cut(gradient):
-    return gradient * min(1.0, NORM / np.linalg.norm(gradient))
-
-
-def trained(played, client):
+def trained(played, client, mean, round_):
     """The client's copy of the mean after its steps."""
-    mean, offset = stacked(played.start["mean"]), frequencies(played, client)
-    for step in range(STEPS):
-        _, x, y = played.batch(client, step)
-        mean = mean - RATES["gamma_rate"] * rate(step) * cut(slope(mean, offset, x, y))
+    offset = frequencies(played, client)
+    for time in times(round_):
+        _, x, y = played.batch(client, time)
+        mean = moved(mean, slope(mean, offset, x, y), GAMMA_RATE, time)
     return mean
 
 
-def test_a_round_is_the_mean_of_the_clients_steps_on_their_likelihoods(played):
-    wanted = np.mean([trained(played, client) for client in (0, 1)], axis=0)
-    agree(played.gamma["mean"], wanted)
-    assert np.abs(wanted - stacked(played.start["mean"])).max() > 0.01
+def last_steps(played, client, center):
+    """Theta after each of the last steps, which no decay slows."""
+    offset, size = frequencies(played, client), len(played.samples(client)[1])
+    theta, seen = center, []
+    for step in range(LAST):
+        _, x, y = played.batch(client, step)
+        gradient = cut(slope(theta, offset, x, y) + PRECISION * (theta - center) / size)
+        theta = theta - THETA_RATE * (gradient + WEIGHT_DECAY * theta)
+        seen.append(theta)
+    return seen
+
+
+def test_the_server_adds_momentum_and_keeps_an_average(played, served):
+    mean, average = served
+    agree(played.state["gamma"]["mean"], mean)
+    agree(played.state["average"], average)
+    assert np.abs(mean - average).max() > 0.01
 
 
 @pytest.mark.parametrize("client", [0, 1, 2])
-def test_a_personal_model_is_the_mean_of_the_last_steps_to_the_posterior_mode(played, client):
-    """Whoever took part: from the mean, with the client's own frequencies and its prior."""
-    center, offset = stacked(played.gamma["mean"]), frequencies(played, client)
-    size, theta, seen = len(played.samples(client)[1]), center, []
-    for step in range(LAST):
-        _, x, y = played.batch(client, step)
-        gradient = slope(theta, offset, x, y) + PRECISION * (theta - center) / size
-        theta = theta - RATES["theta_rate"] * cut(gradient)
-        seen.append(theta)
-    found = {name: leaf[client] for name, leaf in played.thetas["network"].items()}
-    agree(found, np.mean(seen[LAST // 2 :], axis=0))
-    np.testing.assert_allclose(played.thetas["log_frequencies"][client], offset, rtol=1e-5)
+def test_a_personal_model_is_the_mean_of_the_last_steps_to_the_posterior_mode(
+    played, served, client
+):
+    """Whoever took part: from the average, with the client's own frequencies and its prior."""
+    seen = last_steps(played, client, served[1])
+    agree(played.theta(client, "network"), np.mean(seen[LAST // 2 :], axis=0))
+    found = played.thetas["log_frequencies"][client]
+    np.testing.assert_allclose(found, frequencies(played, client), rtol=1e-5)
 
 
-def test_the_server_adds_momentum_and_keeps_an_average():
-    algorithm = adamap(momentum=0.5, horizon=2.0)
-    state = algorithm.init(random.root(0))
-    first = stacked(state["gamma"]["mean"])
-    average, mean, velocity = first, first, 0 * first
-    for number, step in enumerate((0.3, -0.1, 0.2)):
-        total = Message({"mean": {name: 2 * step + 0 * leaf for name, leaf in MODEL_LEAVES}}, 2.0)
-        state = algorithm.update(state, total)
-        velocity = 0.5 * velocity + step
-        mean = mean + velocity
-        average = average + (mean - average) / min(number + 1, 2)
-    agree(state["gamma"]["mean"], mean)
-    agree(state["average"], average)
+def test_the_last_step_stays_where_steps_are_not_averaged(federation, played, served):
+    final = jax.jit(adamap(average_steps=False).personalize)
+    data = jax.tree.map(jnp.asarray, federation.train.client(1))
+    theta = final(played.state, {"words": played.words[1]}, data, random.root(0))
+    agree(theta["network"], last_steps(played, 1, served[1])[-1])
+
+
+def test_a_round_of_nobody_changes_nothing_but_its_number(played):
+    """Neither momentum nor the average goes on alone."""
+    still = jax.tree.map(jnp.zeros_like, {"mean": played.state["gamma"]["mean"]})
+    after = adamap().update(played.state, Message(still, jnp.zeros(())))
+    assert after.pop("round") == ROUNDS + 1
+    before = {name: value for name, value in played.state.items() if name != "round"}
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    assert np.abs(stacked(after["velocity"])).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "norm"),
+    [({}, 1.0), ({"clip": 0.2}, 0.2), ({"gradient_norm": 0.3, "clip": 0.2}, 0.3)],
+)
+def test_a_gradient_norm_that_is_given_wins_over_the_clip(given, norm):
+    local = fedprior.adamap(MODEL, **given).local
+    assert local.__self__.shared.clip == local.__self__.own.clip == norm
 
 
 def test_predictions_are_those_of_the_network_and_the_frequencies():
@@ -118,6 +152,8 @@ def test_a_quantity_has_no_frequencies():
     [
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
         ({"gradient_norm": 0.0}, "gradient_norm must be a positive number, got 0.0"),
+        ({"horizon": 0.5}, "horizon must be a number of at least 1, got 0.5"),
+        ({"theta_rate": -1.0}, "theta_rate must be a number of at least 0, got -1.0"),
         ({"smoothing": 0.0}, "smoothing must be a positive number, got 0.0"),
         ({"precision": -1.0}, "precision must be a number of at least 0, got -1.0"),
         ({"weight": "size"}, "weight must be one of uniform, samples, got 'size'"),
@@ -126,3 +162,9 @@ def test_a_quantity_has_no_frequencies():
 def test_bad_options(option, wording):
     with pytest.raises(ValueError, match=f"^adamap: {wording}"):
         fedprior.adamap(MODEL, **option)
+
+
+@pytest.mark.parametrize("name", ["class_frequencies", "average_steps"])
+def test_words_are_no_flags(name):
+    with pytest.raises(TypeError, match=f"^adamap: {name} must be true or false, .*, got 'false'"):
+        fedprior.adamap(MODEL, **{name: "false"})

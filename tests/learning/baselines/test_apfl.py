@@ -2,56 +2,74 @@
 
 import numpy as np
 import pytest
-from softmax_rounds import (
+from softmax_twin import (
     COMMON,
     GAMMA_RATE,
+    MODEL,
     ROUNDS,
-    STEPS,
     THETA_RATE,
+    agree,
     close,
-    pair,
-    personal,
-    samples,
-    start,
+    moved,
+    played_by,
+    rate,
+    slope,
+    stacked,
+    times,
 )
-from softmax_twin import MODEL, slope, stacked
 
 import fedprior
 
-MIXING, MIXING_RATE = 0.3, 2.0
+MIXING, MIXING_RATE = 0.3, 7.5
 
 
-def test_rounds_are_those_of_algorithm_1(play):
-    """v on f(a v + (1 - a) w), w on f(w), both from the same values; a once a round, in [0, 1]."""
-    clients = pair()
+def mixed(a, v, w):
+    return a * v + (1 - a) * w
+
+
+@pytest.fixture(scope="module")
+def played(federation):
     algorithm = fedprior.apfl(MODEL, mixing=MIXING, mixing_rate=MIXING_RATE, **COMMON)
-    state, memories = play(algorithm, clients, ROUNDS)
-    mean, own, mixing = start(), [start(), start()], [MIXING, MIXING]
-    for _ in range(ROUNDS):
+    assert not algorithm.unit_weight
+    return played_by(algorithm, federation)
+
+
+def test_rounds_are_those_of_algorithm_1(played):
+    """v on f(a v + (1 - a) w), w on f(w), both from the same values; a once a round, in [0, 1]."""
+    mean = stacked(played.first["gamma"]["mean"])
+    own, mixing = [mean for _ in played.cohort], [MIXING for _ in played.cohort]
+    for round_ in range(ROUNDS):
         ends = []
-        for client, (x, y) in enumerate(samples(clients)):
+        for client in played.cohort:
             a, v, w = mixing[client], own[client], mean
-            down = np.sum((v - w) * slope(a * v + (1 - a) * w, x, y))
-            a = mixing[client] = np.clip(a - MIXING_RATE * down, 0, 1)
-            for _ in range(STEPS):
-                by_v = a * slope(a * v + (1 - a) * w, x, y)
-                v, w = v - THETA_RATE * by_v, w - GAMMA_RATE * slope(w, x, y)
+            first = times(round_)[0]
+            down = np.sum((v - w) * slope(mixed(a, v, w), *played.batch(client, first)[1:]))
+            a = mixing[client] = np.clip(a - MIXING_RATE * rate(first) * down, 0, 1)
+            for time in times(round_):
+                _, x, y = played.batch(client, time)
+                by_v, by_w = a * slope(mixed(a, v, w), x, y), slope(w, x, y)
+                v, w = moved(v, by_v, THETA_RATE, time), moved(w, by_w, GAMMA_RATE, time)
             own[client] = v
             ends.append(w)
-        mean = np.mean(ends, axis=0)
-    assert min(mixing) == 0 or max(mixing) == 1  # one of them met its bound
-    assert len(set(mixing)) == 2
-    close(stacked(state["gamma"]["mean"]), mean)
-    close(memories["mixing"], mixing)
-    scored = [a * v + (1 - a) * mean for a, v in zip(mixing, own, strict=True)]
-    close(stacked(personal(algorithm, clients, state, memories)), np.stack(scored))
-    theta = []
-    for x, y in samples(clients):  # newcomers: v from the newest mean
-        v = mean
-        for _ in range(STEPS):
-            v = v - THETA_RATE * MIXING * slope(MIXING * v + (1 - MIXING) * mean, x, y)
-        theta.append(MIXING * v + (1 - MIXING) * mean)
-    close(stacked(personal(algorithm, clients, state)), np.stack(theta))
+        mean = played.mean(ends)
+    assert mixing[0] == 0 < mixing[1]  # one of them met its bound
+    agree(played.state["gamma"]["mean"], mean)
+    close(played.memories["mixing"], [*mixing, MIXING])
+    for client in played.cohort:
+        agree(played.theta(client), mixed(mixing[client], own[client], mean))
+
+
+def test_a_newcomer_trains_a_model_of_its_own_from_the_mean(played):
+    v = mean = stacked(played.state["gamma"]["mean"])
+    for number, time in enumerate(times(ROUNDS)):
+        _, x, y = played.batch(played.newcomer, number)
+        v = moved(v, MIXING * slope(mixed(MIXING, v, mean), x, y), THETA_RATE, time)
+    agree(played.theta(played.newcomer), mixed(MIXING, v, mean))
+
+
+def test_rates_are_not_negative():
+    with pytest.raises(ValueError, match=r"^apfl: mixing_rate must be a number of at least 0"):
+        fedprior.apfl(MODEL, mixing_rate=-1)
 
 
 def test_mixing_lies_in_0_to_1():

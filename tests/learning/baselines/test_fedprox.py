@@ -1,29 +1,41 @@
 """FedProx against NumPy."""
 
-import numpy as np
-from softmax_rounds import COMMON, GAMMA_RATE, ROUNDS, STEPS, close, pair, personal, samples, start
-from softmax_twin import MODEL, slope, stacked
+from softmax_twin import (
+    COMMON,
+    GAMMA_RATE,
+    MODEL,
+    ROUNDS,
+    WEIGHT_DECAY,
+    agree,
+    cut,
+    played_by,
+    rate,
+    slope,
+    stacked,
+    times,
+)
 
 import fedprior
 
 PENALTY = 0.7
 
 
-def test_clients_stay_near_the_model_received(play):
+def test_clients_stay_near_the_model_received(federation):
     """w <- w - rate (grad f(w) + weight decay w + penalty (w - received)); the server averages."""
-    clients = pair()
-    algorithm = fedprior.fedprox(MODEL, penalty=PENALTY, weight_decay=0.05, **COMMON)
-    state, memories = play(algorithm, clients, ROUNDS)
-    mean = start()
-    for _ in range(ROUNDS):
-        ends = []
-        for x, y in samples(clients):
-            copy = mean
-            for _ in range(STEPS):
-                pull = PENALTY * (copy - mean) + 0.05 * copy
-                copy = copy - GAMMA_RATE * (slope(copy, x, y) + pull)
-            ends.append(copy)
-        mean = np.mean(ends, axis=0)
-    close(stacked(state["gamma"]["mean"]), mean)
-    close(stacked(personal(algorithm, clients, state, memories)), np.stack([mean, mean]))
+    algorithm = fedprior.fedprox(MODEL, penalty=PENALTY, **COMMON)
     assert algorithm.memoryless
+    played = played_by(algorithm, federation)
+    mean = stacked(played.first["gamma"]["mean"])
+    for round_ in range(ROUNDS):
+        ends = []
+        for client in played.cohort:
+            copy = mean
+            for time in times(round_):
+                gradient = cut(slope(copy, *played.batch(client, time)[1:]))
+                pull = PENALTY * (copy - mean) + WEIGHT_DECAY * copy
+                copy = copy - GAMMA_RATE * rate(time) * (gradient + pull)
+            ends.append(copy)
+        mean = played.mean(ends)
+    agree(played.state["gamma"]["mean"], mean)
+    for client in (*played.cohort, played.newcomer):
+        agree(played.theta(client), mean)

@@ -3,59 +3,78 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
-from softmax_rounds import (
+from softmax_twin import (
+    CLASSES,
     COMMON,
     GAMMA_RATE,
     ROUNDS,
     STEPS,
     THETA_RATE,
     close,
-    pair,
-    personal,
-    samples,
+    moved,
+    played_by,
+    slope,
+    times,
 )
-from softmax_twin import slope
 
 import fedprior
-from fedprior.core import random
 
-NETWORK = fedprior.mlp((4,), 3, hidden=(6,))
+NETWORK = fedprior.mlp((4,), CLASSES, hidden=(6,))
+HEAD_STEPS = 3
 
 
 def joined(layer):
     return np.concatenate([np.asarray(layer["bias"])[..., None, :], layer["weight"]], axis=-2)
 
 
-def test_rounds_are_those_of_algorithm_1(play):
+def hidden(body, x):
+    return np.hstack([np.ones((len(x), 1)), np.maximum(x @ body, 0)])
+
+
+def head_steps(played, client, head, body, *, first, time, number):
+    """`number` steps on the batches `first`, `first` + 1, ..., timed from `time`."""
+    for step in range(number):
+        _, x, y = played.batch(client, first + step)
+        head = moved(head, slope(head, hidden(body, x), y), THETA_RATE, time + step)
+    return head
+
+
+def test_rounds_are_those_of_algorithm_1(federation):
     """Three steps of the head at the body received, two of the body under the head at rest."""
-    clients, head_steps = pair(), 3
-    algorithm = fedprior.fedrep(NETWORK, head_steps=head_steps, **COMMON)
-    state, memories = play(algorithm, clients, ROUNDS)
-    first = NETWORK.init(random.fold(random.root(0), "init"))
-    body, head = (joined(layer).astype(float) for layer in first)
-    own = [head, head]
-    for _ in range(ROUNDS):
-        ends = []
-        for client, (x, y) in enumerate(samples(clients)):
-            hidden = np.hstack([np.ones((len(x), 1)), np.maximum(x @ body, 0)])
-            for _ in range(head_steps):
-                own[client] = own[client] - THETA_RATE * slope(own[client], hidden, y)
-            copy = body
-            for _ in range(STEPS):
-                hidden = np.hstack([np.ones((len(x), 1)), np.maximum(x @ copy, 0)])
-                residual = softmax(hidden @ own[client], axis=1) - np.eye(3)[y]
-                inner = residual @ own[client][1:].T * (x @ copy > 0)
-                copy = copy - GAMMA_RATE * x.T @ inner / len(x)
-            ends.append(copy)
-        body = np.mean(ends, axis=0)
-    close(joined(state["gamma"]["body"][0]), body)
-    close(joined(memories["w"][1]), np.stack(own))
-    theta = personal(algorithm, clients, state, memories)
-    close(joined(theta[0]), np.stack([body, body]))
-    close(joined(theta[1]), np.stack(own))
+    algorithm = fedprior.fedrep(NETWORK, head_steps=HEAD_STEPS, **COMMON)
     assert not algorithm.memoryless
+    played = played_by(algorithm, federation)
+    body = joined(played.first["gamma"]["body"][0]).astype(float)
+    begin = joined(played.first["gamma"]["head"][1]).astype(float)
+    own = [begin for _ in played.cohort]
+    for round_ in range(ROUNDS):
+        ends = []
+        # A client counts its head's steps and its body's; the body's batches follow the rounds.
+        turn = {"first": round_ * (HEAD_STEPS + STEPS), "time": round_ * STEPS}
+        for client in played.cohort:
+            own[client] = head_steps(played, client, own[client], body, number=HEAD_STEPS, **turn)
+            copy = body
+            for time in times(round_):
+                _, x, y = played.batch(client, time)
+                residual = softmax(hidden(copy, x) @ own[client], axis=1) - np.eye(CLASSES)[y]
+                inner = residual @ own[client][1:].T * (x @ copy > 0)
+                copy = moved(copy, x.T @ inner / len(x), GAMMA_RATE, time)
+            ends.append(copy)
+        body = played.mean(ends)
+    close(joined(played.state["gamma"]["body"][0]), body)
+    end = {"first": 0, "time": ROUNDS * STEPS, "number": STEPS}
+    own.append(head_steps(played, played.newcomer, begin, body, **end))
+    for client, head in enumerate(own):
+        theta = played.theta(client)
+        close(joined(theta[0]), body)
+        close(joined(theta[1]), head)
 
 
 def test_there_is_a_step_of_the_head():
     with pytest.raises(ValueError, match=r"^fedrep: head_steps must be a whole number of at "):
         fedprior.fedrep(NETWORK, head_steps=0)
+
+
+def test_rounds_are_counted_in_steps():
+    with pytest.raises(ValueError, match=r"^fedrep: local_epochs must be None with head_steps"):
+        fedprior.fedrep(NETWORK, local_epochs=2)

@@ -1,30 +1,50 @@
 """Mean-regularized multi-task learning against NumPy."""
 
 import numpy as np
-from softmax_rounds import COMMON, ROUNDS, STEPS, THETA_RATE, close, pair, personal, samples, start
-from softmax_twin import MODEL, slope, stacked
+from softmax_twin import (
+    COMMON,
+    MODEL,
+    ROUNDS,
+    THETA_RATE,
+    agree,
+    close,
+    moved,
+    played_by,
+    slope,
+    stacked,
+    times,
+)
 
 import fedprior
 
 PENALTY = 0.7
 
 
-def test_the_mean_is_the_average_of_the_thetas(play):
+def test_the_mean_is_the_average_of_the_thetas(federation):
     """v on f + penalty/2 ||v - mean||^2, mean = the average of last round's v."""
-    clients = pair()
-    algorithm = fedprior.mean_regularized(MODEL, penalty=PENALTY, weight="samples", **COMMON)
-    state, memories = play(algorithm, clients, ROUNDS)
-    mean, own = start(), [start(), start()]
-    for _ in range(ROUNDS):
-        for client, (x, y) in enumerate(samples(clients)):
-            for _ in range(STEPS):
-                pull = PENALTY * (own[client] - mean)
-                own[client] = own[client] - THETA_RATE * (slope(own[client], x, y) + pull)
-        mean = np.average(own, axis=0, weights=[5, 8])
-    close(stacked(state["gamma"]["mean"]), mean)
-    close(stacked(personal(algorithm, clients, state, memories)), np.stack(own))
+    algorithm = fedprior.mean_regularized(MODEL, penalty=PENALTY, **COMMON)
     assert not algorithm.unit_weight
     assert not algorithm.memoryless
+    played = played_by(algorithm, federation)
+    mean = stacked(played.first["gamma"]["mean"])
+    own = [mean for _ in played.cohort]
+
+    def held(client, v, *, number, time):
+        _, x, y = played.batch(client, number)
+        return moved(v, slope(v, x, y) + PENALTY * (v - mean), THETA_RATE, time)
+
+    for round_ in range(ROUNDS):
+        for client in played.cohort:
+            for time in times(round_):
+                own[client] = held(client, own[client], number=time, time=time)
+        mean = played.mean(own)
+    agree(played.state["gamma"]["mean"], mean)
+    for client, v in enumerate(own):
+        agree(played.theta(client), v)
+    v = mean
+    for number, time in enumerate(times(ROUNDS)):
+        v = held(played.newcomer, v, number=number, time=time)
+    agree(played.theta(played.newcomer), v)
 
 
 def test_for_one_size_of_clients_it_is_the_gaussian_prior_of_the_family():

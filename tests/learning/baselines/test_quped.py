@@ -4,38 +4,32 @@ import numpy as np
 import pytest
 from softmax_twin import (
     COMMON,
+    GAMMA_RATE,
     MODEL,
-    STEPS,
+    ROUNDS,
+    THETA_RATE,
     agree,
-    rate,
+    moved,
+    played_by,
     slope,
     stacked,
     student_slope,
     teacher_slope,
-    whole_round,
+    times,
 )
 
 import fedprior
 
-PENALTY, THETA_RATE, GAMMA_RATE, DECAY = 0.4, 0.3, 0.8, 0.01
+PENALTY = 0.4
 
 
 @pytest.fixture(
     scope="module", params=["forward", pytest.param("reverse", marks=pytest.mark.evidence)]
 )
 def played(request, federation):
-    algorithm = fedprior.quped(
-        MODEL,
-        penalty=PENALTY,
-        direction=request.param,
-        theta_rate=THETA_RATE,
-        gamma_rate=GAMMA_RATE,
-        weight_decay=DECAY,
-        newcomer_steps=1,
-        **COMMON,
-    )
+    algorithm = fedprior.quped(MODEL, penalty=PENALTY, direction=request.param, **COMMON)
     assert not algorithm.memoryless
-    return request.param, whole_round(algorithm, federation)
+    return request.param, played_by(algorithm, federation)
 
 
 def theta_step(direction, played, client, theta, mean, *, number, time):
@@ -44,37 +38,44 @@ def theta_step(direction, played, client, theta, mean, *, number, time):
     pull = student_slope(theta, mean, x)
     if direction == "reverse":
         pull = teacher_slope(mean, theta, x)
-    gradient = (1 - PENALTY) * slope(theta, x, y) + PENALTY * pull + DECAY * theta
-    return theta - THETA_RATE * rate(time) * gradient, x
+    gradient = (1 - PENALTY) * slope(theta, x, y) + PENALTY * pull
+    return moved(theta, gradient, THETA_RATE, time), x
 
 
-def trained(direction, played, client, start):
+def trained(direction, played, client, theta, mean, round_):
     """The mean moves after theta, at its new value; it learns from predictions alone."""
-    theta = mean = start
-    for step in range(STEPS):
-        theta, x = theta_step(direction, played, client, theta, mean, number=step, time=step)
+    for time in times(round_):
+        theta, x = theta_step(direction, played, client, theta, mean, number=time, time=time)
         pull = teacher_slope(theta, mean, x)
         if direction == "reverse":
             pull = student_slope(mean, theta, x)
-        mean = mean - GAMMA_RATE * rate(step) * (PENALTY * pull + DECAY * mean)
+        mean = moved(mean, PENALTY * pull, GAMMA_RATE, time)
     return theta, mean
 
 
-def test_a_round_is_that_of_the_paper(played):
+def test_rounds_are_those_of_the_paper(played):
     direction, played = played
-    start = stacked(played.start["mean"])
-    thetas, means = zip(*[trained(direction, played, c, start) for c in (0, 1)], strict=True)
-    agree(played.gamma["mean"], np.mean(means, axis=0))
-    assert played.messages.value.keys() == {"mean"}  # the spread is not sent
-    for client in (0, 1):
-        agree({name: leaf[client] for name, leaf in played.thetas.items()}, thetas[client])
+    mean = stacked(played.first["gamma"]["mean"])
+    thetas = [mean for _ in played.cohort]
+    for round_ in range(ROUNDS):
+        ends = []
+        for client in played.cohort:
+            after = trained(direction, played, client, thetas[client], mean, round_)
+            thetas[client], end = after
+            ends.append(end)
+        mean = played.mean(ends)
+    agree(played.state["gamma"]["mean"], mean)
+    for client in played.cohort:
+        agree(played.theta(client), thetas[client])
 
 
 def test_a_newcomer_steps_from_the_learned_mean(played):
     direction, played = played
-    mean = stacked(played.gamma["mean"])
-    theta, _ = theta_step(direction, played, 2, mean, mean, number=0, time=STEPS)
-    agree({name: leaf[2] for name, leaf in played.thetas.items()}, theta)
+    theta = mean = stacked(played.state["gamma"]["mean"])
+    for number, time in enumerate(times(ROUNDS)):
+        client = played.newcomer
+        theta, _ = theta_step(direction, played, client, theta, mean, number=number, time=time)
+    agree(played.theta(played.newcomer), theta)
 
 
 def test_its_loss_is_the_models():
@@ -86,7 +87,7 @@ def test_its_loss_is_the_models():
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_bad_penalties(penalty):
-    with pytest.raises(ValueError, match=r"^quped: penalty must be"):
+    with pytest.raises(ValueError, match=rf"^quped: penalty must be in \(0, 1\), got {penalty}"):
         fedprior.quped(MODEL, penalty=penalty)
 
 

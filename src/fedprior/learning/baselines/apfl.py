@@ -46,6 +46,7 @@ def apfl(
     name = "apfl"
     check.count(name, local_steps=local_steps)
     check.unit(name, mixing=mixing)
+    check.nonnegative(name, mixing_rate=mixing_rate, theta_rate=theta_rate, gamma_rate=gamma_rate)
     newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
     check.count(name, least=0, newcomer_steps=newcomer_steps)
     batches = Batches(size=20) if batches is None else batches

@@ -16,7 +16,11 @@ from fedprior.populations.point import PointMass
 
 
 def fedavg(model: Model, **options: Any) -> Algorithm:
-    """One model for all: clients take steps on their loss, the server averages the increments."""
+    """One model for all: clients take steps on their loss, the server averages the increments.
+
+    Clients count alike, as in the other methods here; `weight="samples"` weighs a client by its
+    number of samples, as McMahan et al. do. `options` go to `alternating`.
+    """
     return alternating(model, PointMass(), name="fedavg", **options)
 
 

@@ -37,7 +37,6 @@ def fedem(
     clip: float | None = None,
     weight: Weight = "uniform",
     name: str = "fedem",
-    **unused: Any,
 ) -> Algorithm:
     """p_i(y | x) = sum_k share_ik p_k(y | x): shared components, shares of each client's own.
 
@@ -49,9 +48,8 @@ def fedem(
     here.
     """
     check.count(name, num_components=num_components, local_steps=local_steps)
+    check.nonnegative(name, gamma_rate=gamma_rate)
     check.choice(name, "weight", weight, get_args(Weight))
-    for option in unused:
-        check.choice(name, "option", option, ("theta_rate", "newcomer_steps"))
     method = _Mixture(
         model=model,
         num_components=num_components,

@@ -43,7 +43,8 @@ def ifca(
     `local_steps` is, and the mean is over the whole cohort, so that a model of few clients moves
     slowly; both as printed. Models begin at draws of their own, `jitter` added to every entry.
 
-    The choice is by loss alone; `clustered`, the member of the family, also counts how many clients
+    A client without samples takes the model that most of the last cohort chose. For all others the
+    choice is by loss alone; `clustered`, the member of the family, also counts how many clients
     are of a kind. A message has a place for every model and zeros in all but one: the server adds
     them without learning who chose what, and pays for it in bytes.
     """
@@ -51,7 +52,7 @@ def ifca(
     check.count(name, num_components=num_components, local_steps=local_steps)
     check.choice(name, "averaging", averaging, get_args(Averaging))
     check.choice(name, "weight", weight, get_args(Weight))
-    check.nonnegative(name, jitter=jitter)
+    check.nonnegative(name, jitter=jitter, gamma_rate=gamma_rate)
     method = _Clusters(
         model=model,
         num_components=num_components,
@@ -73,7 +74,10 @@ def ifca(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Clusters:
-    """The functions of `ifca`. Memory: the key of a client's batches; they follow the rounds."""
+    """The functions of `ifca`. Memory: the key of a client's batches; they follow the rounds.
+
+    State: the models, the number of rounds done, the shares of the last cohort by model.
+    """
 
     model: Model
     num_components: int
@@ -86,7 +90,7 @@ class _Clusters:
 
     def init(self, key: Key) -> State:
         centers = several(self.model, self.num_components, self.jitter, key)
-        return begun({"centers": centers})
+        return {**begun({"centers": centers}), "members": jnp.zeros(self.num_components)}
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         return {"words": random.words(random.fold(key, "batches"))}
@@ -110,15 +114,17 @@ class _Clusters:
 
     def update(self, state: State, total: Message) -> State:
         """Where nobody chose a model its sum is zero, whatever that is divided by."""
+        chosen = total.value["members"]
         share = jnp.full(self.num_components, mean_share(total))
         if self.averaging == "models":
-            share = 1 / jnp.maximum(total.value["members"], 1)
+            share = 1 / jnp.maximum(chosen, 1)
         centers = tree.combine(
             lambda old, sum_: old + column(share, sum_) * sum_,
             state["gamma"]["centers"],
             total.value["moves"],
         )
-        return {"gamma": {"centers": centers}, "round": state["round"] + 1}
+        members = jnp.where(total.weight > 0, chosen * mean_share(total), state["members"])
+        return {"gamma": {"centers": centers}, "round": state["round"] + 1, "members": members}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         return self._choose(state, data)[1]
@@ -127,5 +133,5 @@ class _Clusters:
         """The number of the model of least loss on the client's samples, and that model."""
         centers = state["gamma"]["centers"]
         sums = jax.vmap(lambda center: total_loss(self.model, center, data))(centers)
-        chosen = jnp.argmin(sums)
+        chosen = jnp.where(data.size > 0, jnp.argmin(sums), jnp.argmax(state["members"]))
         return chosen, tree.combine(lambda leaf: leaf[chosen], centers)

@@ -1,5 +1,6 @@
 """L2GD: loopless local gradient descent (Hanzely and Richtarik 2020, Algorithm 1)."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,15 @@ from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent, go_on, masked_mean
 from fedprior.learning.posterior import rate_at
 from fedprior.populations.tether import Tether
+
+CUT = (
+    "moves thetas to their mean, no further: where theta_rate * penalty * (1 - p) / p is above 1, "
+    "a larger penalty makes no difference."
+)
+
+
+class CutWarning(UserWarning):
+    """A move toward the mean would pass it, and ends there: the penalty has no further effect."""
 
 
 def l2gd(
@@ -44,8 +54,10 @@ def l2gd(
     this is the printed method; with cohorts, which it does not have, the mean is that of the last
     cohort.
 
-    The share is at most 1. A newcomer begins at the mean and takes
-    `newcomer_steps` steps on the objective. `gamma_rate` has no meaning here.
+    A move ends at the mean: where theta_rate * penalty * (1 - p) / p is above 1 the share is cut to
+    1, every penalty beyond that does the same, and what is minimized is no longer the objective
+    above. It warns when it is built so. A newcomer begins at the mean and takes `newcomer_steps`
+    steps on the objective. `gamma_rate` has no meaning here.
     """
     name = "l2gd"
     check.nonnegative(name, penalty=penalty)
@@ -54,7 +66,9 @@ def l2gd(
         remedy = "A client takes that many steps on average between two moves; or give probability."
         check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
         probability = 1 / local_steps
+    check.nonnegative(name, theta_rate=theta_rate)
     check.within(name, probability=probability)
+    _warn_of_a_cut(name, theta_rate, penalty, probability)
     batches = Batches(size=20) if batches is None else batches
     shaped: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
     shaped |= {"weight_decay": weight_decay, "clip": clip}
@@ -88,6 +102,16 @@ def l2gd(
         return Message({}, jnp.ones(())), after
 
     return mean_of_thetas(replace(plain, local=local), weight)
+
+
+def _warn_of_a_cut(name: str, theta_rate: float, penalty: float, probability: float) -> None:
+    """Says at which penalty moves end at the mean, where numbers are known and it is passed."""
+    if any(check.is_traced(value) for value in (theta_rate, penalty, probability)):
+        return
+    share = theta_rate * penalty * (1 - probability) / probability
+    if share > 1:
+        here = f"Here it is {share:.3g}: penalties above {penalty / share:.3g} are all the same."
+        warnings.warn(f"{name}: {CUT} {here}", CutWarning, stacklevel=3)
 
 
 def remaining(share: Array, moves: Array) -> Array:

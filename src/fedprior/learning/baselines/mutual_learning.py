@@ -48,8 +48,7 @@ def mutual_learning(
     Theta's loss is that of `quped` at a penalty of 1 - a, and a newcomer descends it at the learned
     mean; `start`, `weight` and `newcomer_steps` are those of `alternating`.
     """
-    check.positive(name, theta_share=theta_share)
-    check.share(name, theta_share=theta_share)
+    check.within(name, theta_share=theta_share)
     check.fraction(name, gamma_share=gamma_share)
     batches = Batches(size=20) if batches is None else batches
     shaped: dict[str, Any] = {

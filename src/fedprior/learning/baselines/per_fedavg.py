@@ -35,7 +35,6 @@ def per_fedavg(
     clip: float | None = None,
     weight: Weight = "uniform",
     name: str = "per-fedavg",
-    **unused: Any,
 ) -> Algorithm:
     """Minimizes the mean over clients of f_i(w - theta_rate * grad f_i(w)) over w.
 
@@ -49,11 +48,9 @@ def per_fedavg(
     does not decay.
     """
     check.count(name, local_steps=local_steps)
-    check.nonnegative(name, theta_rate=theta_rate)
+    check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.choice(name, "order", order, get_args(Order))
     check.choice(name, "weight", weight, get_args(Weight))
-    for option in unused:
-        check.choice(name, "option", option, ("newcomer_steps",))
     method = _Adapted(
         model=model,
         order=order,

@@ -34,7 +34,6 @@ def pfedme(
     clip: float | None = None,
     weight: Weight = "uniform",
     name: str = "pfedme",
-    **unused: Any,
 ) -> Algorithm:
     """theta_i(w) = argmin f_i(theta) + penalty/2 ||theta - w||^2; w follows their mean.
 
@@ -49,9 +48,8 @@ def pfedme(
     """
     check.count(name, local_steps=local_steps, inner_steps=inner_steps)
     check.positive(name, penalty=penalty, server_rate=server_rate)
+    check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.choice(name, "weight", weight, get_args(Weight))
-    for option in unused:
-        check.choice(name, "option", option, ("newcomer_steps",))
     common: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
     method = _Envelope(
         model=model,

@@ -33,8 +33,7 @@ def quped(
     to `alternating`.
     """
     require_classifier(name, model)
-    check.positive(name, penalty=penalty)
-    check.share(name, penalty=penalty)
+    check.within(name, penalty=penalty)
     psi = 1 / (2 * penalty)
     population = Distillation(
         initial_psi=psi,

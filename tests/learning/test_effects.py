@@ -1,0 +1,124 @@
+"""Every option that a method lists changes something: a message, a state or a theta."""
+
+import inspect
+import operator
+
+import jax
+import numpy as np
+import pytest
+from test_catalog import VALUES
+
+import fedprior
+from fedprior.core import random
+from fedprior.data.federation import PADDED_AXES
+from fedprior.learning import catalog
+
+LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.logistic(4, 3)
+LAYERED = {"fedrep", "shared-body"}
+ALWAYS = {"local-converged"}  # `local`, for as long as validation scores rise
+BY_DEFAULT = {"fedavg"}  # each costs a compilation an option
+BASE = {"decay": 0.8}
+# Numbers that stand for None, or beside which others have an effect.
+IN_PLACE = {"clip": 100.0, "scale": 1.0, "probability": 0.5}
+IN_PLACE |= {"gamma_rate": 0.1, "jitter": 0.5, "mixing_rate": 0.05}
+VARIED = VALUES | {
+    "clip": 0.01,
+    "decay": 0.5,
+    "gradient_norm": 0.01,
+    "horizon": 1.0,
+    "jitter": 1.0,
+    "steps_per_epoch": 2,
+    "weight_decay": 0.5,
+    "smoothing": 3.0,
+    "share_floor": 0.49,
+    "scale_floor": 5.0,
+    "psi_floor": 6.0,
+    "psi_scale": 0.5,
+}
+GIVEN = {"local_steps": 2, "batches": fedprior.Batches(size=4)}
+UNTOUCHED = {"noise_variance"}  # for quantities alone
+
+
+def numbers(method):
+    """The method's options that a program can take as arguments, at their defaults."""
+    factories = (fedprior.alternating, method.passes_to, method.factory)
+    defaults = {}
+    for each in factories:
+        parameters = inspect.signature(each).parameters
+        defaults |= {name: known.default for name, known in parameters.items()}
+    taken = [name for name in method.options() if isinstance(VARIED[name], float)]
+    found = {name: BASE.get(name, IN_PLACE.get(name, defaults[name])) for name in taken}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def played(method, federation, **options):
+    """`play(numbers)`: messages and states of two rounds, and thetas of four clients.
+
+    The first one is absent from the second round, the third begins there, the last never does.
+    """
+    model, clients = LAYERS if method.name in LAYERED else SMALL, np.arange(4, dtype=np.int32)
+    axes = {"in_axes": (None, 0, PADDED_AXES, None)}
+
+    @jax.jit
+    def program(numbers, key, keys, data):
+        algorithm = method.build(model, {**numbers, **options}, **GIVEN)
+        state = algorithm.init(key)
+        enroll = jax.vmap(algorithm.enroll, in_axes=(None, 0, 0))
+        memories, seen = enroll(state, clients, keys), []
+        for cohort in (slice(0, 2), slice(1, 3)):
+            messages, after = jax.vmap(algorithm.local, **axes)(state, memories, data, key)
+            messages = jax.tree.map(operator.itemgetter(cohort), messages)
+            total = messages
+            if algorithm.pools == "sum":
+                total = jax.tree.map(lambda leaf: leaf.sum(axis=0), messages)
+            state = algorithm.update(state, total)
+            late = slice(cohort.stop, None)
+            memories = _kept(enroll(state, clients, keys), _kept(after, memories, cohort), late)
+            seen.append((messages.value, state))
+        return seen, jax.vmap(algorithm.personalize, **axes)(state, memories, data, key)
+
+    key = random.root(7)
+    keys = jax.vmap(lambda client: random.fold(key, "enroll", client))(clients)
+    data = federation.train.padded(clients)
+
+    def play(numbers):
+        given = {name: np.float32(value) for name, value in numbers.items()}
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(program(given, key, keys, data))]
+
+    return play
+
+
+def _kept(after, before, cohort):
+    return jax.tree.map(lambda new, old: old.at[cohort].set(new[cohort]), after, before)
+
+
+def differ(first, second):
+    if [leaf.shape for leaf in first] != [leaf.shape for leaf in second]:
+        return True
+    return any(np.abs(a - b).max(initial=0) > 1e-6 for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.evidence)
+        for name in sorted(catalog.METHODS.keys() - ALWAYS)
+    ],
+)
+def test_every_option_has_an_effect(federation, name):
+    method = catalog.method(name)
+    plain, usual = numbers(method), {"steps_per_epoch": 1}
+    play = played(method, federation, **usual)
+    before, idle = play(plain), []
+    for option in method.options():
+        value = VARIED[option]
+        if option in UNTOUCHED:
+            continue
+        if option in plain:
+            after = play(plain | {option: value})
+        else:
+            after = played(method, federation, **usual | {option: value})(plain)
+        if not differ(before, after):
+            idle.append(option)
+    assert not idle
