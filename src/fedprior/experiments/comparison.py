@@ -17,6 +17,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.files import write_atomically
+from fedprior.core.version import __version__
 from fedprior.data.federation import Federation
 from fedprior.engines.sweep import sweep
 from fedprior.experiments.comparison_settings import Setting
@@ -186,12 +187,10 @@ def made_with() -> dict[str, str]:
     """Versions and the device."""
     import jax
 
-    import fedprior
-
     device = jax.devices()[0]
     packages = {name: version(name) for name in ("jax", "numpy")}
     return {
-        "fedprior": fedprior.__version__,
+        "fedprior": __version__,
         "python": platform.python_version(),
         **packages,
         "device": device.device_kind,
