@@ -188,7 +188,6 @@ def test_a_picture_needs_matplotlib(untouched, csv, monkeypatch):
         (VALUE, "o.csv"),
         (VALUE, "p.png"),
         ((*COUNTS, "--epsilon", "1"), "o.csv"),
-        ((*COUNTS, "--epsilon", "1"), "o.json"),
     ],
 )
 def test_files_that_cannot_be_written(untouched, csv, tmp_path, words, name):
@@ -199,3 +198,12 @@ def test_files_that_cannot_be_written(untouched, csv, tmp_path, words, name):
     (tmp_path / f"{name}.tmp" / "inside").mkdir(parents=True)
     rule = f"estimate: {option} must be a file that can be written, got {name} ("
     untouched(csv, *words, option, name, wanted=rule)
+
+
+def test_a_full_disk_leaves_nothing(untouched, csv, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedprior.core.files.os.fsync", full)
+    rule = "estimate: --out must be a file that can be written, got o.json ("
+    untouched(csv, *COUNTS, "--epsilon", "1", "--out", "o.json", wanted=rule)

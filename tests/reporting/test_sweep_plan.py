@@ -106,13 +106,13 @@ def test_an_option_keeps_its_values_beside_one_rate_for_all(monkeypatch, words):
 
     monkeypatch.setattr(Budget, "build", build)
     plan(Config(methods=("fedavg-fine-tuning",), options={}), over=read_over(words))
-    rates = {"theta_rate": 0.1, "gamma_rate": 0.1, "fine_tuning_rate": 0.01}
+    rates = {"gamma_rate": 0.1, "fine_tuning_rate": 0.01}
     assert seen == [("fedavg-fine-tuning", rates)]
 
 
 def test_one_rate_for_all_is_left_out_where_every_rate_has_values_of_its_own():
     over = {"lr": (0.1, 0.2), "gamma_rate": (0.1, 0.3)}
-    parts = plan(Config(methods=("fedem", "fedavg")), over=over).parts
+    parts = plan(Config(methods=("fedem", "ditto")), over=over).parts
     assert [part.over for part in parts] == [{"gamma_rate": (0.1, 0.3)}, over]
 
 
