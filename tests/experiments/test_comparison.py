@@ -148,7 +148,7 @@ def test_words_say_what_differs_from_the_paper():
     assert "local +20.0, fedavg -40.0" in words
     assert "The paper has fedavg ahead of its methods; here local is, by 20.00 points." in words
     assert "chosen at an end of the grid" in words
-    assert comparison_report.cells(found[0])[4] == "0.2*"
+    assert comparison_report.cells(found[0], ["rate"]) == ["0.2*"]
 
 
 def test_newcomers_take_no_part_and_are_the_only_ones_scored(tmp_path):
@@ -191,6 +191,23 @@ def test_a_picture_and_the_files(parts, tmp_path):
     assert "### Tiny" in (tmp_path / "table.md").read_text()
     comparison_drawing.draw(parts, [TINY], tmp_path / "clients.png")
     assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_the_paper_prints_is_a_column_where_it_prints_anything(parts):
+    found = comparison_report.rows(parts, [TINY])
+    assert "printed" in comparison_report.columns(found)
+    unprinted = comparison_report.rows(parts, [replace(TINY, paper_says={})])
+    named = comparison_report.columns(unprinted)
+    assert named == ["method", "accuracy", "worst decile", "rate", "gap"]
+    assert len(comparison_report.cells(unprinted[0], named)) == 5
+    assert "printed" not in comparison_report.markdown(unprinted, [TINY])
+
+
+def test_a_panel_begins_at_the_lowest_whisker_unless_it_lies_far_below():
+    near = [np.full(10, 98.0), np.full(10, 97.0), np.full(10, 95.0)]
+    assert comparison_drawing._left(near) == 94.5
+    far = [np.full(10, 98.0), np.full(10, 97.0), np.full(10, 30.0)]
+    assert comparison_drawing._left(far) == 90.5
 
 
 def test_quick_is_a_fifth():

@@ -9,6 +9,7 @@ import typer
 
 from fedprior.cli.experiment import data_root, new_table, show
 from fedprior.core import check
+from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
     from fedprior.experiments.comparison import Part
@@ -52,7 +53,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         quiet: Quiet = False,
     ) -> None:
         from fedprior.cli.progress import Trainings
-        from fedprior.experiments.comparison import compare, read_all, waiting
+        from fedprior.experiments.comparison import compare, read_all
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
         from fedprior.experiments.dp_drawing import check_drawing
 
@@ -63,32 +64,28 @@ def _command(name: str, words: str) -> Callable[..., None]:
         check_drawing(name)
         folder = out or Path(name)
         rule = "a folder, or a name that is free"
-        check.require(_may_be_folder(folder), name, "--out", rule, str(folder))
+        check.require(may_be_folder(folder), name, "--out", rule, str(folder))
         chosen = known.chosen_settings(setting, quick=quick)
         every = known.chosen_settings(None, quick=quick)
         methods = known.chosen_methods(method)
         grid = QUICK_GRID if quick else GRID
         alike: dict[str, Any] = {"grid": grid, "seeds": tuple(range(first, first + count))}
-        read_all(folder, every, **alike)
+        done = {(part.setting, part.method) for part in read_all(folder, every, **alike)}
+        waiting = [each for each in chosen for own in methods if (each.name, own) not in done]
         root = data_root(name, data)
-        missing = {
-            each.name: len(waiting(each, methods, folder=folder, **alike)) for each in chosen
-        }
         for each in chosen:
-            if missing[each.name]:
+            if each in waiting:
                 each.federation(first, root)  # data that are not there are known before any work
-        made_by = f"fedprior reproduce {name}" + " --quick" * quick
-        made_by += f" --seeds {count}" * (seeds is not None) + f" --seed {first}" * (
-            seed is not None
-        )
+        line = ["fedprior reproduce", name, *(["--quick"] if quick else [])]
+        line += [] if seeds is None else [f"--seeds {count}"]
+        line += [] if seed is None else [f"--seed {first}"]
         document: dict[str, Any] = {}
-        trainings = len(grid) * count
-        with Trainings(quiet=quiet, total=trainings * sum(missing.values())) as bar:
+        with Trainings(quiet=quiet, total=len(grid) * count * len(waiting)) as bar:
             for each in chosen:
                 asked: dict[str, Any] = {"folder": folder, "root": root, "workers": workers}
                 compare(each, methods, progress=bar.part, **asked, **alike)
                 parts = read_all(folder, every, **alike)
-                document = _report(parts, every, folder, name, made_by, quick)
+                document = _report(parts, every, folder, name, " ".join(line), quick)
             bar.say(f"Written to {folder}")
         if as_json:
             typer.echo(json.dumps(document))
@@ -136,12 +133,6 @@ fedem = _command(
 )
 
 
-def _may_be_folder(path: Path) -> bool:
-    """Whether it is one, or could be made."""
-    above = next(each for each in (path, *path.absolute().parents) if each.exists())
-    return above.is_dir()
-
-
 def _report(
     parts: "Sequence[Part]",
     settings: "Sequence[Setting]",
@@ -164,17 +155,16 @@ def _report(
 
 def _print(document: dict[str, Any], settings: "Sequence[Setting]") -> None:
     """A table a setting, of the columns that 80 characters hold, then the words."""
-    from fedprior.experiments.comparison_report import COLUMNS, Row, cells
+    from fedprior.experiments.comparison_report import Row, cells, columns
 
     found = [Row(**row) for row in document["rows"]]
-    kept = [name for name in COLUMNS if name != "worst decile"]
     tables = []
     for setting in settings:
         own = [row for row in found if row.setting == setting.name]
         if own:
+            kept = [name for name in columns(own) if name != "worst decile"]
             table = new_table(f"{setting.title}: test accuracy in percent", *kept)
             for row in own:
-                shown = dict(zip(COLUMNS, cells(row), strict=True))
-                table.add_row(*(shown[name] for name in kept))
+                table.add_row(*cells(row, kept))
             tables.append(table)
     show(*tables, *document["remarks"], f"Again: {document['command']}")

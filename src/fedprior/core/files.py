@@ -19,6 +19,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def may_be_folder(path: Path) -> bool:
+    """Whether it is one, or could be made."""
+    above = next(each for each in (path, *path.absolute().parents) if each.exists())
+    return above.is_dir()
+
+
 def make_folder(folder: Path) -> None:
     """The folder exists, with those above it, and is on disk."""
     if folder.is_dir():

@@ -77,7 +77,10 @@ def compare(
     already is read back if it was made for the same grid, seeds, rounds, options and federation,
     and refused otherwise. With several `workers` one method compiles while another trains.
     """
-    known = _known(setting, methods, grid, seeds, folder)
+    known = {
+        name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
+        for name in methods
+    }
     missing = [name for name, part in known.items() if part is None]
     if missing:
         drawn = {seed: setting.federation(seed, root) for seed in seeds}
@@ -96,32 +99,6 @@ def compare(
                 raise
         known |= dict(zip(missing, made, strict=True))
     return [part for part in known.values() if part is not None]
-
-
-def waiting(
-    setting: Setting,
-    methods: Iterable[str],
-    *,
-    grid: Sequence[float],
-    seeds: Sequence[int],
-    folder: Path,
-) -> list[str]:
-    """The methods that `compare` would have to run."""
-    known = _known(setting, methods, grid, seeds, folder)
-    return [name for name, part in known.items() if part is None]
-
-
-def _known(
-    setting: Setting,
-    methods: Iterable[str],
-    grid: Sequence[float],
-    seeds: Sequence[int],
-    folder: Path,
-) -> dict[str, Part | None]:
-    return {
-        name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
-        for name in methods
-    }
 
 
 def _heeding(stop: threading.Event, progress: Progress | None) -> Progress:

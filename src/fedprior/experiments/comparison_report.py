@@ -101,21 +101,28 @@ def _worst_decile(clients: np.ndarray) -> float:
 COLUMNS = ("method", "accuracy", "worst decile", "printed", "rate", "gap")
 
 
-def cells(row: Row) -> list[str]:
-    """The row in COLUMNS."""
+def columns(found: Sequence[Row]) -> list[str]:
+    """Those of COLUMNS that say something about the rows."""
+    printed = any(row.paper_says is not None for row in found)
+    return [name for name in COLUMNS if printed or name != "printed"]
+
+
+def cells(row: Row, named: Sequence[str]) -> list[str]:
+    """The row in the columns `named`."""
     spread = "" if row.sd is None else f" ± {row.sd:.2f}"
     says = "" if row.paper_says is None else f"{row.paper_says:.2f} ± {row.paper_says_sd:.2f}"
-    return [
-        row.method,
-        f"{row.mean:.2f}{spread}",
-        f"{row.worst_decile:.2f}",
-        says,
-        f"{row.tuned['rate']:g}" + "*" * row.at_edge,
-        gap_cell(row),
-    ]
+    shown = {
+        "method": row.method,
+        "accuracy": f"{row.mean:.2f}{spread}",
+        "worst decile": f"{row.worst_decile:.2f}",
+        "printed": says,
+        "rate": f"{row.tuned['rate']:g}" + "*" * row.at_edge,
+        "gap": _gap(row),
+    }
+    return [shown[name] for name in named]
 
 
-def gap_cell(row: Row) -> str:
+def _gap(row: Row) -> str:
     """The gap with its interval; empty for the method that it is measured from."""
     if row.method == row.reference:
         return ""
@@ -130,7 +137,8 @@ def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
         own = [row for row in found if row.setting == setting.name]
         if not own:
             continue
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in own)]
+        named = columns(own)
+        lines = [named, ["---"] * len(named), *(cells(row, named) for row in own)]
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         parts.append(f"### {setting.title}\n\n{table}")
     return "\n\n".join(parts)

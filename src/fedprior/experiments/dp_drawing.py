@@ -19,6 +19,7 @@ _SHADES = ("0.6", "#56B4E9", "#0072B2", "#D55E00", "#E69F00", "#009E73")
 _GAP = 0.05  # between methods at one epsilon, so that their bars can be told apart
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
 _WIDTH, _HEIGHT = 4.4, 4.6  # inches a panel
+_ACROSS = 3  # panels in a line
 
 
 def check_drawing(owner: str) -> None:
@@ -70,13 +71,17 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def side_by_side(count: int, *, height: float = _HEIGHT) -> tuple[Any, Sequence[Any]]:
-    """A figure of `count` panels side by side, `height` inches tall."""
+    """A figure of `count` panels side by side, three at most, in lines `height` inches tall."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(6.4, _WIDTH * count), height), layout="constrained")
+    lines, across = -(-count // _ACROSS), min(count, _ACROSS)
+    figure = Figure(figsize=(max(6.4, _WIDTH * across), height * lines), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, count, squeeze=False)[0]
+    places = figure.subplots(lines, across, squeeze=False).ravel()
+    for place in places[count:]:
+        place.set_visible(False)
+    return figure, list(places[:count])
 
 
 def _accuracy(axes: Any, rows: Sequence[Row]) -> None:
