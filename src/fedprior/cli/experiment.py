@@ -35,13 +35,11 @@ def data_root(owner: str, data: Path | None) -> Path | None:
 
 def data_of(name: str, data: Path | None) -> Path:
     """The folder of `name` in --data, else in FEDPRIOR_DATA, else in ../shared/data if there."""
-    from fedprior.data.datasets import ROOT_VARIABLE, data_folder
+    from fedprior.data.datasets import data_folder
 
-    if data is not None:
-        check.require(data.is_dir(), "reproduce", "--data", "a folder that exists", str(data))
-    if data is None and not os.environ.get(ROOT_VARIABLE) and (_NEAR / name).is_dir():
-        return _NEAR / name
-    return data_folder(name, data)
+    root = data_root("reproduce", data)
+    near = data is None and root is not None
+    return data_folder(name, None if near and not (_NEAR / name).is_dir() else root)
 
 
 def new_table(title: str, *columns: str, caption: str = "") -> Table:

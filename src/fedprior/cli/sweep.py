@@ -10,11 +10,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli.asked import (
+    Changes,
+    Client,
+    Data,
+    Encoder,
+    Features,
+    File,
+    First,
+    Label,
+    Seeds,
+    configured,
+)
+
 
 def sweep(
-    config: Annotated[
-        Path | None, typer.Argument(help="A TOML file; without one, the embedded digits.")
-    ] = None,
+    config: File = None,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -22,30 +33,17 @@ def sweep(
             "of a method; may be repeated."
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed.")] = None,
+    seeds: Seeds = None,
+    seed: First = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to sweep; may be repeated.")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="A CSV or Parquet file, a folder of .npz files (one a client), or the root "
-            "folder of the configured dataset."
-        ),
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Column that names a row's client.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    features: Annotated[
-        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
-    ] = None,
-    encoder: Annotated[
-        Path | None,
-        typer.Option(help="A public encoder of the table, by `fedprior encoder`."),
-    ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
-    ] = None,
+    data: Data = None,
+    client: Client = None,
+    label: Label = None,
+    features: Features = None,
+    encoder: Encoder = None,
+    changes: Changes = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder (default: sweeps/TIME); goes on there.")
     ] = None,
@@ -66,26 +64,22 @@ def sweep(
     Example: `fedprior sweep configs/paper/mnist.toml --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
     from fedprior.cli.progress import Trainings
-    from fedprior.cli.train import given
-    from fedprior.data.datasets import needs_files
-    from fedprior.reporting.config import read
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
     from fedprior.reporting.sweep_plan import plan, read_over
 
-    named = needs_files(read(config).data.name)
-    own = given(
+    settings = configured(
         "sweep",
+        config,
         data=data,
-        named=named,
+        client=client,
+        label=label,
+        features=features,
+        encoder=encoder,
         algorithm=algorithm,
         seed=seed,
         seeds=seeds,
-        client=client,
-        label=label,
-        features=[name.strip() for name in features.split(",")] if features else None,
-        encoder=None if encoder is None else str(encoder),
+        changes=changes or [],
     )
-    settings = read(config, [*own, *(changes or [])])
     folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
     folder.check_place()
     planned = plan(settings, over=read_over(over or []))

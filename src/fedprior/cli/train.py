@@ -11,40 +11,36 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.core import check
+from fedprior.cli.asked import (
+    Changes,
+    Client,
+    Data,
+    Encoder,
+    Features,
+    File,
+    First,
+    Label,
+    Seeds,
+    configured,
+)
 
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
 
 
 def train(
-    config: Annotated[
-        Path | None, typer.Argument(help="A TOML file; without one, the embedded digits.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="A CSV or Parquet file, a folder of .npz files (one a client), or the root "
-            "folder of the configured dataset."
-        ),
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Column that names a row's client.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    features: Annotated[
-        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
-    ] = None,
-    encoder: Annotated[
-        Path | None,
-        typer.Option(help="A public encoder of the table, by `fedprior encoder`."),
-    ] = None,
+    config: File = None,
+    data: Data = None,
+    client: Client = None,
+    label: Label = None,
+    features: Features = None,
+    encoder: Encoder = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to run; may be repeated.")
     ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    changes: Changes = None,
+    seed: First = None,
+    seeds: Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     allow_delta: Annotated[
@@ -68,8 +64,6 @@ def train(
     Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
     """
     from fedprior.cli.progress import Watcher
-    from fedprior.data.datasets import needs_files
-    from fedprior.reporting.config import read
     from fedprior.reporting.folder import Folder
     from fedprior.reporting.train import check_run, scores_stay
     from fedprior.reporting.train import train as run
@@ -85,22 +79,21 @@ def train(
         folder = Folder(resume)
         settings = folder.open()
     else:
-        named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
-        own = given(
+        switches = {"allow_delta": allow_delta, "release_scores": release_scores}
+        switched = [f"privacy.{name}=true" for name, asked in switches.items() if asked]
+        settings = configured(
             "train",
+            config,
             data=data,
-            named=named,
+            client=client,
+            label=label,
+            features=features,
+            encoder=encoder,
             algorithm=algorithm,
             seed=seed,
             seeds=seeds,
-            client=client,
-            label=label,
-            features=[name.strip() for name in features.split(",")] if features else None,
-            encoder=None if encoder is None else str(encoder),
+            changes=[*switched, *(changes or [])],
         )
-        switches = {"allow_delta": allow_delta, "release_scores": release_scores}
-        own += [f"privacy.{name}=true" for name, asked in switches.items() if asked]
-        settings = read(config, [*own, *(changes or [])])
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _, remarks = check_run(settings)
@@ -180,23 +173,3 @@ def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
             "" if alone else f"{100 * row['share_gaining']:.1f}",
         )
     return shown
-
-
-def given(
-    owner: str,
-    *,
-    data: Path | None,
-    named: bool,
-    algorithm: list[str] | None,
-    seed: int | None,
-    seeds: int | None,
-    **columns: Any,
-) -> list[str]:
-    """A command's own options as changes of the configuration; `named`: of a known dataset."""
-    pairs = {f"data.{name}": value for name, value in columns.items()}
-    pairs |= {"methods": list(algorithm) if algorithm else None, "seed": seed, "seeds": seeds}
-    if data is not None:
-        check.require(data.exists(), owner, "--data", "a file or folder that exists", str(data))
-        own = data.is_file() or (not named and any(data.glob("*.npz")))
-        pairs["data.path" if own else "data.root"] = str(data)
-    return [f"{key}={json.dumps(value)}" for key, value in pairs.items() if value is not None]

@@ -84,6 +84,13 @@ def size(tree: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
+def nbytes(tree: PyTree) -> int:
+    """Bytes of all leaves."""
+    import jax
+
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def names(tree: PyTree) -> dict[str, Any]:
     """Leaves by their path, `a/b/0`: the names under which a tree is saved.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from fedprior.core import tree
 from fedprior.core.algorithm import PyTree
 from fedprior.data.federation import ClientData
 
@@ -44,7 +45,7 @@ def chunk_length(number: int, memories: PyTree) -> int:
     """How many of `number` clients to batch: a divisor, so that one program serves all chunks."""
     if jax.default_backend() != "cpu":
         return number
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(memories)) // max(1, number)
+    size = tree.nbytes(memories) // max(1, number)
     fitting = max(1, CPU_CHUNK_BYTES // max(1, size))
     if number <= 2 * fitting:
         return number

@@ -143,7 +143,7 @@ def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[in
     if jax.default_backend() == "cpu" or not members:
         return 1, 1
     num_points, num_seeds = len(members), len(seeds.numbers)
-    state, memory = map(_bytes, _shapes(family, members[0][1], seeds))
+    state, memory = map(tree.nbytes, _shapes(family, members[0][1], seeds))
     models = seeds.cohort.capacity(seeds.num_clients) * state + seeds.num_clients * memory
     limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
     pool = sum(each.train.x.nbytes for each in seeds.federations)
@@ -151,10 +151,6 @@ def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[in
     if fitting < num_seeds:
         return 1, max(1, fitting)
     return min(num_points, fitting // num_seeds), num_seeds
-
-
-def _bytes(shapes: PyTree) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def train(

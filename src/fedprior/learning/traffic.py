@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core import random
+from fedprior.core import random, tree
 from fedprior.core.algorithm import Algorithm, Array, PyTree, State
 from fedprior.data.federation import ClientData
 from fedprior.models.network import Network
@@ -38,8 +38,9 @@ def traffic(algorithm: Algorithm, shape: Sequence[int], *, regression: bool = Fa
     state = jax.eval_shape(algorithm.init, key)
     trace = jax.make_jaxpr(one_round, return_shape=True)
     program, sent = trace(state, sketch(shape, regression=regression))
-    upload = _bytes(sent)
-    return Traffic(upload, _bytes(_read(program.jaxpr, jax.tree.leaves(state))) if upload else 0)
+    upload = tree.nbytes(sent)
+    read = _read(program.jaxpr, jax.tree.leaves(state))
+    return Traffic(upload, tree.nbytes(read) if upload else 0)
 
 
 def trusted_with(algorithm: Algorithm, upload: int) -> str:
@@ -83,7 +84,3 @@ def _read(program: Any, leaves: list[Any]) -> list[Any]:
     taken |= {id(each) for each in program.outvars}
     first = zip(program.invars, leaves, strict=False)
     return [leaf for variable, leaf in first if id(variable) in taken]
-
-
-def _bytes(tree: PyTree) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -10,7 +10,7 @@ import numpy as np
 import tomli_w
 
 from fedprior.core import check
-from fedprior.core.files import make_folder, write_atomically
+from fedprior.core.files import make_folder, may_be_folder, write_atomically
 from fedprior.engines.sweep import Sweep, sweep
 from fedprior.reporting.config import as_tables
 from fedprior.reporting.summary import write_table
@@ -48,10 +48,9 @@ class SweepFolder:
 
     def check_place(self) -> None:
         """A new or empty folder, or one with a sweep."""
-        there = next(each for each in (self.path, *self.path.parents) if each.exists())
-        fine = there.is_dir()
-        if fine and there == self.path:
-            fine = any(there.glob("checkpoint/*/sweep.*")) or not any(there.iterdir())
+        fine = may_be_folder(self.path)
+        if fine and self.path.exists():
+            fine = any(self.path.glob("checkpoint/*/sweep.*")) or not any(self.path.iterdir())
         check.require(fine, _OWNER, "--out", "a new or empty folder, or a sweep's", str(self.path))
 
     def check(self, plan: Plan) -> None:
