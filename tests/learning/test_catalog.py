@@ -84,7 +84,8 @@ def test_options_are_listed_where_they_are_understood():
     listed = {name: set(catalog.method(name).options()) for name in catalog.METHODS}
     psi = {"psi_rate", "initial_psi", "psi_floor", "direction", "temperature", "degrees"}
     assert psi <= listed["adaped"]
-    assert listed["adaped-fine-tuning"] == listed["adaped"]
+    # Who trains on between rounds begins at the initial model.
+    assert listed["adaped-fine-tuning"] == listed["adaped"] - {"start"}
     assert not psi & listed["fedavg"]
     assert "fine_tuning_steps" in listed["fedavg-fine-tuning"]
     assert "scale" in listed["gaussian-prior"]
@@ -254,3 +255,14 @@ def test_words_are_no_flags(name, option):
 def test_a_rate_for_an_unknown_block_is_refused():
     with pytest.raises(ValueError, match="alternating: block_rates must be one of mean, psi, got"):
         fedprior.alternating(MODEL, fedprior.Distillation(), block_rates={"phi": 0.1})
+
+
+@pytest.mark.parametrize("name", ["adaped", "adaped-fine-tuning"])
+def test_what_noise_calls_for_is_only_what_the_method_takes(name):
+    method = catalog.method(name)
+    options = method.under_noise(
+        MODEL, {}, noise_multiplier=5.0, clip=1.0, rate=0.1, num_clients=10
+    )
+    assert options["psi_floor"] > 1
+    assert options.get("start") == ("initial" if name == "adaped" else None)
+    method.build(MODEL, options)

@@ -30,7 +30,12 @@ VARIED = VALUES | {
     "steps_per_epoch": 2,
     "weight_decay": 0.5,
     "smoothing": 3.0,
-    "share_floor": 0.49,
+    "catch_up": 1,
+    "head": "0",
+    "head_steps": 3,
+    "num_components": 2,
+    "penalty": 0.7,
+    "share_floor": 0.3,
     "scale_floor": 5.0,
     "psi_floor": 6.0,
     "psi_scale": 0.5,
@@ -109,6 +114,8 @@ def differ(first, second):
 def test_every_option_has_an_effect(federation, name):
     method = catalog.method(name)
     plain, usual = numbers(method), {"steps_per_epoch": 1}
+    if "num_components" in method.options():
+        usual["num_components"] = 3  # one more than clients in a round: its share falls
     play = played(method, federation, **usual)
     before, idle = play(plain), []
     for option in method.options():

@@ -57,6 +57,7 @@ _METHODS = (
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
         passes_to=adaped.adaped,
+        ignores=("start",),
     ),
     Method(
         name="apfl",

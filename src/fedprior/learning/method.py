@@ -79,7 +79,8 @@ class Method:
         noise["num_clients"] = num_clients
         if "psi_floor" in known:
             noise |= _chosen(given, "psi_floor", "initial_psi")
-            return given | trust_under_noise(model, **noise)
+            floors = trust_under_noise(model, **noise)
+            return given | {name: value for name, value in floors.items() if name in known}
         if "share_floor" in known:
             noise |= _chosen(given, "share_floor", "num_components")
             return given | shares_under_noise(clip=clip, **noise)
