@@ -27,7 +27,9 @@ seeds, the lowest of equals. Other hyper-parameters are the paper's where it fix
 samples are read once, for the chosen rate. FEMNIST is not among our data: MNIST by writer stands in
 for it, so that those columns are to be read against each other, not against the printed figures.
 AdaPeD as printed (KL, personal models that start at the initial model) breaks down on the writers;
-there it has the squared distance, starts at the mean received, and psi begins at 1.
+there it has the squared distance, starts at the mean received, and psi begins at 1. QuPeD and
+mutual learning start at the initial model with three classes a client, at the mean received
+elsewhere.
 
 Penalties, shares and second rates that the paper does not fix were chosen once, as AdaMAP's options
 were: by the validation scores of seeds 100 to 102, which no table uses, in the first two columns of
@@ -37,9 +39,9 @@ the writers; APFL 0.25 of 0.1, 0.25, 0.5 and 0.75, the same for all clients; IFC
 models. Fine-tuning after FedAvg has a rate of its own, 0.05 on MNIST and 0.02 on the writers, of
 0.02, 0.05 and 0.1; the personal models of Ditto and APFL gained nothing by one. Steps are counted,
 not gradients: a step of pFedMe has three gradients, one of Per-FedAvg two; FedEM and IFCA also read
-all samples of a client in every round. AdaMAP alone cuts gradients, adds momentum at the server,
-averages over rounds and over its last steps, and takes these at a rate of their own, 0.05, chosen
-like the penalties; its ablation says what that is worth.
+all samples of a client in every round. AdaMAP takes its last steps at a rate of their own, too,
+0.05; it alone cuts gradients, adds momentum at the server, and averages over rounds and over its
+last steps. Its ablation says what that is worth.
 
 `accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
 decile` the mean of the lowest tenth of the clients; `printed` is the paper's figure; `gap` is

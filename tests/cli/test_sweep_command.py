@@ -1,6 +1,7 @@
 """`fedprior sweep` and the comparisons of `fedprior reproduce`, on federations of a few clients."""
 
 import json
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -179,10 +180,34 @@ def test_pieces_that_were_not_made_alike_are_refused(tiny, command, tmp_path):
 
 def test_an_out_that_cannot_be_a_folder_is_refused_at_once(tiny, command, tmp_path):
     (tmp_path / "file").write_text("")
-    for out in ("file", "file/below"):
-        found = command("reproduce", "table1", "--quick", "--out", str(tmp_path / out))
-        assert found.code == 2
-        assert "--out must be a folder, or a name that is free" in found.err
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for name in ("table1", "all"):
+        for out in ("file", "file/below", "nowhere"):
+            found = command("reproduce", name, "--quick", "--out", str(tmp_path / out))
+            assert found.code == 2
+            assert "--out must be a folder, or a name that is free" in found.err
+    assert command("reproduce", "all", "--data", "gone", "--out", str(tmp_path / "o")).code == 2
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_folder_of_another_comparison_is_refused_and_kept(tiny, command, tmp_path, monkeypatch):
+    out = tmp_path / "t"
+    words = ["--quick", "--method", "local", "--out", str(out)]
+    shown = command("reproduce", "table1", *words)
+    assert shown.code == 0, shown.err
+    again = "Again: fedprior reproduce table1 --quick --method local"  # of two methods
+    assert again in " ".join(shown.out.split())
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    monkeypatch.setitem(known.COMPARISONS, "beyond", known.COMPARISONS["table1"])
+    found = command("reproduce", "beyond", *words)
+    assert found.code == 2
+    assert "rows.json must be of beyond, got 'table1'. Choose another --out." in found.err
+    assert before == {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    (out / "rows.json").unlink()
+    other = replace(known.COMPARISONS["table1"], methods=("fedavg",))
+    monkeypatch.setitem(known.COMPARISONS, "beyond", other)
+    found = command("reproduce", "beyond", "--quick", "--out", str(out))
+    assert "local.json: method must be one of this comparison, got 'local'" in found.err
 
 
 def test_a_comparison_in_pieces(tiny, command, tmp_path):
@@ -192,6 +217,7 @@ def test_a_comparison_in_pieces(tiny, command, tmp_path):
     assert first.code == 0, first.err
     whole = command(*words, "--json")
     answer = json.loads(whole.out)
+    assert answer["command"] == "fedprior reproduce table1 --quick"
     assert [row["setting"] for row in answer["rows"]] == ["tiny", "tiny"]
     assert {row["method"] for row in answer["rows"]} == {"fedavg", "local"}
     assert set(answer["rows"][0]) >= {"mean", "sd", "seeds", "worst_decile", "paper_says", "tuned"}

@@ -22,6 +22,7 @@ TINY = settings.Setting(
     model=fedprior.logistic(3, 3),
 )
 ASKED = {"grid": (0.01, 0.5), "seeds": (0, 1)}
+BOTH = ("fedavg", "local")
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +56,13 @@ def test_parts_are_read_back(parts, folder, monkeypatch):
     monkeypatch.setattr(comparison, "sweep", None)  # nothing is trained
     again = comparison.compare(TINY, ("fedavg", "local"), folder=folder, **ASKED)
     assert again == parts
-    assert sorted(part.method for part in comparison.read_all(folder, [TINY], **ASKED)) == [
+    assert sorted(part.method for part in comparison.read_all(folder, [TINY], BOTH, **ASKED)) == [
         "fedavg",
         "local",
     ]
+    row = comparison_report.rows(parts, [TINY])[0]
+    best = max(range(2), key=lambda place: row.valid_by_rate[place])
+    assert ASKED["grid"][best] == row.tuned["rate"]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +80,23 @@ def test_a_part_of_another_comparison_is_refused(parts, folder, change, setting)
         comparison.compare(setting, ("fedavg",), folder=folder, **{**ASKED, **change})
 
 
-def test_a_damaged_part_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "damage", [{"scores": "x"}, {"scores": []}, {"valid": []}, {"format": 2}, {"more": 1}, None]
+)
+def test_a_damaged_part_is_refused_by_its_name(parts, folder, tmp_path, damage):
+    whole = json.loads((folder / "tiny" / "fedavg.json").read_text())
     (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "fedavg.json").write_text("{}")
-    with pytest.raises(ValueError, match="must be a file of this comparison"):
-        comparison.read_all(tmp_path, [TINY], **ASKED)
+    file = tmp_path / "tiny" / "fedavg.json"
+    file.write_text("{" if damage is None else json.dumps(whole | damage))
+    with pytest.raises(ValueError, match=r"fedavg\.json must be a part of a comparison, format 1"):
+        comparison.read_all(tmp_path, [TINY], BOTH, **ASKED)
+
+
+def test_a_part_under_another_name_is_refused(parts, folder, tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "local.json").write_bytes((folder / "tiny/fedavg.json").read_bytes())
+    with pytest.raises(ValueError, match=r"local\.json: method must be"):
+        comparison.read_all(tmp_path, [TINY], BOTH, **ASKED)
 
 
 def part(method, scores, *, grid=(0.1,), rate=0.1):

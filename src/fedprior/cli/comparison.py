@@ -13,7 +13,7 @@ from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
     from fedprior.experiments.comparison import Part
-    from fedprior.experiments.comparison_settings import Setting
+    from fedprior.experiments.comparison_settings import Comparison, Setting
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, one rate, a fifth of the rounds.")]
 Names = Annotated[
@@ -70,7 +70,9 @@ def _command(name: str, words: str) -> Callable[..., None]:
         methods = known.chosen_methods(method)
         grid = QUICK_GRID if quick else GRID
         alike: dict[str, Any] = {"grid": grid, "seeds": tuple(range(first, first + count))}
-        done = {(part.setting, part.method) for part in read_all(folder, every, **alike)}
+        _check_own(folder, name)
+        before = read_all(folder, every, known.methods, **alike)
+        done = {(part.setting, part.method) for part in before}
         waiting = [each for each in chosen for own in methods if (each.name, own) not in done]
         root = data_root(name, data)
         for each in chosen:
@@ -84,8 +86,9 @@ def _command(name: str, words: str) -> Callable[..., None]:
             for each in chosen:
                 asked: dict[str, Any] = {"folder": folder, "root": root, "workers": workers}
                 compare(each, methods, progress=bar.part, **asked, **alike)
-                parts = read_all(folder, every, **alike)
-                document = _report(parts, every, folder, name, " ".join(line), quick)
+                parts = read_all(folder, every, known.methods, **alike)
+                made_by = " ".join([*line, *_pieces(parts, known)])
+                document = _report(parts, every, folder, name, made_by, quick)
             bar.say(f"Written to {folder}")
         if as_json:
             typer.echo(json.dumps(document))
@@ -131,6 +134,32 @@ fedem = _command(
     Example: `fedprior reproduce fedem --quick --data DIR`
     """,
 )
+
+
+def _check_own(folder: Path, name: str) -> None:
+    """The folder holds no other comparison."""
+    file = folder / "rows.json"
+    if not file.exists():
+        return
+    try:
+        found = json.loads(file.read_text())["experiment"]
+    except (ValueError, TypeError, KeyError, OSError):
+        found = "another file"
+    rule, remedy = f"of {name}", "Choose another --out."
+    check.require(found == name, name, str(file), rule, found, remedy)
+
+
+def _pieces(parts: "Sequence[Part]", known: "Comparison") -> list[str]:
+    """The options that name what is there, where it is not all there is."""
+    settings = [each.name for each in known.settings]
+    words = []
+    for option, all_of_them, there in (
+        ("--setting", settings, {part.setting for part in parts}),
+        ("--method", known.methods, {part.method for part in parts}),
+    ):
+        if there < set(all_of_them):
+            words += [f"{option} {each}" for each in all_of_them if each in there]
+    return words
 
 
 def _report(

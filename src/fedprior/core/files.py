@@ -21,8 +21,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def may_be_folder(path: Path) -> bool:
     """Whether it is one, or could be made."""
-    above = next(each for each in (path, *path.absolute().parents) if each.exists())
-    return above.is_dir()
+    above = (path, *path.absolute().parents)
+    return next(each for each in above if each.exists() or each.is_symlink()).is_dir()
 
 
 def make_folder(folder: Path) -> None:

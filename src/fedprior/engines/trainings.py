@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -23,11 +23,22 @@ from fedprior.engines.run import stack
 Numbers = Mapping[str, float]  # of one point
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
 _CHANNEL = Identity()
-# Trying out kernels takes a GPU longer than the trainings that would gain by it.
-_compiled = partial(
-    jax.jit,
-    compiler_options={"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
-)
+# Trying out kernels takes a GPU longer than the trainings that would gain by it; on a CPU a third
+# of the compilation is saved where steps become 6% slower.
+_ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+_ON_CPU = {"xla_backend_optimization_level": 1}
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`jax.jit` for programs of which many are compiled and each runs for seconds."""
+    on_cpu = jax.jit(function, compiler_options=_ON_CPU, **options)
+    on_gpu = jax.jit(function, compiler_options=_ON_GPU, **options)
+
+    @wraps(function)
+    def run(*given: Any, **named: Any) -> Any:
+        return (on_cpu if jax.default_backend() == "cpu" else on_gpu)(*given, **named)
+
+    return run
 
 
 class Models(NamedTuple):

@@ -214,21 +214,31 @@ def read(file: Path) -> Part:
     """One part, as `compare` wrote it."""
     try:
         found = json.loads(file.read_text())
-        check.require(found.get("format") == FORMAT, str(file), "format", str(FORMAT), found)
-        return Part(**{name: _tuple(value) for name, value in found.items()})
-    except (ValueError, TypeError, AttributeError) as error:
-        rule = "a file of this comparison"
-        raise ValueError(check.message("comparison", "part", rule, str(file))) from error
+        part = Part(**{name: _tuple(value) for name, value in found.items()})
+        whole = part.clients.ndim == 2 and len(part.clients) == len(part.seeds) == len(part.means)
+        shaped = len(part.valid) == len(part.grid) and part.format == FORMAT
+    except (ValueError, TypeError, AttributeError, OSError):
+        whole = shaped = False
+    rule, remedy = f"a part of a comparison, format {FORMAT}", "Move it away to run it again."
+    check.require(whole and shaped, "comparison", str(file), rule, "another file", remedy)
+    return part
 
 
 def read_all(
-    folder: Path, settings: Iterable[Setting], grid: Sequence[float], seeds: Sequence[int]
+    folder: Path,
+    settings: Iterable[Setting],
+    methods: Sequence[str],
+    *,
+    grid: Sequence[float],
+    seeds: Sequence[int],
 ) -> list[Part]:
     """Every part of the settings that `folder` holds; all were made alike, or one is refused."""
     found = []
     for setting in settings:
         for file in sorted((folder / setting.name).glob("*.json")):
-            part = read(file)
+            part, remedy = read(file), "Choose another folder for another comparison."
+            known = part.method in methods and part.method == file.stem
+            check.require(known, str(file), "method", "one of this comparison", part.method, remedy)
             found.append(_same(part, file, _facts(setting, part.method, grid, seeds)))
     return found
 

@@ -46,7 +46,9 @@ def draw(parts: Sequence[Part], settings: Sequence[Setting], file: Path) -> None
         place.set_yticks(range(1, len(own) + 1), [part.method for part in own])
         edge = _left(values)
         place.set_xlim(edge, 100 + (100 - edge) / 40)
-        for height, mean in enumerate(means, 1):
+        for height, (mean, scores) in enumerate(zip(means, values, strict=True), 1):
+            if np.percentile(scores, _WHISKERS[0]) < edge:  # the whisker goes on
+                place.plot(edge, height, "<", color="0.2", markersize=4, clip_on=False)
             if mean < edge:
                 place.text(
                     edge, height, f" \N{LEFTWARDS ARROW} {mean:.1f}", va="center", fontsize="small"

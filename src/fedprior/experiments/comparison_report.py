@@ -21,8 +21,9 @@ class Row:
     """One method in one setting: percent, mean and standard deviation over seeds.
 
     `worst_decile` is the mean of the clients' lowest tenth, `by_seed` the mean over clients,
-    `options` what was fixed. `gap` is the mean of `reference` minus this one's, paired by seed,
-    with a 95% interval: AdaMAP's, or where that was not run that of the highest mean.
+    `options` what was fixed, `valid_by_rate` what the rate was chosen by. `gap` is the mean of
+    `reference` minus this one's, paired by seed, with a 95% interval: AdaMAP's, or where that was
+    not run that of the highest mean.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Row:
     gap_low: float | None
     gap_high: float | None
     by_seed: Sequence[float]
+    valid_by_rate: Sequence[float | None]
 
 
 def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
@@ -74,7 +76,14 @@ def _row(part: Part, reference: Part, setting: Setting) -> Row:
         gap_low=low,
         gap_high=high,
         by_seed=[round(100 * float(mean), 4) for mean in part.means],
+        valid_by_rate=[_percent(scores) for scores in part.valid],
     )
+
+
+def _percent(scores: Sequence[float | None]) -> float | None:
+    """The mean over seeds; None where a seed has no score."""
+    known = [score for score in scores if score is not None]
+    return round(100 * float(np.mean(known)), 4) if len(known) == len(scores) else None
 
 
 def interval(differences: np.ndarray) -> tuple[float, float | None, float | None]:

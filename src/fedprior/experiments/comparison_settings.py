@@ -311,14 +311,14 @@ class Comparison:
         """The settings called so, or all of them."""
         known = {setting.name: setting for setting in self.settings}
         for name in names or ():
-            check.choice("comparison", "--setting", name, known)
+            check.choice("reproduce", "--setting", name, known)
         found = [setting for name, setting in known.items() if not names or name in names]
         return [setting.quick for setting in found] if quick else found
 
     def chosen_methods(self, names: Sequence[str] | None) -> list[str]:
         """The methods called so, or all of them."""
         for name in names or ():
-            check.choice("comparison", "--method", name, self.methods)
+            check.choice("reproduce", "--method", name, self.methods)
         return [name for name in self.methods if not names or name in names]
 
 
