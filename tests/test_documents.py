@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import fedprior
 from fedprior.core import check, random, tree
-from fedprior.experiments.comparison_settings import TABLE1
+from fedprior.experiments.comparison_settings import COMPARISONS, TABLE1
 from fedprior.reporting import config
 
 ROOT = Path(__file__).parents[1]
@@ -50,9 +51,20 @@ def test_reference_matches_the_code(page):
 
 def test_the_reproduction_matches_its_rows():
     page = ROOT / "docs/reproduction.md"
-    if not page.exists():
-        pytest.skip("no comparison has been run in full yet")
     assert page.read_text() == script("reproduction").page()
+
+
+@pytest.mark.parametrize("name", sorted(COMPARISONS))
+def test_the_reproduction_is_of_all_methods_as_they_are_set_up(name):
+    found = json.loads((ROOT / "docs/reproduction" / name / "rows.json").read_text())
+    known = COMPARISONS[name]
+    assert found["seeds"] == [known.first + place for place in range(known.seeds)]
+    made = {(row["setting"], row["method"]): row["options"] for row in found["rows"]}
+    assert made == {
+        (each.name, method): json.loads(json.dumps(each.method_options(method)))
+        for each in known.settings
+        for method in known.methods
+    }
 
 
 def script(folder):

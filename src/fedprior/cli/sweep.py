@@ -10,22 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.asked import (
-    Changes,
-    Client,
-    Data,
-    Encoder,
-    Features,
-    File,
-    First,
-    Label,
-    Seeds,
-    configured,
-)
+from fedprior.cli import asked
 
 
 def sweep(
-    config: File = None,
+    config: asked.File = None,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,17 +22,17 @@ def sweep(
             "of a method; may be repeated."
         ),
     ] = None,
-    seeds: Seeds = None,
-    seed: First = None,
+    seeds: asked.Seeds = None,
+    seed: asked.First = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to sweep; may be repeated.")
     ] = None,
-    data: Data = None,
-    client: Client = None,
-    label: Label = None,
-    features: Features = None,
-    encoder: Encoder = None,
-    changes: Changes = None,
+    data: asked.Data = None,
+    client: asked.Client = None,
+    label: asked.Label = None,
+    features: asked.Features = None,
+    encoder: asked.Encoder = None,
+    changes: asked.Changes = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder (default: sweeps/TIME); goes on there.")
     ] = None,
@@ -67,7 +56,7 @@ def sweep(
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
     from fedprior.reporting.sweep_plan import plan, read_over
 
-    settings = configured(
+    settings = asked.configured(
         "sweep",
         config,
         data=data,

@@ -11,36 +11,25 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.asked import (
-    Changes,
-    Client,
-    Data,
-    Encoder,
-    Features,
-    File,
-    First,
-    Label,
-    Seeds,
-    configured,
-)
+from fedprior.cli import asked
 
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
 
 
 def train(
-    config: File = None,
-    data: Data = None,
-    client: Client = None,
-    label: Label = None,
-    features: Features = None,
-    encoder: Encoder = None,
+    config: asked.File = None,
+    data: asked.Data = None,
+    client: asked.Client = None,
+    label: asked.Label = None,
+    features: asked.Features = None,
+    encoder: asked.Encoder = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to run; may be repeated.")
     ] = None,
-    changes: Changes = None,
-    seed: First = None,
-    seeds: Seeds = None,
+    changes: asked.Changes = None,
+    seed: asked.First = None,
+    seeds: asked.Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     allow_delta: Annotated[
@@ -80,8 +69,8 @@ def train(
         settings = folder.open()
     else:
         switches = {"allow_delta": allow_delta, "release_scores": release_scores}
-        switched = [f"privacy.{name}=true" for name, asked in switches.items() if asked]
-        settings = configured(
+        switched = [f"privacy.{name}=true" for name, on in switches.items() if on]
+        settings = asked.configured(
             "train",
             config,
             data=data,

@@ -50,9 +50,7 @@ def draw(parts: Sequence[Part], settings: Sequence[Setting], file: Path) -> None
             if np.percentile(scores, _WHISKERS[0]) < edge:  # the whisker goes on
                 place.plot(edge, height, "<", color="0.2", markersize=4, clip_on=False)
             if mean < edge:
-                place.text(
-                    edge, height, f" \N{LEFTWARDS ARROW} {mean:.1f}", va="center", fontsize="small"
-                )
+                place.text(edge, height, f"  {mean:.1f}", va="center", fontsize="small")
         place.set_xlabel("test accuracy of a client (%)")
         place.set_title(textwrap.fill(setting.title, _LETTERS), fontsize="medium")
         place.spines[["top", "right"]].set_visible(False)
