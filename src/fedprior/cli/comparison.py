@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedprior.cli.experiment import data_root, new_table, show
+from fedprior.cli.experiment import check_out, data_root, new_table, show
 from fedprior.core import check
-from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
     from fedprior.experiments.comparison import Part
@@ -63,8 +62,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         first = check.seed(name, known.first if seed is None else seed)
         check_drawing(name)
         folder = out or Path(name)
-        rule = "a folder, or a name that is free"
-        check.require(may_be_folder(folder), name, "--out", rule, str(folder))
+        check_out(name, folder)
         chosen = known.chosen_settings(setting, quick=quick)
         every = known.chosen_settings(None, quick=quick)
         methods = known.chosen_methods(method)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedprior.cli.experiment import data_root, new_table, show, watching
+from fedprior.cli.experiment import check_out, data_root, new_table, show, watching
 from fedprior.cli.progress import say
 from fedprior.core import check
 
@@ -66,8 +66,7 @@ def dp_figures(
     if from_json:
         rows = dp_report.read(*from_json)
     else:
-        rule = "a folder, or a name that is free"
-        check.require(out.is_dir() or not out.exists(), "dp-figures", "--out", rule, str(out))
+        check_out("dp-figures", out)
         known = None if noise is None else dp_settings.read_noise(noise, settings)
         with watching("dp-figures", quiet) as watch:
             rows = run(

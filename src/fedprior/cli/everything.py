@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fedprior.cli.experiment import data_root
+from fedprior.cli.experiment import check_out, data_root
 from fedprior.cli.progress import say
 from fedprior.core import check
-from fedprior.core.files import make_folder, may_be_folder, write_atomically
+from fedprior.core.files import make_folder, write_atomically
 from fedprior.data.datasets import ROOT_VARIABLE
 
 _FOLDERS = {  # of the root of all data: what each experiment reads
@@ -45,8 +45,7 @@ def everything(
     """
     from fedprior.experiments.catalog import EXPERIMENTS
 
-    free = may_be_folder(out)
-    check.require(free, "all", "--out", "a folder, or a name that is free", str(out))
+    check_out("all", out)
     root = data_root("all", data)
     make_folder(out)
     found: dict[str, Any] = {}

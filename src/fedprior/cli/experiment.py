@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.core import check
+from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
     from fedprior.experiments.compare import Watch
@@ -31,6 +32,12 @@ def data_root(owner: str, data: Path | None) -> Path | None:
         check.require(data.is_dir(), owner, "--data", "a folder that exists", str(data))
         return data
     return _NEAR if _NEAR.is_dir() and not os.environ.get(ROOT_VARIABLE) else None
+
+
+def check_out(owner: str, folder: Path) -> None:
+    """--out is a folder, or can become one."""
+    rule = "a folder, or a name that is free"
+    check.require(may_be_folder(folder), owner, "--out", rule, str(folder))
 
 
 def data_of(name: str, data: Path | None) -> Path:

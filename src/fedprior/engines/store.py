@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedprior.core import tree
 from fedprior.core.algorithm import Memory
 
 _ENROLLED = 8  # bytes before a row: its first says whether the client is enrolled; rest aligns
@@ -166,17 +167,14 @@ class DiskStore:
     def _split(self, buffer: np.ndarray) -> Iterator[np.ndarray]:
         first = _ENROLLED
         for leaf in self._leaves:
-            raw = np.ascontiguousarray(buffer[:, first : first + _bytes(leaf)])
+            end = first + tree.nbytes(leaf)
+            raw = np.ascontiguousarray(buffer[:, first:end])
             yield raw.view(leaf.dtype).reshape(len(buffer), *leaf.shape)
-            first += _bytes(leaf)
+            first = end
 
 
 def _row_bytes(shape: Memory) -> int:
-    return _ENROLLED + sum(_bytes(leaf) for leaf in jax.tree.leaves(shape))
-
-
-def _bytes(leaf: Any) -> int:
-    return int(np.prod(leaf.shape, dtype=np.int64)) * np.dtype(leaf.dtype).itemsize
+    return _ENROLLED + tree.nbytes(shape)
 
 
 def _journal_name(generation: int) -> str:

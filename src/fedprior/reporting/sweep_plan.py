@@ -8,11 +8,11 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Cohort
+from fedprior.core.protocols import Cohort, Model
 from fedprior.data.federation import Federation
 from fedprior.engines.grid import families, points
 from fedprior.engines.trainings import Seeds
-from fedprior.learning.budget import rates
+from fedprior.learning.budget import Budget, rates
 from fedprior.learning.catalog import method
 from fedprior.learning.method import Method
 from fedprior.reporting import setting as settings
@@ -89,11 +89,13 @@ def plan(config: Config, *, over: Values) -> Plan:
     for seed in range(config.seed, config.seed + config.seeds):
         federations[seed], _, said = settings.federation(config.data, seed=seed)
         remarks += said if seed == config.seed else []
-    fair = settings.budget(config, federations[config.seed])
+    clients = federations[config.seed]
+    fair = settings.budget(config, clients)
     Seeds(tuple(federations), tuple(federations.values()), fair.cohort)  # refuses unequal ones
     scored = all(each.valid.size.any() for each in federations.values())
     check.require(scored, _OWNER, "data", "clients with validation samples", "none")
-    parts = tuple(_part(config, name, federations[config.seed], over) for name in config.methods)
+    network = settings.model(config.model, clients)
+    parts = tuple(_part(config, name, fair, network, over) for name in config.methods)
     remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
     return Plan(
         config=config, over=over, federations=federations, parts=parts, remarks=tuple(remarks)
@@ -127,10 +129,8 @@ def _complete(config: Config) -> Config:
     return replace(config, data=replace(config.data, fingerprint=content, **whole))
 
 
-def _part(config: Config, name: str, clients: Federation, over: Values) -> Part:
+def _part(config: Config, name: str, fair: Budget, network: Model, over: Values) -> Part:
     chosen = method(name)
-    fair = settings.budget(config, clients)
-    network = settings.model(config.model, clients)
     own = dict(config.options.get(name, {}))
 
     def build(**point: Any) -> Algorithm:
