@@ -21,7 +21,7 @@ import numpy as np
 import fedprior
 from fedprior.experiments.linear import draw
 from fedprior.regression.linear import fit_linear
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 SIZE = 10  # rows a group
 ENOUGH = 300  # seconds after which a peer gets no larger problem
@@ -43,7 +43,7 @@ def grouped(groups, slopes, seed=0):
 
 def ours(x, fixed, y, place, covariance, criterion):
     """Coefficients, covariance, noise and theta by `fit_linear`."""
-    rows = Rows.of(x, y, place, place[-1] + 1, fixed=fixed)
+    rows = GroupedRows.of(x, y, place, place[-1] + 1, fixed=fixed)
     fit = fit_linear(rows, covariance=covariance, criterion=criterion)
     found = fit.population
     coefficients = np.concatenate([found.mean, found.fixed])

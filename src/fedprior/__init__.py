@@ -136,7 +136,7 @@ if TYPE_CHECKING:
         fit_mixture_privately as fit_mixture_privately,
     )
     from fedprior.regression.result import RegressionFit as RegressionFit
-    from fedprior.regression.rows import Rows as Rows
+    from fedprior.regression.rows import GroupedRows as GroupedRows
     from fedprior.reporting.run import load as load
 
 # The public interface: where each name lives. Nothing is imported before it is used.
@@ -181,7 +181,7 @@ _PUBLIC = {
     "PersonalClassifier": "regression.face.personal",
     "PersonalRegression": "regression.face.personal",
     "RegressionFit": "regression.result",
-    "Rows": "regression.rows",
+    "GroupedRows": "regression.rows",
     "fit_linear": "regression.linear",
     "fit_logistic": "regression.logistic",
     "fit_mixture": "regression.mixture",

@@ -8,11 +8,11 @@ from scipy import optimize, stats
 
 from fedprior.estimation.bernoulli import fit as fits
 from fedprior.estimation.bernoulli.likelihood import (
-    log_likelihood,
+    beta_binomial_log_likelihood,
+    beta_binomial_slope,
     rising,
     rising_each,
     rising_slopes,
-    slope,
     tally,
 )
 from fedprior.estimation.statistics import Counts, collapse
@@ -29,7 +29,7 @@ def data_of(seed, m, alpha, beta, most=60):
 
 
 def at(data, mean, size):
-    return float(log_likelihood(data, np.array([mean]), np.array([size]))[0])
+    return float(beta_binomial_log_likelihood(data, np.array([mean]), np.array([size]))[0])
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.5, 7.0, 300.0, 1e5])
@@ -79,11 +79,15 @@ def test_gradient_and_hessian(mean, size):
         logit = np.log(mean / (1 - mean)) + by_mean
         return 1 / (1 + np.exp(-logit)), size * np.exp(by_size)
 
-    found = slope(data, mean, size)
+    found = beta_binomial_slope(data, mean, size)
     shifts = np.eye(2) * step
     gradient = [(at(data, *moved(*s)) - at(data, *moved(*-s))) / (2 * step) for s in shifts]
     hessian = [
-        (slope(data, *moved(*s)).gradient - slope(data, *moved(*-s)).gradient) / (2 * step)
+        (
+            beta_binomial_slope(data, *moved(*s)).gradient
+            - beta_binomial_slope(data, *moved(*-s)).gradient
+        )
+        / (2 * step)
         for s in shifts
     ]
     np.testing.assert_allclose(found.gradient, gradient, rtol=1e-4, atol=1e-4)

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from fedprior.estimation.bernoulli import posterior
-from fedprior.estimation.bernoulli.grid import integrate, known
-from fedprior.estimation.bernoulli.likelihood import log_likelihood, tally
+from fedprior.estimation.bernoulli.grid import integrate, known_grid
+from fedprior.estimation.bernoulli.likelihood import beta_binomial_log_likelihood, tally
 from fedprior.estimation.statistics import Counts, collapse
 
 
@@ -23,7 +23,7 @@ def brute_force(data, n, successes):
     mean = 1 / (1 + np.exp(-np.linspace(-20, 20, 400)))
     size, mean = (each.ravel() for each in np.meshgrid(size, mean, indexing="ij"))
     k = 2 * np.sqrt(mean * (1 - mean))
-    log = log_likelihood(data, mean, size) + 0.5 * np.log(mean * (1 - mean))
+    log = beta_binomial_log_likelihood(data, mean, size) + 0.5 * np.log(mean * (1 - mean))
     log += np.log(k) + 1.5 * (np.log1p(size) - np.log1p(k * size)) - np.log1p(k * size) / 6
     weight = np.exp(log - log.max())
     weight /= weight.sum()
@@ -59,12 +59,12 @@ def test_nodes_are_found_where_a_huge_size_makes_the_likelihood_narrow(high):
 
 def test_a_known_population_gives_its_own_beta():
     n, successes = np.array([0.0, 5.0, 40.0]), np.array([0.0, 2.0, 40.0])
-    grid = known(0.3, 12.0)
+    grid = known_grid(0.3, 12.0)
     twin = stats.beta(3.6 + successes, 8.4 + n - successes)
     found = posterior.moments(grid, n, successes)
     np.testing.assert_allclose(found.mean, twin.mean())
     np.testing.assert_allclose(found.variance, twin.var())
-    lower, upper = posterior.interval(grid, n, successes, level=0.9)
+    lower, upper = posterior.rate_interval(grid, n, successes, level=0.9)
     np.testing.assert_allclose([lower, upper], [twin.ppf(0.05), twin.ppf(0.95)], rtol=1e-9)
     np.testing.assert_allclose(
         posterior.above(grid, n, successes, threshold=0.35), twin.sf(0.35), rtol=1e-9
@@ -75,11 +75,11 @@ def test_a_known_population_gives_its_own_beta():
 def test_quantiles_of_the_mixture_have_their_mass(alpha, beta):
     pairs = pairs_of(2, 30, alpha, beta)
     grid = integrate(tally(pairs))
-    mixture = posterior.mixture(grid, pairs.n, pairs.successes)
+    mixture = posterior.beta_mixture(grid, pairs.n, pairs.successes)
     about = posterior.moments(grid, pairs.n, pairs.successes)
     for level in (0.025, 0.5, 0.999):
         start = posterior.quantile(about.mean, about.variance, level)
-        found = posterior.mixture_quantile(mixture, start, level)
+        found = posterior.beta_mixture_quantile(mixture, start, level)
         inside = (found > 1e-11) & (found < 1 - 1e-11)  # nearer bounds are as good as 0 and 1
         np.testing.assert_allclose(mixture.below(found)[inside], level, atol=5e-6)
 
@@ -88,9 +88,9 @@ def test_quantiles_of_the_mixture_have_their_mass(alpha, beta):
 def test_many_pairs_get_nearly_the_same_quantiles(alpha, beta, monkeypatch):
     pairs = pairs_of(3, 1000, alpha, beta)
     grid = integrate(tally(pairs), num_scales=12)
-    mixture = posterior.mixture(grid, pairs.n, pairs.successes)
+    mixture = posterior.beta_mixture(grid, pairs.n, pairs.successes)
     monkeypatch.setattr(posterior, "_EXACT_CELLS", 0)
-    bounds = posterior.interval(grid, pairs.n, pairs.successes, level=0.95)
+    bounds = posterior.rate_interval(grid, pairs.n, pairs.successes, level=0.95)
     for bound, tail in zip(bounds, (0.025, 0.975), strict=True):
         missed = mixture.below(bound) - tail
         assert np.sqrt(pairs.count @ missed**2 / pairs.count.sum()) < 0.002
@@ -99,19 +99,19 @@ def test_many_pairs_get_nearly_the_same_quantiles(alpha, beta, monkeypatch):
 def test_the_bound_is_0_where_the_density_is_highest_at_0():
     pairs = pairs_of(4, 50, 0.1, 5)
     grid = integrate(tally(pairs))
-    lower, upper = posterior.interval(grid, pairs.n, pairs.successes, level=0.95)
+    lower, upper = posterior.rate_interval(grid, pairs.n, pairs.successes, level=0.95)
     assert (lower[pairs.successes == 0] == 0).all()
     assert (lower[pairs.successes > 0] > 0).all()
     assert (upper < 1).all()
     near = integrate(tally(pairs_of(5, 200, 30, 70)))
-    lower, _ = posterior.interval(near, np.array([2.0]), np.array([0.0]), level=0.95)
+    lower, _ = posterior.rate_interval(near, np.array([2.0]), np.array([0.0]), level=0.95)
     assert lower[0] > 0.1
 
 
 def test_probabilities_above_agree_with_the_intervals():
     pairs = pairs_of(6, 40, 2, 8)
     grid = integrate(tally(pairs))
-    lower, upper = posterior.interval(grid, pairs.n, pairs.successes, level=0.95)
+    lower, upper = posterior.rate_interval(grid, pairs.n, pairs.successes, level=0.95)
     chance = posterior.above(grid, pairs.n, pairs.successes, threshold=0.2)
     assert (chance[lower > 0.2] > 0.975).all()
     assert (chance[upper < 0.2] < 0.025).all()

@@ -19,8 +19,12 @@ from fedprior.estimation.federated.algorithms import (
 )
 from fedprior.estimation.federated.parts import truncated_mean
 from fedprior.estimation.gaussian.estimate import estimate_means
-from fedprior.estimation.mixture.em import Mixture, responsibilities
-from fedprior.estimation.mixture.estimate import maximize, messages
+from fedprior.estimation.mixture.em import (
+    DiscreteMixture,
+    maximize_mixture,
+    mixture_messages,
+    responsibilities,
+)
 from fedprior.estimation.statistics import counts_of, means_of
 
 GROUPS = 150
@@ -100,16 +104,18 @@ def test_rates_are_d2():
 
 
 def test_mixture_is_em():
-    """Four rounds are four steps of `messages` and `maximize` from the same public centers."""
+    """Four rounds are four steps of plain EM from the same public centers."""
     width = 2
     y, own = rows(3, sizes=UNEQUAL, dimension=width)
     means = means_of(y, own, GROUPS)
     start = np.random.default_rng(0).normal(size=(3, width)) * 0.5 + 0.7
-    mixture = Mixture(start, np.full(3, 1 / 3))
+    mixture = DiscreteMixture(start, np.full(3, 1 / 3))
     flat = means.mean
     for _ in range(4):
-        share, weighted = messages(flat, means.n, *mixture, 0.25)
-        mixture = maximize(share.sum(axis=0), weighted.sum(axis=0), GROUPS, centers=mixture.centers)
+        share, weighted = mixture_messages(flat, means.n, *mixture, 0.25)
+        mixture = maximize_mixture(
+            share.sum(axis=0), weighted.sum(axis=0), GROUPS, centers=mixture.centers
+        )
     table, _ = responsibilities(flat, 0.25 / means.n, mixture)
     found = run(mixture_means(centers=start, noise_variance=0.25), y, own, rounds=4)
     expected = table @ mixture.centers

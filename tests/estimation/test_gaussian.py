@@ -9,7 +9,12 @@ from scipy import optimize, stats
 from fedprior.estimation.gaussian import bins as gaussian_bins
 from fedprior.estimation.gaussian.bins import bins_of
 from fedprior.estimation.gaussian.estimate import estimate_means
-from fedprior.estimation.gaussian.fit import common_law, information, profile, restricted_maximum
+from fedprior.estimation.gaussian.fit import (
+    common_law,
+    information,
+    ratio_profile,
+    restricted_maximum,
+)
 from fedprior.estimation.statistics import Means, means_of
 
 FALSE_ALARM = 1e-6
@@ -319,7 +324,7 @@ def test_information_is_the_curvature_of_the_likelihood_on_average():
     noise, ratio = float(found.noise[0]), float(found.ratio[0])
     inside = information(bins, law, ratio=ratio, noise=noise)
     step = 0.02 * ratio
-    at = profile(bins, law, ratio + np.array([-step, 0.0, step])).log_likelihood
+    at = ratio_profile(bins, law, ratio + np.array([-step, 0.0, step])).log_likelihood
     curvature = -(at[0] - 2 * at[1] + at[2]) / step**2
     schur = inside[0, 0] - inside[0, 1] ** 2 / inside[1, 1]
     # along the profile of the noise the ratio's information is that of A, rescaled and adjusted

@@ -9,8 +9,13 @@ from scipy.optimize import minimize
 
 from fedprior.estimation.mixture import em as mixture_em
 from fedprior.estimation.mixture.cluster import lloyd
-from fedprior.estimation.mixture.em import Mixture, responsibilities
-from fedprior.estimation.mixture.estimate import estimate_mixture, maximize, messages
+from fedprior.estimation.mixture.em import (
+    DiscreteMixture,
+    maximize_mixture,
+    mixture_messages,
+    responsibilities,
+)
+from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.mixture.summary import separation
 from fedprior.estimation.statistics import Means, means_of
 from fedprior.estimation.stein import squared_errors
@@ -130,8 +135,8 @@ class TestMessages:
     def test_shapes_and_meaning(self):
         mean, n = np.array([[0.1, 2.0], [3.0, 1.0], [np.nan, np.nan]]), np.array([2, 5, 0])
         centers, shares = np.array([[0.0, 0.0], [3.0, 1.0]]), np.array([0.4, 0.6])
-        alpha, weighted = messages(mean, n, centers, shares, 1.5)
-        table, _ = responsibilities(mean[:2], 1.5 / n[:2], Mixture(centers, shares))
+        alpha, weighted = mixture_messages(mean, n, centers, shares, 1.5)
+        table, _ = responsibilities(mean[:2], 1.5 / n[:2], DiscreteMixture(centers, shares))
         np.testing.assert_allclose(alpha[:2], table)
         np.testing.assert_allclose(weighted[:2], table[:, :, None] * mean[:2, None, :])
         assert not alpha[2].any()  # a group without data adds nothing to any total
@@ -140,10 +145,10 @@ class TestMessages:
     def test_their_sums_are_the_em_step_at_equal_sizes(self):
         rng = np.random.default_rng(1)
         mean, n = rng.normal(size=(50, 3)), np.full(50, 4)
-        start = Mixture(rng.normal(size=(2, 3)), np.array([0.3, 0.7]))
-        alpha, weighted = messages(mean, n, *start, 2.0)
-        found = maximize(alpha.sum(axis=0), weighted.sum(axis=0), 50, centers=start.centers)
-        stepped, _ = mixture_em.step(mean, 2.0 / n, start)
+        start = DiscreteMixture(rng.normal(size=(2, 3)), np.array([0.3, 0.7]))
+        alpha, weighted = mixture_messages(mean, n, *start, 2.0)
+        found = maximize_mixture(alpha.sum(axis=0), weighted.sum(axis=0), 50, centers=start.centers)
+        stepped, _ = mixture_em.discrete_em_step(mean, 2.0 / n, start)
         np.testing.assert_allclose(found.centers, stepped.centers)
         np.testing.assert_allclose(found.probabilities, stepped.probabilities)
 
@@ -151,9 +156,9 @@ class TestMessages:
         """The expected complete log-likelihood has zero slope at the centers weighted by n."""
         rng = np.random.default_rng(2)
         mean, n = rng.normal(size=(40, 2)), rng.integers(1, 30, 40)
-        start = Mixture(rng.normal(size=(3, 2)), np.full(3, 1 / 3))
-        alpha, weighted = messages(mean, n, *start, 1.0)
-        found = maximize(
+        start = DiscreteMixture(rng.normal(size=(3, 2)), np.full(3, 1 / 3))
+        alpha, weighted = mixture_messages(mean, n, *start, 1.0)
+        found = maximize_mixture(
             alpha.sum(axis=0),
             (n[:, None, None] * weighted).sum(axis=0),
             40,
@@ -162,20 +167,24 @@ class TestMessages:
         )
         slope = np.einsum("i,il,ild->ld", n, alpha, mean[:, None, :] - found.centers)
         np.testing.assert_allclose(slope, 0, atol=1e-9)
-        np.testing.assert_allclose(found.centers, mixture_em.step(mean, 1.0 / n, start)[0].centers)
+        np.testing.assert_allclose(
+            found.centers, mixture_em.discrete_em_step(mean, 1.0 / n, start)[0].centers
+        )
 
     def test_an_empty_component_keeps_its_center(self):
         centers = np.array([[0.0], [9.0]])
-        found = maximize(np.array([4.0, 0.0]), np.array([[2.0], [0.0]]), 4, centers=centers)
+        found = maximize_mixture(np.array([4.0, 0.0]), np.array([[2.0], [0.0]]), 4, centers=centers)
         assert found.centers.ravel().tolist() == [0.5, 9.0]
         assert found.probabilities.tolist() == [1.0, 0.0]
 
     def test_noise_below_zero_counts_as_zero(self):
         centers = np.array([[0.0], [9.0]])
-        found = maximize(np.array([5.0, -1.0]), np.array([[5.0], [7.0]]), 4, centers=centers)
+        found = maximize_mixture(
+            np.array([5.0, -1.0]), np.array([[5.0], [7.0]]), 4, centers=centers
+        )
         assert found.centers.ravel().tolist() == [1.0, 9.0]
         assert found.probabilities.tolist() == [1.0, 0.0]
-        none = maximize(np.array([-1.0, -1.0]), np.zeros((2, 1)), 4, centers=centers)
+        none = maximize_mixture(np.array([-1.0, -1.0]), np.zeros((2, 1)), 4, centers=centers)
         assert none.probabilities.tolist() == [0.5, 0.5]
 
 
@@ -185,15 +194,15 @@ class TestLearnedMixture:
     def test_no_step_lowers_the_likelihood(self, seed, num_components, dimension):
         rng = np.random.default_rng(seed)
         mean, variance = rng.normal(size=(30, dimension)) * 2, rng.uniform(0.05, 3, 30)
-        mixture = Mixture(
+        mixture = DiscreteMixture(
             rng.normal(size=(num_components, dimension)), rng.dirichlet(np.ones(num_components))
         )
         levels = []
         for _ in range(6):
-            mixture, level = mixture_em.step(mean, variance, mixture)
+            mixture, level = mixture_em.discrete_em_step(mean, variance, mixture)
             levels.append(level)
         assert (np.diff(levels) >= -1e-12).all()
-        found = mixture_em.fit(mean, variance, mixture)
+        found = mixture_em.fit_discrete(mean, variance, mixture)
         assert found.log_likelihood >= levels[-1] - 1e-12
         assert found.mixture.probabilities.sum() == pytest.approx(1)
 
@@ -204,7 +213,7 @@ class TestLearnedMixture:
 
         def loss(free):
             share = 1 / (1 + np.exp(-free[2]))
-            mixture = Mixture(free[:2, None], np.array([share, 1 - share]))
+            mixture = DiscreteMixture(free[:2, None], np.array([share, 1 - share]))
             return -responsibilities(statistics.mean[:, None], 1 / statistics.n, mixture)[1].sum()
 
         starts = rng.normal(size=(5, 3))
@@ -332,7 +341,9 @@ class TestLearnedMixture:
         rng = np.random.default_rng(7)
         theta, variance = rng.normal(size=(20_000, 2)), rng.uniform(0.5, 1.5, 20_000)
         mean = theta + np.sqrt(variance)[:, None] * rng.normal(size=theta.shape)
-        mixture = Mixture(np.array([[-1.0, 0.0], [0.5, 0.5], [1.0, -1.0]]), np.full(3, 1 / 3))
+        mixture = DiscreteMixture(
+            np.array([[-1.0, 0.0], [0.5, 0.5], [1.0, -1.0]]), np.full(3, 1 / 3)
+        )
         table, _ = responsibilities(mean, variance, mixture)
         each = squared_errors(mean, variance, table, mixture.centers)
         each = each - ((table @ mixture.centers - theta) ** 2).mean(axis=1)
@@ -395,7 +406,9 @@ class TestPrinted:
             statistics, num_components=2, method="paper", rounds=10, noise_variance=1.0
         )
         assert (
-            separation(Mixture(printed.centers[:, None], printed.probabilities), 1 / statistics.n)
+            separation(
+                DiscreteMixture(printed.centers[:, None], printed.probabilities), 1 / statistics.n
+            )
             < 0.1
         )
         assert error(printed.estimates.personal, theta) > 0.24  # the variance of theta is 0.25
@@ -476,13 +489,13 @@ class TestKnownFigures:
     def test_printed_collapses_and_em_is_the_oracle(self, centers, oracle_error, collapse):
         """Exact risks of the fitted mixtures; ERRATA's 0.0108 for the first is a simulated run."""
         rng = np.random.default_rng(20)
-        truth = Mixture(np.array(centers)[:, None], np.full(2, 0.5))
+        truth = DiscreteMixture(np.array(centers)[:, None], np.full(2, 0.5))
         assert risk(truth, truth, 0.25) == pytest.approx(oracle_error, rel=0.01)
         risks = []
         for run in range(20):
             statistics, theta = draw(rng, centers, np.full(10_000, 4), 1.0)
             found = estimate_mixture(statistics, num_components=2, noise_variance=1.0, seed=run)
-            fitted = Mixture(found.centers[:, None], found.probabilities)
+            fitted = DiscreteMixture(found.centers[:, None], found.probabilities)
             risks.append(risk(fitted, truth, 0.25))
         assert error(statistics.mean, theta) == pytest.approx(0.25, abs=0.015)
         assert np.mean(risks) < 1.01 * oracle_error

@@ -5,7 +5,7 @@ import pytest
 
 from fedprior.estimation.private.means import estimate_means_privately
 from fedprior.estimation.private.moments import Ball
-from fedprior.estimation.private.round import Sent, Variances, combine, widened
+from fedprior.estimation.private.round import Sent, Variances, combine_reports, widened
 from fedprior.estimation.statistics import Means
 from fedprior.privacy import calibrate
 
@@ -80,7 +80,7 @@ def test_weights_are_thm_2s_where_sizes_are_equal():
     m, s, q, theta = 40, 0.02, 3.0, 0.05
     variances = Variances(theta, 0.2, np.full(m, 10.0), 10)
     means = Means(n=np.full(m, 10), mean=np.zeros(m))
-    weighing = combine(means, variances, Sent(np.zeros((m, 1)), q, None, "", 1.0)).weighing
+    weighing = combine_reports(means, variances, Sent(np.zeros((m, 1)), q, None, "", 1.0)).weighing
     spread = theta + q / (m - 1)
     a = spread / (spread + s)
     np.testing.assert_allclose(weighing.own, a)
@@ -92,7 +92,9 @@ def test_weights_are_the_best_for_unequal_sizes():
     n = np.array([1.0, 4.0, 30.0, 100.0])
     variances = Variances(0.3, 2.0, n, 1)
     means = Means(n=n.astype(int), mean=np.zeros(4))
-    weighing = combine(means, variances, Sent(np.zeros((4, 1)), 0.7, None, "", 1.0)).weighing
+    weighing = combine_reports(
+        means, variances, Sent(np.zeros((4, 1)), 0.7, None, "", 1.0)
+    ).weighing
     draws = np.random.default_rng(0)
     theta = np.sqrt(0.3) * draws.standard_normal((200_000, 4))
     own = theta + np.sqrt(2 / n) * draws.standard_normal(theta.shape)

@@ -7,8 +7,8 @@ from scipy import stats
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 from fedprior.estimation.private import reports
-from fedprior.estimation.private.posterior import Posterior, normalized, on_square, weigh
-from fedprior.estimation.private.rates import choose, estimate_rates_privately
+from fedprior.estimation.private.posterior import ReportPosterior, normalized, on_square, weigh
+from fedprior.estimation.private.rates import choose_scheme, estimate_rates_privately
 from fedprior.estimation.statistics import Counts
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -142,7 +142,7 @@ def test_the_grid_integrates_the_posterior(number):
 
 
 def test_weights_are_d3s_where_the_population_is_certain():
-    sure = Posterior(np.ones(1), np.array([0.02]), np.array([0.2]))
+    sure = ReportPosterior(np.ones(1), np.array([0.02]), np.array([0.2]))
     found = weigh(sure, np.array([0, 1, 10]))
     np.testing.assert_allclose(found.own, [0, 0.02 / 0.22, 0.5])
     np.testing.assert_allclose(found.risk, [0.02, 0.02 * 10 / 11, 0.01])
@@ -151,17 +151,19 @@ def test_weights_are_d3s_where_the_population_is_certain():
 
 def test_the_guard_raises_weights_and_falls_back():
     """An upper bound on the risk is what counts, not whether the heterogeneity is above zero."""
-    doubtful = Posterior(np.array([0.99, 0.01]), np.array([0.001, 0.08]), np.array([0.2, 0.2]))
+    doubtful = ReportPosterior(
+        np.array([0.99, 0.01]), np.array([0.001, 0.08]), np.array([0.2, 0.2])
+    )
     found = weigh(doubtful, np.full(5, 10))
     ratio = 10 * 0.08 / 0.2
     np.testing.assert_allclose(found.own, (ratio - 1) / (ratio + 1))
     assert "keep more weight" in found.note
-    lost = Posterior(np.full(2, 0.5), np.array([0.01, 0.2]), np.array([0.2, 1e-6]))
+    lost = ReportPosterior(np.full(2, 0.5), np.array([0.01, 0.2]), np.array([0.2, 1e-6]))
     found = weigh(lost, np.array([0, 10, 10]))
     np.testing.assert_array_equal(found.own, [0, 1, 1])
     np.testing.assert_allclose(found.risk[1:], found.local[1:])
     assert "fallback to local" in found.note
-    alike = Posterior(np.full(2, 0.5), np.array([1e-6, 1e-4]), np.array([0.2, 0.2]))
+    alike = ReportPosterior(np.full(2, 0.5), np.array([1e-6, 1e-4]), np.array([0.2, 0.2]))
     assert weigh(alike, np.full(5, 10)).note is None
 
 
@@ -255,12 +257,12 @@ def test_guarantee_says_unit_neighbors_trust_and_bits():
 
 def test_auto_reads_public_quantities_only():
     def chosen(n, epsilon):
-        return choose(np.full(1000, n), epsilon)
+        return choose_scheme(np.full(1000, n), epsilon)
 
     assert [chosen(14, epsilon) for epsilon in EPSILONS] == [*["two-round"] * 3, "k-ary"]
     assert chosen(2, 0.5) == "k-ary"
     assert chosen(200, 4.0) == "two-round"
-    assert choose(np.arange(1, 1000), 8.0) == "two-round"  # too many sizes to tabulate
+    assert choose_scheme(np.arange(1, 1000), 8.0) == "two-round"  # too many sizes to tabulate
 
 
 def test_the_papers_variance_says_nothing():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from fedprior.estimation.result import Estimates, FittedPopulation, sentence
+from fedprior.estimation.result import Estimates, FittedPopulation, gain_sentence
 from fedprior.privacy.guarantee import Guarantee
 
 POPULATION = FittedPopulation(
@@ -30,18 +30,18 @@ def estimates(**changes):
     [(0.5, 90, "hardly helps"), (95, 0.2, "hardly differ"), (30, 20, "Collaboration helps")],
 )
 def test_the_sentence_names_the_regime(raw, pooled, words):
-    found = sentence(gain_over_raw=raw, gain_over_pooled=pooled, weight=np.array([0.4]))
+    found = gain_sentence(gain_over_raw=raw, gain_over_pooled=pooled, weight=np.array([0.4]))
     assert words in found
 
 
 def test_a_loss_is_called_one():
-    found = sentence(gain_over_raw=-12.3, gain_over_pooled=50.0, weight=np.array([0.4]))
+    found = gain_sentence(gain_over_raw=-12.3, gain_over_pooled=50.0, weight=np.array([0.4]))
     assert "does not help" in found
     assert "12.3% above the raw values" in found
     assert "-" not in found
-    common = sentence(gain_over_raw=30.0, gain_over_pooled=-4.0, weight=np.array([0.4]))
+    common = gain_sentence(gain_over_raw=30.0, gain_over_pooled=-4.0, weight=np.array([0.4]))
     assert "30.0% below the raw values, 4.0% above the common value" in common
-    none = sentence(gain_over_raw=-1e-9, gain_over_pooled=-1e-9, weight=np.array([1.0]))
+    none = gain_sentence(gain_over_raw=-1e-9, gain_over_pooled=-1e-9, weight=np.array([1.0]))
     assert "0.0% below the raw values" in none
 
 

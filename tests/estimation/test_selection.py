@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.bernoulli.shapes import choose
+from fedprior.estimation.bernoulli.shapes import pick_rate_population
 from fedprior.estimation.selection import few_groups, pick
 from fedprior.estimation.statistics import Counts, collapse
 
@@ -27,7 +27,7 @@ def test_rows_that_groups_share_count_as_often():
 @pytest.mark.parametrize(("num_groups", "considered"), [(19, False), (40, True)])
 def test_rates_of_fewer_than_20_groups_have_no_nonparametric_choice(num_groups, considered):
     counts = Counts(n=np.full(num_groups, 20), successes=20 * (np.arange(num_groups) % 2))
-    assert ("nonparametric" in choose(collapse(counts))[1]) is considered
+    assert ("nonparametric" in pick_rate_population(collapse(counts))[1]) is considered
 
 
 def test_few_groups_are_warned():

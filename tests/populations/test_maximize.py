@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 
 import fedprior
 from fedprior.core import tree
-from fedprior.core.protocols import Maximizable, Posterior
+from fedprior.core.protocols import ClientPosterior, Maximizable
 
 DRAWS = np.random.default_rng(0)
 THETA = {
@@ -176,7 +176,7 @@ def _step(population, gamma, each, rate):
 def step(population, gamma, each, rate=1.0):
     """The next gamma, and the mean of the statistics."""
     share, w, spread = each
-    posterior = Posterior(np.asarray(share, np.float32), shaped(w), shaped(spread))
+    posterior = ClientPosterior(np.asarray(share, np.float32), shaped(w), shaped(spread))
     return _step(population, gamma, posterior, rate)
 
 

@@ -8,9 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprior.regression.linear import fit_linear
-from fedprior.regression.linear.em import Gamma, add, expected, maximize, messages, total
-from fedprior.regression.result import Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.linear.em import (
+    LinearGamma,
+    add_messages,
+    expected,
+    linear_messages,
+    maximize_linear,
+    sum_over_groups,
+)
+from fedprior.regression.result import RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 COVARIANCES = ["isotropic", "diagonal", "full"]
 
@@ -22,7 +29,7 @@ def drawn(seed, groups=10, d=3, p=1, largest=6):
     theta = draws.normal(1, 0.7, (groups, d))
     fixed = draws.normal(size=(len(place), p))
     y = (x * theta[place]).sum(axis=1) + fixed.sum(axis=1) + 0.5 * draws.normal(size=len(place))
-    return Rows.of(x, y, place, groups, fixed=fixed)
+    return GroupedRows.of(x, y, place, groups, fixed=fixed)
 
 
 def somewhere(seed, d=3, p=1, covariance="full"):
@@ -33,7 +40,9 @@ def somewhere(seed, d=3, p=1, covariance="full"):
         matrix = np.diag(np.diag(matrix))
     if covariance == "isotropic":
         matrix = matrix[0, 0] * np.eye(d)
-    return Gamma(draws.normal(size=d), matrix, draws.normal(size=p), float(np.exp(draws.normal())))
+    return LinearGamma(
+        draws.normal(size=d), matrix, draws.normal(size=p), float(np.exp(draws.normal()))
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -50,7 +59,7 @@ def test_a_round_never_lowers_the_marginal_likelihood(seed, covariance, d, large
     for _ in range(6):
         sent = expected(rows, gamma, covariance=covariance)
         levels.append(float(sent.log_likelihood))
-        gamma = maximize(sent, gamma)
+        gamma = maximize_linear(sent, gamma)
     assert (np.diff(levels) >= -1e-9 * np.abs(levels[:-1])).all()
 
 
@@ -62,10 +71,13 @@ def test_messages_add_and_each_is_of_one_group_only(covariance):
     parts = []
     for group in range(rows.num_groups):
         alone = rows.subset(rows.place == group)
-        parts += [total(messages(block, gamma, covariance=covariance)) for block in alone.blocks()]
+        parts += [
+            sum_over_groups(linear_messages(block, gamma, covariance=covariance))
+            for block in alone.blocks()
+        ]
     together = parts[0]
     for part in parts[1:]:
-        together = add(together, part)
+        together = add_messages(together, part)
     for one, other in zip(whole, together, strict=True):
         assert np.allclose(one, other)
     assert together.num_groups == (rows.sizes > 0).sum()
@@ -114,7 +126,7 @@ def test_em_from_the_maximum_stays():
     rows = drawn(7, groups=60, largest=9)
     fit = fit_linear(rows, covariance="full")
     again = fit_linear(rows, covariance="full", method="em", start=fit.population, max_rounds=5)
-    assert isinstance(again.population, Population)
+    assert isinstance(again.population, RegressionPopulation)
     assert again.converged
     assert np.allclose(again.theta, fit.theta, atol=1e-4)
 
@@ -126,8 +138,8 @@ def test_units_of_fixed_features_do_not_matter(unit):
     other = replace(rows, fixed=rows.fixed * [1.0, unit])
     gamma = somewhere(9, p=2)
     there = gamma._replace(fixed=gamma.fixed / [1.0, unit])
-    found = maximize(expected(other, there, covariance="full"), there)
-    wanted = maximize(expected(rows, gamma, covariance="full"), gamma)
+    found = maximize_linear(expected(other, there, covariance="full"), there)
+    wanted = maximize_linear(expected(rows, gamma, covariance="full"), gamma)
     np.testing.assert_allclose(found.fixed * [1.0, unit], wanted.fixed, rtol=1e-8)
     assert found.noise_variance == pytest.approx(wanted.noise_variance)
 

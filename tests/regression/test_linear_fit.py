@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedprior.regression.linear import fit_linear, local_linear, pooled_linear
-from fedprior.regression.linear.likelihood import natural_slope, profile, slope
+from fedprior.regression.linear.likelihood import covariance_profile, natural_slope, profile_slope
 from fedprior.regression.linear.pooled import dependent_columns, triangle
 from fedprior.regression.linear.reduction import reduce
-from fedprior.regression.result import Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 FALSE_ALARM = 1e-6
 COVARIANCES = ["isotropic", "diagonal", "full"]
@@ -28,7 +28,7 @@ def drawn(seed=0, groups=12, sizes=(0, 7), d=3, p=1, covariance=None, noise=0.5)
     fixed = draws.normal(size=(len(place), p))
     y = (x * theta[place]).sum(axis=1) + fixed.sum(axis=1)
     y += np.sqrt(noise) * draws.normal(size=len(place))
-    return Rows.of(x, y, place, groups, fixed=fixed), theta
+    return GroupedRows.of(x, y, place, groups, fixed=fixed), theta
 
 
 def dense(rows, covariance, noise):
@@ -52,7 +52,7 @@ def dense_log_likelihood(rows, covariance, noise, criterion):
 
 
 def known(mean, covariance, noise, fixed=()):
-    return Population(
+    return RegressionPopulation(
         kind="known",
         mean=np.asarray(mean, float),
         covariance=np.asarray(covariance, float),
@@ -133,13 +133,13 @@ def test_slopes_against_differences(seed, covariance, restricted, d):
     move = move + move.T if covariance == "full" else move
 
     def value(step):
-        found = profile(reduction, relative + step * move, restricted=restricted)
-        return slope(found, reduction, restricted=restricted)
+        found = covariance_profile(reduction, relative + step * move, restricted=restricted)
+        return profile_slope(found, reduction, restricted=restricted)
 
     step = 1e-6
     difference = (value(step)[0] - value(-step)[0]) / (2 * step)
     assert np.sum(value(0)[1] * move) == pytest.approx(difference, rel=1e-4, abs=1e-6)
-    found = profile(reduction, relative, restricted=restricted)
+    found = covariance_profile(reduction, relative, restricted=restricted)
     noise = found.squares / (rows.num_rows - restricted * (d + 1))
     by_noise, by_covariance = natural_slope(found, reduction, noise, restricted=restricted)
     chain = np.sum(by_covariance * relative) + by_noise
@@ -179,12 +179,12 @@ def test_full_fit_does_not_depend_on_the_units_or_the_order():
     rows, _ = drawn(seed=4, groups=30)
     fit = fit_linear(rows, covariance="full", criterion="reml")
     mixing = np.array([[1.0, -2000.0, 0.3], [0, 1e3, 1], [0, 0, 1e-3]])
-    other = Rows(x=rows.x @ mixing, fixed=rows.fixed, y=1e3 * rows.y, start=rows.start)
+    other = GroupedRows(x=rows.x @ mixing, fixed=rows.fixed, y=1e3 * rows.y, start=rows.start)
     again = fit_linear(other, covariance="full", criterion="reml")
     assert np.allclose(again.theta @ mixing.T, 1e3 * fit.theta, rtol=1e-5, atol=1e-3)
     order = np.random.default_rng(0).permutation(rows.num_groups)
     place = np.argsort(order)[rows.place]
-    turned = Rows.of(rows.x, rows.y, place, rows.num_groups, fixed=rows.fixed)
+    turned = GroupedRows.of(rows.x, rows.y, place, rows.num_groups, fixed=rows.fixed)
     third = fit_linear(turned, covariance="full", criterion="reml")
     assert np.allclose(third.theta, fit.theta[order], rtol=1e-6)
 
@@ -217,7 +217,7 @@ def test_without_spread_theta_is_pooled(covariance, criterion):
     noise = draws.normal(size=(20, 6, 1))
     noise -= x @ np.linalg.pinv(x) @ noise
     y = (x @ [1.0, 2.0] + noise[..., 0]).ravel()
-    rows = Rows.of(x.reshape(-1, 2), y, np.repeat(np.arange(20), 6), 20)
+    rows = GroupedRows.of(x.reshape(-1, 2), y, np.repeat(np.arange(20), 6), 20)
     fit = fit_linear(rows, covariance=covariance, criterion=criterion)
     assert (fit.population.covariance == 0).all()
     assert np.isnan(np.diag(fit.population.covariance_errors)).all()
@@ -232,7 +232,7 @@ def test_one_spread_of_several_is_zero():
     noise = 0.3 * draws.normal(size=(40, 6, 1))
     noise -= x @ np.linalg.pinv(x) @ noise
     y = (x @ [1.0, 2.0] + noise[..., 0] + draws.normal(size=(40, 1))).ravel()
-    rows = Rows.of(x.reshape(-1, 2), y, np.repeat(np.arange(40), 6), 40)
+    rows = GroupedRows.of(x.reshape(-1, 2), y, np.repeat(np.arange(40), 6), 40)
     fit = fit_linear(rows, covariance="diagonal")
     assert fit.population.covariance[1, 1] == 0
     assert fit.population.covariance[0, 0] > 0.3
@@ -261,7 +261,7 @@ def test_local_answers_only_in_the_directions_it_sees():
     draws = np.random.default_rng(9)
     x, theta = draws.normal(size=(6, 3, 5)), draws.normal(size=(6, 5))
     y = (x @ theta[..., None])[..., 0]
-    rows = Rows.of(x.reshape(-1, 5), y.ravel(), np.repeat(np.arange(6), 3), 6)
+    rows = GroupedRows.of(x.reshape(-1, 5), y.ravel(), np.repeat(np.arange(6), 3), 6)
     seen = np.linalg.pinv(x) @ x
     local = local_linear(rows)
     assert np.allclose(local, (seen @ theta[..., None])[..., 0])
@@ -288,7 +288,7 @@ def test_pooled_is_least_squares():
     assert np.allclose(coefficients, wanted)
     noise = squares[0] / (rows.num_rows - 4)
     assert np.allclose(errors, np.sqrt(noise * np.diag(np.linalg.inv(design.T @ design))))
-    twice = Rows(x=rows.x, fixed=rows.x, y=rows.y, start=rows.start)
+    twice = GroupedRows(x=rows.x, fixed=rows.x, y=rows.y, start=rows.start)
     shared, _ = pooled_linear(twice)
     assert np.allclose(shared[:3], shared[3:])
     assert dependent_columns(twice) == [("fixed", 0), ("fixed", 1), ("fixed", 2)]
@@ -299,7 +299,7 @@ def test_triangle_by_both_decompositions(shift):
     """A column far from 0 beside an intercept is near to collinear: the careful way is taken."""
     rows, _ = drawn(seed=12)
     x = rows.x + np.array([0, shift, 0])
-    moved = Rows(x=x, fixed=rows.fixed, y=rows.y, start=rows.start)
+    moved = GroupedRows(x=x, fixed=rows.fixed, y=rows.y, start=rows.start)
     table = np.column_stack([x, rows.fixed, rows.y])
     wanted = np.linalg.qr(table, mode="r")
     assert np.allclose(np.abs(triangle(moved)), np.abs(wanted), rtol=1e-6, atol=1e-8)
@@ -320,11 +320,11 @@ def refused(rows, match, **options):
 
 def test_what_cannot_be_told_apart_is_refused():
     draws = np.random.default_rng(14)
-    single = Rows.of(np.ones((30, 1)), draws.normal(size=30), np.arange(30), 30)
+    single = GroupedRows.of(np.ones((30, 1)), draws.normal(size=30), np.arange(30), 30)
     for covariance in COVARIANCES:
         refused(single, "tell the spread of theta from the noise", covariance=covariance)
     balanced = np.tile([[1.0, 0.0], [1.0, 1.0]], (30, 1))
-    pairs = Rows.of(balanced, draws.normal(size=60), np.repeat(np.arange(30), 2), 30)
+    pairs = GroupedRows.of(balanced, draws.normal(size=60), np.repeat(np.arange(30), 2), 30)
     refused(pairs, "tell the spread of theta from the noise", covariance="full")
     assert fit_linear(pairs, covariance="diagonal").converged
 
@@ -333,13 +333,15 @@ def test_bad_rows_are_refused():
     rows, _ = drawn(seed=15, p=1)
 
     def changed(**parts):
-        return Rows(**{"x": rows.x, "fixed": rows.fixed, "y": rows.y, "start": rows.start} | parts)
+        return GroupedRows(
+            **{"x": rows.x, "fixed": rows.fixed, "y": rows.y, "start": rows.start} | parts
+        )
 
     refused(changed(x=rows.x * [1, 0, 1]), "x must be a table whose columns .* got 'column 1'")
     refused(changed(fixed=np.ones((rows.num_rows, 1))), "fixed must be .* got 'column 0'")
     refused(changed(y=np.full(rows.num_rows, 3.0)), "y must be more than a sum of the columns")
     refused(changed(start=np.array([0, rows.num_rows])), "rows must be of at least 2 groups")
-    few = Rows.of(np.eye(3), np.arange(3.0), np.arange(3), 3)
+    few = GroupedRows.of(np.eye(3), np.arange(3.0), np.arange(3), 3)
     refused(few, "rows must be more than the 3 coefficients, got 3")
     level = np.random.default_rng(0).normal(size=rows.num_groups)[rows.place]
     constant = changed(x=rows.x[:, :1], fixed=np.empty((rows.num_rows, 0)), y=level)

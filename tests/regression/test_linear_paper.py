@@ -5,7 +5,7 @@ import pytest
 
 from fedprior.experiments.linear import draw
 from fedprior.regression.linear import fit_linear, pooled_linear
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 
 def test_the_papers_setting_collapses_to_the_pooled_fit_and_says_so():
@@ -36,7 +36,9 @@ def test_a_large_spread_is_a_stationary_point_and_too_small():
     level = (level - level.mean()) / level.std()  # variance of group means, V = 1
     noise -= noise.mean(axis=1, keepdims=True)
     noise *= 0.5 / np.sqrt((noise**2).mean())
-    rows = Rows.of(np.ones((m * n, 1)), (level + noise).ravel(), np.repeat(np.arange(m), n), m)
+    rows = GroupedRows.of(
+        np.ones((m * n, 1)), (level + noise).ravel(), np.repeat(np.arange(m), n), m
+    )
     fit = fit_linear(rows, method="paper", max_rounds=2000)
     spread, found = fit.population.covariance[0, 0], fit.population.noise_variance
     s = found / n

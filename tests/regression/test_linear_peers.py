@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedprior.regression.linear import fit_linear
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def test_agrees_with_statsmodels(name, criterion):
     x, fixed, y, place = problem(name)
     groups = place.max() + 1
     fit = fit_linear(
-        Rows.of(x, y, place, groups, fixed=fixed), covariance="full", criterion=criterion
+        GroupedRows.of(x, y, place, groups, fixed=fixed), covariance="full", criterion=criterion
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -76,7 +76,7 @@ def test_agrees_with_statsmodels(name, criterion):
 def test_sleepstudy_is_what_lme4_prints():
     """lmer(Reaction ~ Days + (Days | Subject)): criterion 1743.6283, deviance 1751.9393."""
     x, fixed, y, place = problem("sleepstudy")
-    rows = Rows.of(x, y, place, 18, fixed=fixed)
+    rows = GroupedRows.of(x, y, place, 18, fixed=fixed)
     fit = fit_linear(rows, covariance="full", criterion="reml")
     assert -2 * fit.log_likelihood == pytest.approx(1743.6283, abs=1e-4)
     found = fit.population

@@ -8,11 +8,11 @@ from scipy import special
 
 from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.logistic.approximation import solver
-from fedprior.regression.logistic.ascend import Problem, ascend
-from fedprior.regression.logistic.gamma import Gamma, Shape, moved
+from fedprior.regression.logistic.ascend import EvidenceProblem, ascend
+from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, step_gamma
 from fedprior.regression.logistic.parts import parts_of
-from fedprior.regression.result import Component, Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import Component, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 FALSE_ALARM = 1e-6
 QUANTILE = 4.9  # of a standard normal at FALSE_ALARM, both sides
@@ -30,12 +30,12 @@ def draw(num_groups, low, high, width, scale, *, seed=0, fixed=()):
     shared = draws.normal(size=(len(place), len(fixed)))
     odds = (x * theta[place]).sum(axis=1) + shared @ np.asarray(fixed, float)
     y = (draws.random(len(place)) < special.expit(odds)).astype(float)
-    return Rows.of(x, y, place, num_groups, fixed=shared), theta
+    return GroupedRows.of(x, y, place, num_groups, fixed=shared), theta
 
 
 def known(mean, covariance, fixed=()):
     whole = Component(share=1.0, mean=mean, covariance=covariance)
-    return Population(
+    return RegressionPopulation(
         kind="known", mean=mean, covariance=covariance, components=(whole,), fixed=np.array(fixed)
     )
 
@@ -57,8 +57,8 @@ def small():
 )
 def test_the_score_is_the_slope_of_the_evidence(small, covariance, approximation):
     """By finite differences along every coordinate of a step."""
-    shape = Shape.of(small, covariance, 2)
-    problem = Problem(
+    shape = CovarianceShape.of(small, covariance, 2)
+    problem = EvidenceProblem(
         parts=parts_of(small, 2),
         solve=solver(approximation, num_classes=2),
         shape=shape,
@@ -66,14 +66,15 @@ def test_the_score_is_the_slope_of_the_evidence(small, covariance, approximation
         slack=0.0,
     )
     factor = np.linalg.cholesky(shape.bounded(np.array([[0.8, 0.3], [0.3, 0.6]])))
-    gamma = Gamma(mean=np.array([-0.2, 0.8]), factor=factor, fixed=np.array([0.3]))
+    gamma = LogisticGamma(mean=np.array([-0.2, 0.8]), factor=factor, fixed=np.array([0.3]))
     _, totals, memory = problem.at(gamma, sweeps=100)
     score = problem.penalized(gamma, totals)[0]
     for place in range(len(score)):
         step = np.zeros(len(score))
         step[place] = 1e-3
         up, down = (
-            problem.at(moved(gamma, shape, sign * step), memory, sweeps=100)[0] for sign in (1, -1)
+            problem.at(step_gamma(gamma, shape, sign * step), memory, sweeps=100)[0]
+            for sign in (1, -1)
         )
         assert score[place] == pytest.approx((up - down) / 2e-3, rel=2e-3, abs=5e-3)
 
@@ -100,11 +101,11 @@ def test_em_and_the_default_agree(small):
 def test_no_other_population_has_more_evidence(small):
     """The maximum by quadrature, tried in random directions around it."""
     found = fit_logistic(small, covariance="diagonal")
-    shape = Shape.of(small, "diagonal", 2)
+    shape = CovarianceShape.of(small, "diagonal", 2)
     parts = parts_of(small, 2)
     solve = solver("quadrature", num_classes=2)
-    problem = Problem(parts=parts, solve=solve, shape=shape, ridge=np.zeros(3), slack=0.0)
-    top = Gamma(
+    problem = EvidenceProblem(parts=parts, solve=solve, shape=shape, ridge=np.zeros(3), slack=0.0)
+    top = LogisticGamma(
         mean=found.population.mean,
         factor=np.sqrt(found.population.covariance),
         fixed=found.population.fixed,
@@ -113,7 +114,7 @@ def test_no_other_population_has_more_evidence(small):
     assert value == pytest.approx(found.log_likelihood, abs=1e-6)
     draws = np.random.default_rng(0)
     for _ in range(5):
-        other = moved(top, shape, 0.1 * draws.normal(size=5))
+        other = step_gamma(top, shape, 0.1 * draws.normal(size=5))
         assert problem.at(other, memory, sweeps=50)[0] < value
 
 
@@ -135,7 +136,7 @@ def test_more_freedom_is_more_evidence(num_groups, size, scale, seed):
     x = np.column_stack([np.ones(len(place)), draws.normal(size=len(place))])
     theta = draws.normal(size=(num_groups, 2)) * scale + [0, 1]
     y = draws.random(len(place)) < special.expit((x * theta[place]).sum(axis=1))
-    rows = Rows.of(x, y.astype(float), place, num_groups)
+    rows = GroupedRows.of(x, y.astype(float), place, num_groups)
     kinds = ("isotropic", "diagonal", "full")
     found = [fit_logistic(rows, covariance=kind) for kind in kinds]
     reached = [each.log_likelihood for each in found]
@@ -160,13 +161,13 @@ def test_laplace_settles_where_its_score_is_0():
     x = np.column_stack([np.ones(240), draws.normal(size=240)])
     theta = draws.normal([0, 1], 1, size=(40, 2))
     y = draws.random(240) < special.expit((x * theta[place]).sum(axis=1))
-    rows = Rows.of(x, y.astype(float), place, 40)
+    rows = GroupedRows.of(x, y.astype(float), place, 40)
     for kind in ("isotropic", "diagonal", "full"):
         found = fit_logistic(rows, covariance=kind, approximation="laplace")
         assert found.converged
         assert found.rounds < 100
-        shape = Shape.of(rows, kind, 2)
-        problem = Problem(
+        shape = CovarianceShape.of(rows, kind, 2)
+        problem = EvidenceProblem(
             parts=parts_of(rows, 2),
             solve=solver("laplace", num_classes=2),
             shape=shape,
@@ -174,7 +175,7 @@ def test_laplace_settles_where_its_score_is_0():
             slack=0.0,
         )
         factor = np.linalg.cholesky(found.population.covariance)
-        gamma = Gamma(mean=found.population.mean, factor=factor, fixed=np.zeros(0))
+        gamma = LogisticGamma(mean=found.population.mean, factor=factor, fixed=np.zeros(0))
         _, totals, _ = problem.at(gamma, sweeps=50)
         assert np.abs(totals.score).max() < 0.05  # of 40 groups, each with scores of about 1
 
@@ -195,14 +196,14 @@ def test_an_ascent_ends_at_the_best_where_no_step_gains(small):
         falls.append(1.0)
         return found._replace(evidence=found.evidence * 0 - len(falls)), memory
 
-    problem = Problem(
+    problem = EvidenceProblem(
         parts=parts_of(small, 2),
         solve=lower,
-        shape=Shape.of(small, "full", 2),
+        shape=CovarianceShape.of(small, "full", 2),
         ridge=np.zeros(3),
         slack=1e-3,
     )
-    start = Gamma(mean=np.zeros(2), factor=np.eye(2), fixed=np.zeros(1))
+    start = LogisticGamma(mean=np.zeros(2), factor=np.eye(2), fixed=np.zeros(1))
     found = ascend(problem, start, method="default", max_rounds=100, tolerance=1e-8)
     assert found.short
     assert found.converged
@@ -276,7 +277,7 @@ def test_the_order_of_groups_and_features_changes_nothing(small):
     one = fit_logistic(small, covariance="full")
     order = np.random.default_rng(1).permutation(small.num_groups)
     back = np.argsort(order)
-    turned = Rows.of(
+    turned = GroupedRows.of(
         small.x[:, ::-1], small.y, back[small.place], small.num_groups, fixed=small.fixed
     )
     two = fit_logistic(turned, covariance="full")
@@ -300,7 +301,7 @@ def test_groups_that_are_alike_have_no_spread():
 
 def test_groups_of_one_class_each_reach_the_upper_bound():
     y = np.repeat(np.arange(40) < 15, 8).astype(float)
-    rows = Rows.of(np.ones((320, 1)), y, np.repeat(np.arange(40), 8), 40)
+    rows = GroupedRows.of(np.ones((320, 1)), y, np.repeat(np.arange(40), 8), 40)
     found = fit_logistic(rows)
     assert any("upper bound" in note for note in found.notes)
     assert np.isfinite(found.theta).all()
@@ -309,7 +310,7 @@ def test_groups_of_one_class_each_reach_the_upper_bound():
 def test_separated_features_are_held_by_a_ridge():
     draws = np.random.default_rng(0)
     x = np.column_stack([np.ones(300), draws.normal(size=300)])
-    rows = Rows.of(x, (x[:, 1] > 0).astype(float), np.repeat(np.arange(30), 10), 30)
+    rows = GroupedRows.of(x, (x[:, 1] > 0).astype(float), np.repeat(np.arange(30), 10), 30)
     found = fit_logistic(rows)
     assert any("separate the classes" in note for note in found.notes)
     assert 5 < found.population.mean[1] < 100
@@ -328,7 +329,7 @@ def test_softmax_finds_its_population():
     theta = mean + draws.normal(size=(400, 2, 2))
     odds = np.einsum("rd,rcd->rc", x, theta[place])
     odds = np.column_stack([np.zeros(len(place)), odds]) + draws.gumbel(size=(len(place), 3))
-    rows = Rows.of(x, odds.argmax(axis=1).astype(float), place, 400)
+    rows = GroupedRows.of(x, odds.argmax(axis=1).astype(float), place, 400)
     found = fit_logistic(rows, num_classes=3)
     population = found.population
     assert found.family == "multinomial"
@@ -356,7 +357,7 @@ def test_softmax_of_small_groups_does_not_walk_downhill(seed):
     theta = draws.normal(0, 0.5, (50, 2, 2))
     odds = np.column_stack([np.zeros(500), np.einsum("rd,rcd->rc", x, theta[place])])
     y = (odds + draws.gumbel(size=odds.shape)).argmax(axis=1)
-    rows = Rows.of(x, y.astype(float), place, 50)
+    rows = GroupedRows.of(x, y.astype(float), place, 50)
     found = fit_logistic(rows, num_classes=3, covariance="full")
     assert found.converged
     assert found.rounds < 50
@@ -381,7 +382,7 @@ def test_bad_input(small):
     def rows(y, x=None, groups=10):
         x = np.ones((len(y), 1)) if x is None else x
         place = np.arange(len(y)) % groups
-        return Rows.of(x, np.asarray(y, float), place, groups)
+        return GroupedRows.of(x, np.asarray(y, float), place, groups)
 
     some = np.arange(40) % 2
     with pytest.raises(ValueError, match="y must be a class, 0 to 1, got 2"):

@@ -5,10 +5,10 @@ import pytest
 from scipy import special
 
 from fedprior.regression.logistic import fit_logistic, pooled_logistic
-from fedprior.regression.logistic.paper import descend
+from fedprior.regression.logistic.paper import descend_logistic
 from fedprior.regression.logistic.parts import along, parts_of, terms_at
-from fedprior.regression.logistic.posterior import laplace, odds_of
-from fedprior.regression.rows import Rows
+from fedprior.regression.logistic.posterior import laplace_posterior, odds_of
+from fedprior.regression.rows import GroupedRows
 
 
 def rows_of(groups=200, size=8, scale=0.5, seed=0):
@@ -17,16 +17,18 @@ def rows_of(groups=200, size=8, scale=0.5, seed=0):
     x = draws.normal(size=(groups * size, 2))
     theta = np.array([0.5, -1.0]) + scale * draws.normal(size=(groups, 2))
     y = draws.random(len(place)) < special.expit((x * theta[place]).sum(axis=1))
-    return Rows.of(x, y.astype(float), place, groups)
+    return GroupedRows.of(x, y.astype(float), place, groups)
 
 
 def test_with_a_floor_of_one_theta_is_the_mode():
     """The variance held at its start and many steps: each theta_i minimizes the penalized loss."""
     rows = rows_of(groups=20)
     parts = parts_of(rows, 2)
-    found = descend(parts, np.zeros(2), 0.7, num_groups=20, steps=2000, rate=0.5, floor=1.0)
+    found = descend_logistic(
+        parts, np.zeros(2), 0.7, num_groups=20, steps=2000, rate=0.5, floor=1.0
+    )
     assert found.at_floor
-    mode, _ = laplace(
+    mode, _ = laplace_posterior(
         parts[0],
         parts[0].x * np.sqrt(0.7),
         odds_of(parts[0].x, np.tile(found.mean, (20, 1))),
@@ -67,7 +69,9 @@ def test_the_printed_sign_diverges():
 
 def test_softmax_descends_too():
     rows = rows_of(groups=30)
-    three = Rows(x=rows.x, fixed=rows.fixed, y=np.arange(rows.num_rows) % 3.0, start=rows.start)
+    three = GroupedRows(
+        x=rows.x, fixed=rows.fixed, y=np.arange(rows.num_rows) % 3.0, start=rows.start
+    )
     found = fit_logistic(three, num_classes=3, method="paper", max_rounds=50)
     assert found.theta.shape == (30, 4)
     assert found.rounds == 50

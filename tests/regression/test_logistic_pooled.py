@@ -6,7 +6,7 @@ from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
 from fedprior.regression.logistic import local_logistic, pooled_logistic
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 
 def rows_of(num_classes=2, groups=30, size=20, seed=0, fixed=1):
@@ -18,7 +18,7 @@ def rows_of(num_classes=2, groups=30, size=20, seed=0, fixed=1):
         [x @ draws.normal(size=(2, num_classes)) + draws.gumbel(size=(count, num_classes))]
     )
     y = odds.argmax(axis=1).astype(float)
-    return Rows.of(x, y, np.repeat(np.arange(groups), size), groups, fixed=shared)
+    return GroupedRows.of(x, y, np.repeat(np.arange(groups), size), groups, fixed=shared)
 
 
 def test_pooled_is_the_maximum_of_the_likelihood():
@@ -50,7 +50,7 @@ def test_pooled_softmax_is_scikit_learns():
 
 def test_separated_classes_are_held():
     x = np.column_stack([np.ones(40), np.linspace(-1, 1, 40)])
-    rows = Rows.of(x, (x[:, 1] > 0).astype(float), np.arange(40) % 4, 4)
+    rows = GroupedRows.of(x, (x[:, 1] > 0).astype(float), np.arange(40) % 4, 4)
     found = pooled_logistic(rows)
     assert np.isfinite(found.coefficients).all()
     assert 5 < found.coefficients[1] < 50
@@ -69,7 +69,7 @@ def test_local_is_each_groups_own_ridge_regression():
 def test_local_survives_separation_and_empty_groups():
     x = np.column_stack([np.ones(12), np.linspace(-1, 1, 12)])
     y = np.array([1.0] * 6 + [0, 1] * 3)
-    rows = Rows.of(x, y, np.repeat([0, 2], 6), 3)
+    rows = GroupedRows.of(x, y, np.repeat([0, 2], 6), 3)
     found = local_logistic(rows)
     assert np.isfinite(found).all()
     assert np.abs(found).max() < 30

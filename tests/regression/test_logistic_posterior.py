@@ -7,16 +7,20 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from fedprior.regression.logistic.parts import across, along, parts_of, terms_at, weighed
-from fedprior.regression.logistic.posterior import laplace, propagate, variational
+from fedprior.regression.logistic.posterior import (
+    laplace_posterior,
+    propagated_posterior,
+    variational_posterior,
+)
 from fedprior.regression.logistic.quadrature import by_points
 from fedprior.regression.logistic.sigmoid import averaged, averaged_softplus, tilted
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 SOLVES = {
-    "laplace": laplace,
-    "variational": variational,
-    "propagate": propagate,
-    "quadrature": by_points(propagate),
+    "laplace": laplace_posterior,
+    "variational": variational_posterior,
+    "propagate": propagated_posterior,
+    "quadrature": by_points(propagated_posterior),
 }
 
 
@@ -25,7 +29,7 @@ def one_group(size=12, scale=2.0, shift=0.3, seed=0, width=1):
     draws = np.random.default_rng(seed)
     x = draws.normal(size=(size, width))
     y = (draws.random(size) < special.expit(1.5 * x.sum(axis=1) + shift)).astype(float)
-    part = parts_of(Rows.of(x, y, np.zeros(size, int), 1), 2)[0]
+    part = parts_of(GroupedRows.of(x, y, np.zeros(size, int), 1), 2)[0]
     return part, part.x * scale, np.full(part.y.shape, shift)
 
 
@@ -73,7 +77,7 @@ def test_its_logarithm_holds_far_out():
 def test_quadrature_is_the_integral(size, scale):
     part, design, offset = one_group(size, scale)
     evidence, mean, variance = integrals(part, design, offset)
-    found, _ = by_points(propagate)(part, design, offset, None, 50)
+    found, _ = by_points(propagated_posterior)(part, design, offset, None, 50)
     assert found.evidence[0] == pytest.approx(evidence, abs=2e-5)
     assert found.mean[0, 0] == pytest.approx(mean, abs=1e-4)
     assert found.spread[0, 0, 0] == pytest.approx(variance, abs=3e-4)
@@ -149,7 +153,7 @@ def test_softmax_quadrature_is_the_integral():
     """Three classes, one feature: two coefficients, against the trapezoid rule."""
     draws = np.random.default_rng(4)
     x = draws.normal(size=(6, 1))
-    rows = Rows.of(x, np.array([0.0, 1, 2, 2, 1, 2]), np.zeros(6, int), 1)
+    rows = GroupedRows.of(x, np.array([0.0, 1, 2, 2, 1, 2]), np.zeros(6, int), 1)
     part = parts_of(rows, 3)[0]
     design, offset = 1.5 * part.x, np.full(part.y.shape, 0.2)
 
@@ -159,7 +163,7 @@ def test_softmax_quadrature_is_the_integral():
     log_likelihood = terms_at(odds, part.y).log_likelihood
     density = np.exp(log_likelihood + stats.norm.logpdf(z).sum(axis=1))
     evidence = np.log(density.sum() * (line[1] - line[0]) ** 2)
-    found, _ = by_points(laplace)(part, design, offset, None, 50)
+    found, _ = by_points(laplace_posterior)(part, design, offset, None, 50)
     assert found.evidence[0] == pytest.approx(evidence, abs=2e-3)
 
 
@@ -172,7 +176,7 @@ def softmax_groups(scale, *, num_groups=30, size=8, num_classes=3, width=2):
     odds = np.einsum("rd,rcd->rc", x, theta[place])
     odds = np.column_stack([np.zeros(len(place)), odds])
     y = (odds + draws.gumbel(size=odds.shape)).argmax(axis=1)
-    part = parts_of(Rows.of(x, y.astype(float), place, num_groups), num_classes)[0]
+    part = parts_of(GroupedRows.of(x, y.astype(float), place, num_groups), num_classes)[0]
     return part, part.x * scale, np.zeros(part.y.shape)
 
 
@@ -185,7 +189,7 @@ def test_free_points_add_no_slope_where_a_variance_is_small():
     slopes = []
     for scale in (1e-1, 1e-2, 1e-3):
         small = design * np.array([1.0, 1.0, 1.0, scale])
-        found, _ = by_points(laplace)(part, small, offset, None, 50)
+        found, _ = by_points(laplace_posterior)(part, small, offset, None, 50)
         slopes.append((found.mean[:, 3] ** 2 + found.spread[:, 3, 3] - 1) / scale**2)
     np.testing.assert_allclose(slopes[1], slopes[2], rtol=1e-2, atol=1e-2)
     np.testing.assert_allclose(slopes[0], slopes[2], rtol=0.2, atol=0.5)
@@ -197,7 +201,7 @@ def test_free_points_give_a_spread_between_nothing_and_the_priors(scale):
         softmax_groups(scale),
         softmax_groups(scale, num_classes=6, width=4),
     ):
-        found, _ = by_points(laplace)(part, design, offset, None, 50)
+        found, _ = by_points(laplace_posterior)(part, design, offset, None, 50)
         values = np.linalg.eigvalsh(found.spread)
         assert values.min() > 0
         assert values.max() < 1 + 1e-9

@@ -9,7 +9,7 @@ from fedprior.regression.linear import fit_linear
 from fedprior.regression.logistic import fit_logistic, odds_covariance, predictive, probabilities
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.packed import pack
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 
 def test_probabilities():
@@ -115,7 +115,7 @@ def test_members_of_a_kind_that_are_all_alike_are_averaged_over_kinds():
 def test_a_mixture_of_one_kind_is_one_gaussian(num_classes):
     x, y, place = shifted(1.0, num_groups=12)
     y = (y + (x[:, 0] > 1.5)).clip(max=num_classes - 1)
-    rows = Rows.of(np.column_stack([np.ones(len(x)), x]), y, place, 13)
+    rows = GroupedRows.of(np.column_stack([np.ones(len(x)), x]), y, place, 13)
     how = "expectation-propagation" if num_classes == 2 else "laplace"
     one = fit_logistic(rows, num_classes=num_classes, approximation=how)
     wanted = fit_logistic(rows, num_classes=num_classes, approximation=how, prior=one.population)
@@ -133,7 +133,7 @@ def test_a_mixture_of_one_kind_is_one_gaussian(num_classes):
 
 def test_numbers_have_no_classes():
     x, y, place = shifted(0.0, num_groups=12)
-    fit = fit_linear(Rows.of(np.ones((len(x), 1)), y + 0.1 * x[:, 0], place, 12))
+    fit = fit_linear(GroupedRows.of(np.ones((len(x), 1)), y + 0.1 * x[:, 0], place, 12))
     with pytest.raises(ValueError, match=r"predictive: fit must be one of classes, .* 'gaussian'"):
         predictive(fit, x, place)
 
@@ -142,8 +142,8 @@ def test_a_fit_holds_no_more_than_its_predictions_need():
     """Half of each covariance for classes, none for numbers: they are most of a fit's memory."""
     x, y, place = shifted(1.0, num_groups=12)
     design = np.column_stack([np.ones(len(x)), x])
-    found = fit_logistic(Rows.of(design, y, place, 12), covariance="diagonal")
+    found = fit_logistic(GroupedRows.of(design, y, place, 12), covariance="diagonal")
     assert found.triangles.shape == (12, 1, 3)
     np.testing.assert_array_equal(pack(found.covariances), found.triangles)
-    number = fit_linear(Rows.of(design, y + 0.1 * x[:, 0], place, 12))
+    number = fit_linear(GroupedRows.of(design, y + 0.1 * x[:, 0], place, 12))
     assert (number.triangles, number.covariances) == (None, None)

@@ -9,10 +9,10 @@ from scipy import integrate, special, stats
 
 from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.mixture import em, fit_mixture
-from fedprior.regression.mixture.parts import Parts
-from fedprior.regression.mixture.start import Problem
-from fedprior.regression.result import Component, Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.mixture.parts import MixtureParameters
+from fedprior.regression.mixture.start import MixtureProblem
+from fedprior.regression.result import Component, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 CENTERS, SHARES = np.array([[1.0, 2, -2], [-1, -2, 2]]), np.array([0.6, 0.4])
 
@@ -28,7 +28,7 @@ def draw(seed, sizes, *, centers=CENTERS, shares=SHARES, scale=0.0, num_classes=
     own = theta.reshape(len(sizes), num_classes - 1, -1)[place]
     logits = np.concatenate([np.zeros((len(x), 1)), np.einsum("na,nca->nc", x, own)], axis=1)
     y = (logits + draws.gumbel(size=logits.shape)).argmax(axis=1)
-    return Rows.of(x, y, place, len(sizes)), theta
+    return GroupedRows.of(x, y, place, len(sizes)), theta
 
 
 def population(scale, centers=CENTERS, shares=SHARES):
@@ -37,7 +37,7 @@ def population(scale, centers=CENTERS, shares=SHARES):
         Component(share=share, mean=center, covariance=scale**2 * np.eye(size))
         for share, center in zip(shares, centers, strict=True)
     ]
-    return Population(
+    return RegressionPopulation(
         kind="known",
         mean=shares @ centers,
         covariance=np.eye(size),
@@ -56,7 +56,7 @@ def test_two_classes_are_integrated_nearly_exactly():
     sizes = np.array([1, 3, 0, 6, 11])
     place = np.repeat(np.arange(5), sizes)
     x, y = draws.normal(size=(21, 1)), draws.integers(0, 2, 21)
-    rows = Rows.of(x, y, place, 5)
+    rows = GroupedRows.of(x, y, place, 5)
     prior = population(1.5, np.array([[0.7], [-1.2]]), np.array([0.3, 0.7]))
     found = fit_mixture(rows, family="binomial", prior=prior)
     total = 0.0
@@ -107,14 +107,16 @@ def test_exact_em_never_lowers_the_likelihood(seed, num_classes):
     sizes = draws.integers(0, 9, 30)
     rows, _ = draw(seed, sizes, centers=centers, num_classes=num_classes)
     family = "binomial" if num_classes == 2 else "multinomial"
-    problem = Problem(rows, family, num_classes, None)
+    problem = MixtureProblem(rows, family, num_classes, None)
     rules = problem.rules("none", "isotropic")
     evidence = problem.evidence(rules)
     start = 4 * draws.normal(size=centers.shape)  # far away: Newton alone would overshoot
-    parts = Parts(SHARES, start, np.zeros((2, *[centers.shape[1]] * 2)), np.empty(0), 1.0)
+    parts = MixtureParameters(
+        SHARES, start, np.zeros((2, *[centers.shape[1]] * 2)), np.empty(0), 1.0
+    )
     levels = []
     for _ in range(8):
-        found = em.step(evidence, parts, rules, exact=False)
+        found = em.mixture_em_step(evidence, parts, rules, exact=False)
         levels.append(found.level)
         parts = found.parts
     assert (np.diff(levels) > -1e-9 * (1 + np.abs(levels).max())).all()
@@ -126,7 +128,7 @@ def test_one_kind_of_group_is_the_pooled_fit(num_classes):
     draws = np.random.default_rng(5)
     centers = draws.normal(size=(1, 3 * (num_classes - 1)))
     rows, _ = draw(1, np.full(60, 8), centers=centers, shares=np.ones(1), num_classes=num_classes)
-    apart = Rows(x=rows.x[:, :2], fixed=rows.x[:, 2:], y=rows.y, start=rows.start)
+    apart = GroupedRows(x=rows.x[:, :2], fixed=rows.x[:, 2:], y=rows.y, start=rows.start)
     family = "binomial" if num_classes == 2 else "multinomial"
     found = fit_mixture(apart, family=family, num_components=1, spread="none")
     peer = sm.MNLogit(rows.y.astype(int), rows.x).fit(disp=0)
@@ -173,7 +175,7 @@ def test_three_classes_spread_by_laplace_says_so():
 def test_separated_classes_end_with_a_note():
     draws = np.random.default_rng(0)
     x = np.column_stack([np.ones(200), draws.choice([-1.0, 1.0], 200)])
-    rows = Rows.of(x, x[:, 1] > 0, np.arange(200) // 10, 20)
+    rows = GroupedRows.of(x, x[:, 1] > 0, np.arange(200) // 10, 20)
     found = fit_mixture(rows, family="binomial", num_components=1, spread="none")
     assert np.isfinite(found.theta).all()
     assert any("apart without error" in note for note in found.notes)
@@ -190,7 +192,7 @@ def test_separated_classes_end_with_a_note():
     ],
 )
 def test_bad_classes_are_refused_in_one_line(y, options, message):
-    rows = Rows.of(np.ones((4, 1)), np.array(y), np.array([0, 0, 1, 1]), 2)
+    rows = GroupedRows.of(np.ones((4, 1)), np.array(y), np.array([0, 0, 1, 1]), 2)
     with pytest.raises(ValueError, match=message):
         fit_mixture(rows, **{"family": "binomial", "num_components": 1} | options)
 

@@ -9,13 +9,13 @@ from scipy.special import logsumexp
 
 from fedprior.regression.linear import fit_linear
 from fedprior.regression.mixture import em, fit_mixture
-from fedprior.regression.mixture.linear import LinearEvidence, messages
-from fedprior.regression.mixture.parts import Parts
+from fedprior.regression.mixture.linear import LinearEvidence, linear_mixture_totals
+from fedprior.regression.mixture.parts import MixtureParameters
 from fedprior.regression.mixture.search import without_dead
-from fedprior.regression.mixture.start import Problem
-from fedprior.regression.mixture.totals import add, move_means, move_spreads
-from fedprior.regression.result import Component, Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.mixture.start import MixtureProblem
+from fedprior.regression.mixture.totals import move_means, move_spreads, sum_totals
+from fedprior.regression.result import Component, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 CENTERS, SHARES = np.array([[1.0, 0, -1], [-1, 1, 0], [0, -1, 1]]), np.array([0.5, 0.3, 0.2])
 
@@ -31,7 +31,7 @@ def draw(seed, sizes, *, centers=CENTERS, shares=SHARES, scale=0.0, noise=1.0, f
     more = draws.normal(size=(len(place), len(fixed)))
     y = (x * theta[place]).sum(axis=1) + more @ np.array(fixed)
     y = y + np.sqrt(noise) * draws.normal(size=len(place))
-    return Rows.of(x, y, place, number, fixed=more), theta
+    return GroupedRows.of(x, y, place, number, fixed=more), theta
 
 
 def population(*, scale=0.0, noise=1.0, centers=CENTERS, shares=SHARES, fixed=()):
@@ -41,7 +41,7 @@ def population(*, scale=0.0, noise=1.0, centers=CENTERS, shares=SHARES, fixed=()
         Component(share=share, mean=center, covariance=spread)
         for share, center in zip(shares, centers, strict=True)
     ]
-    return Population(
+    return RegressionPopulation(
         kind="known",
         mean=shares @ centers,
         covariance=np.eye(size),
@@ -63,7 +63,7 @@ def random_parts(seed, count, size, num_fixed, *, spread, covariance):
         covariances = covariances[:, :1, :1] * np.eye(size)
     if covariance == "diagonal":
         covariances = covariances * np.eye(size)
-    return Parts(
+    return MixtureParameters(
         draws.dirichlet(np.ones(count)),
         2 * draws.normal(size=(count, size)),
         covariances if spread == "component" else 0 * covariances,
@@ -136,13 +136,13 @@ class TestLaws:
         rows, _ = draw(seed, sizes, scale=0.4, fixed=(1.0,))
         spread = "none" if form == "none" else "component"
         covariance = "isotropic" if form == "none" else form
-        problem = Problem(rows, "gaussian", 2, None)
+        problem = MixtureProblem(rows, "gaussian", 2, None)
         rules = problem.rules(spread, covariance)
         evidence = problem.evidence(rules)
         parts = random_parts(seed, count, 3, 1, spread=spread, covariance=covariance)
         levels = []
         for _ in range(6):
-            found = em.step(evidence, parts, rules, exact=True)
+            found = em.mixture_em_step(evidence, parts, rules, exact=True)
             levels.append(found.level)
             parts = found.parts
         slack = 1e-9 * (1 + np.abs(levels).max())
@@ -153,22 +153,24 @@ class TestLaws:
     def test_messages_add(self):
         """Totals of two halves of the groups sum to those of all, for every field."""
         rows, _ = draw(3, np.full(20, 4))
-        rules = Problem(rows, "gaussian", 2, None).rules("component", "full")
+        rules = MixtureProblem(rows, "gaussian", 2, None).rules("component", "full")
         parts = random_parts(0, 2, 3, 0, spread="component", covariance="full")
         first = np.arange(20) < 8
         halves = [rows.subset(keep[rows.place]) for keep in (first, ~first)]
-        apart = add(LinearEvidence.of(half, rules).total(parts) for half in halves)
+        apart = sum_totals(LinearEvidence.of(half, rules).total(parts) for half in halves)
         for one, other in zip(apart, LinearEvidence.of(rows, rules).total(parts), strict=True):
             np.testing.assert_allclose(one, other)
 
     def test_a_step_of_the_discrete_mixture_is_d4s(self):
         """mean_l = (sum alpha X'X)^-1 sum alpha X'y and the noise, written out by group."""
         rows, _ = draw(4, np.arange(12))
-        problem = Problem(rows, "gaussian", 2, None)
+        problem = MixtureProblem(rows, "gaussian", 2, None)
         rules = problem.rules("none", "isotropic")
-        parts = Parts(SHARES, CENTERS + 0.2, np.zeros((3, 3, 3)), np.empty(0), 0.9)
+        parts = MixtureParameters(SHARES, CENTERS + 0.2, np.zeros((3, 3, 3)), np.empty(0), 0.9)
         batches = LinearEvidence.of(rows, rules).batches
-        found = move_means(add(messages(batch, parts) for batch in batches), parts, rules)
+        found = move_means(
+            sum_totals(linear_mixture_totals(batch, parts) for batch in batches), parts, rules
+        )
         square, cross, counts, alphas = np.zeros((3, 3, 3)), np.zeros((3, 3)), np.zeros(3), []
         for group in range(1, 12):
             own = slice(*rows.start[group : group + 2])
@@ -192,7 +194,7 @@ class TestLaws:
     def test_spreads_are_the_mean_outer_products_plus_posterior_covariances(self):
         """D5's update with every group's theta and Sigma at hand."""
         rows, _ = draw(5, np.full(15, 5), scale=0.5)
-        problem = Problem(rows, "gaussian", 2, None)
+        problem = MixtureProblem(rows, "gaussian", 2, None)
         rules = problem.rules("component", "full")
         parts = random_parts(2, 2, 3, 0, spread="component", covariance="full")
         evidence = problem.evidence(rules)
@@ -276,10 +278,10 @@ class TestFit:
 
     def test_a_component_that_dies_is_removed(self):
         rows, _ = draw(9, np.full(50, 8))
-        problem = Problem(rows, "gaussian", 2, None)
+        problem = MixtureProblem(rows, "gaussian", 2, None)
         rules = problem.rules("none", "isotropic")
         far = np.concatenate([CENTERS, np.full((1, 3), 80.0)])
-        start = Parts(np.full(4, 0.25), far, np.zeros((4, 3, 3)), np.empty(0), 1.0)
+        start = MixtureParameters(np.full(4, 0.25), far, np.zeros((4, 3, 3)), np.empty(0), 1.0)
         evidence = problem.evidence(rules)
         climbed = em.climb(evidence, start, rules, exact=True, most_rounds=50, tolerance=1e-6)
         found, notes = without_dead(problem, evidence, rules, climbed)
@@ -298,7 +300,7 @@ class TestFit:
     def test_units_do_not_matter(self):
         """Targets and features in other units: the same fit in those units."""
         rows, _ = draw(11, np.full(80, 6))
-        other = Rows(x=100 * rows.x, fixed=rows.fixed, y=1e-3 * rows.y, start=rows.start)
+        other = GroupedRows(x=100 * rows.x, fixed=rows.fixed, y=1e-3 * rows.y, start=rows.start)
         options = {"num_components": 3, "spread": "none", "restarts": 3}
         first, second = fit_mixture(rows, **options), fit_mixture(other, **options)
         np.testing.assert_allclose(second.theta * 1e5, first.theta, atol=1e-4)
@@ -307,7 +309,7 @@ class TestFit:
 class TestBadInput:
     def test_collinear_features_are_told(self):
         rows, _ = draw(12, np.full(60, 6))
-        twice = Rows(x=rows.x[:, [0, 1, 2, 2]], fixed=rows.fixed, y=rows.y, start=rows.start)
+        twice = GroupedRows(x=rows.x[:, [0, 1, 2, 2]], fixed=rows.fixed, y=rows.y, start=rows.start)
         found = fit_mixture(twice, num_components=2, spread="none")
         assert np.isfinite(found.theta).all()
         assert any("linear combinations" in note for note in found.notes)
@@ -335,12 +337,12 @@ class TestBadInput:
 
     def test_one_row_a_group_does_not_tell_spread_from_noise(self):
         draws = np.random.default_rng(0)
-        rows = Rows.of(np.ones((30, 1)), draws.normal(size=30), np.arange(30), 30)
+        rows = GroupedRows.of(np.ones((30, 1)), draws.normal(size=30), np.arange(30), 30)
         with pytest.raises(ValueError, match="two rows or more, to tell the spread from the noise"):
             fit_mixture(rows, num_components=2)
         assert fit_mixture(rows, num_components=2, spread="none").theta.shape == (30, 1)
 
     def test_constant_targets(self):
-        rows = Rows.of(np.ones((6, 1)), np.ones(6), np.arange(6) // 2, 3)
+        rows = GroupedRows.of(np.ones((6, 1)), np.ones(6), np.arange(6) // 2, 3)
         with pytest.raises(ValueError, match="y must be of two values or more"):
             fit_mixture(rows, num_components=1)

@@ -6,7 +6,7 @@ from test_mixture_linear import draw, error, population
 
 from fedprior.regression.clustering import clustered, k_means
 from fedprior.regression.mixture import fit_mixture
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 SHARES = np.array([0.5, 0.5])
 
@@ -137,7 +137,7 @@ class TestCollapse:
         x = np.column_stack([np.ones(800), draws.normal(size=800)])
         slope = np.where(np.arange(800) // 20 % 2, 3.0, -3.0)
         y = draws.random(800) < 1 / (1 + np.exp(-slope * x[:, 1]))
-        rows = Rows.of(x, y, np.arange(800) // 20, 40)
+        rows = GroupedRows.of(x, y, np.arange(800) // 20, 40)
         found = fit_mixture(
             rows, family="binomial", num_components=2, spread=spread, method="paper"
         )

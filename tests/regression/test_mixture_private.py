@@ -7,8 +7,8 @@ from test_mixture_linear import CENTERS, SHARES, draw, error, population
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.privacy import accounting, events
 from fedprior.regression.mixture import fit_mixture
-from fedprior.regression.private_mixture import fit_mixture_privately, messages
-from fedprior.regression.rows import Rows
+from fedprior.regression.private_mixture import fit_mixture_privately, private_messages
+from fedprior.regression.rows import GroupedRows
 
 COMMON = {"num_components": 3, "radius": 3.0, "delta": 1e-6}
 NEAR = CENTERS + 0.3 * np.array([[1.0, -1, 0], [0, 1, 1], [-1, 0, 1]])
@@ -41,16 +41,18 @@ def test_a_channel_of_ones_own_is_accounted_for():
 def test_one_group_moves_a_sum_by_no_more_than_the_clip():
     """Whatever its rows; the noise is made for that."""
     draws = np.random.default_rng(1)
-    wild = Rows.of(1e6 * draws.normal(size=(8, 3)), 1e9 * draws.normal(size=8), np.arange(8), 8)
+    wild = GroupedRows.of(
+        1e6 * draws.normal(size=(8, 3)), 1e9 * draws.normal(size=8), np.arange(8), 8
+    )
     channel = CentralGaussian(clip=1.7, noise_multiplier=1.0)
     for block in wild.blocks():
-        sent = channel.encode(messages(block, SHARES, CENTERS, 1.0), draws)
+        sent = channel.encode(private_messages(block, SHARES, CENTERS, 1.0), draws)
         assert (np.linalg.norm(sent, axis=1) <= 1.7 * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("shout", [1e200, 1e-200])
 def test_a_group_whose_numbers_overflow_does_not_spoil_the_sum(shout):
-    rows = Rows.of(
+    rows = GroupedRows.of(
         np.ones((6, 1)), np.array([1.0, 1.1, 0.9, 1.0, shout, shout]), np.repeat([0, 1, 2], 2), 3
     )
     options = {"num_components": 1, "radius": 3.0, "delta": 1e-5, "epsilon": 5.0, "rounds": 2}
@@ -59,7 +61,7 @@ def test_a_group_whose_numbers_overflow_does_not_spoil_the_sum(shout):
 
 
 def test_targets_that_are_all_alike_are_no_reason_to_stop():
-    rows = Rows.of(np.ones((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2), 3)
+    rows = GroupedRows.of(np.ones((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2), 3)
     options = {"num_components": 2, "radius": 3.0, "delta": 1e-5, "epsilon": 5.0, "rounds": 2}
     assert fit_mixture_privately(rows, **options).guarantee.epsilon <= 5.0
 
@@ -67,7 +69,7 @@ def test_targets_that_are_all_alike_are_no_reason_to_stop():
 def test_messages_are_d4s_in_means_a_row():
     rows, _ = draw(2, np.full(6, 5))
     (block,) = rows.blocks()
-    sent = messages(block, SHARES, CENTERS, 0.9)
+    sent = private_messages(block, SHARES, CENTERS, 0.9)
     known = fit_mixture(rows, prior=population(noise=0.9))
     for place in range(6):
         group, x, y = block.groups[place], block.x[place], block.y[place]
@@ -106,7 +108,7 @@ def test_many_groups_leave_a_useful_mixture():
 def test_units_are_public_scales():
     """Data and scales in other units: the same draws give the same fit in those units."""
     rows, _ = draw(4, np.full(300, 5))
-    other = Rows(x=10 * rows.x, fixed=rows.fixed, y=1e3 * rows.y, start=rows.start)
+    other = GroupedRows(x=10 * rows.x, fixed=rows.fixed, y=1e3 * rows.y, start=rows.start)
     first = fit_mixture_privately(rows, **COMMON, epsilon=2.0, rounds=5, start=NEAR)
     second = fit_mixture_privately(
         other,

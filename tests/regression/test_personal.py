@@ -27,7 +27,7 @@ from fedprior.regression.face.holdout import held_out_rows
 from fedprior.regression.face.personal import PersonalClassifier, PersonalRegression
 from fedprior.regression.linear import fit_linear, local_linear, pooled_linear
 from fedprior.regression.logistic import fit_logistic
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 polars = pytest.importorskip("polars")
 
@@ -57,7 +57,7 @@ def fitted():
 
 def test_it_is_the_fit_of_the_function_on_rows(fitted):
     x, y, _, place, _ = drawn()
-    rows = Rows.of(np.column_stack([np.ones(len(x)), x[:, 0]]), y, place, 40, fixed=x[:, 1:])
+    rows = GroupedRows.of(np.column_stack([np.ones(len(x)), x[:, 0]]), y, place, 40, fixed=x[:, 1:])
     wanted = fit_linear(rows, covariance="full", criterion="reml")
     assert fitted.coefficient_names_ == ["intercept", "price"]
     assert fitted.fixed_names_ == ["size"]
@@ -145,7 +145,7 @@ def test_without_standardizing_isotropic_is_that_of_the_units():
     x = x * [1.0, 100.0]
     found = PersonalRegression(covariance="isotropic", standardize=False, criterion="ml")
     found.fit(x, y, labels)
-    rows = Rows.of(np.column_stack([np.ones(len(x)), x]), y, place, 40)
+    rows = GroupedRows.of(np.column_stack([np.ones(len(x)), x]), y, place, 40)
     wanted = fit_linear(rows, covariance="isotropic", criterion="ml")
     np.testing.assert_allclose(found.theta_, wanted.theta, rtol=1e-6)
     spread = np.diag(found.population_.covariance)
@@ -352,7 +352,9 @@ def classified():
 
 def test_two_classes(classified):
     x, y, labels, place = outcomes()
-    rows = Rows.of(np.column_stack([np.ones(len(x)), x[:, 0]]), y == "y", place, 40, fixed=x[:, 1:])
+    rows = GroupedRows.of(
+        np.column_stack([np.ones(len(x)), x[:, 0]]), y == "y", place, 40, fixed=x[:, 1:]
+    )
     wanted = fit_logistic(rows, covariance="full")
     np.testing.assert_allclose(classified.theta_, wanted.theta, rtol=1e-2, atol=1e-2)
     assert classified.classes_.tolist() == ["n", "y"]

@@ -59,7 +59,7 @@ POPULATIONS = {
 @pytest.mark.parametrize("kind", POPULATIONS)
 def test_every_population_is_drawn(tmp_path, num_groups, kind):
     estimates = example(num_groups, **POPULATIONS[kind])
-    aside = shrinkage.draw(estimates, names, tmp_path / "deep" / "p.svg")
+    aside = shrinkage.draw_shrinkage(estimates, names, tmp_path / "deep" / "p.svg")
     assert aside.name == "p.svg.tmp"
     text = aside.read_text()
     ElementTree.fromstring(text)  # whole
@@ -71,7 +71,7 @@ def test_every_population_is_drawn(tmp_path, num_groups, kind):
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_formats(tmp_path, suffix, start):
-    aside = shrinkage.draw(example(5), names, tmp_path / f"p.{suffix}")
+    aside = shrinkage.draw_shrinkage(example(5), names, tmp_path / f"p.{suffix}")
     assert aside.read_bytes().startswith(start)
 
 
@@ -79,22 +79,23 @@ def test_a_failed_picture_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     wanted = r"--plot must be a file that can be written, got .*p\.png \("
     with pytest.raises(ValueError, match=wanted):
-        shrinkage.draw(example(5), names, tmp_path / "file" / "p.png")
+        shrinkage.draw_shrinkage(example(5), names, tmp_path / "file" / "p.png")
     (tmp_path / "p.png.tmp").mkdir()
     with pytest.raises(ValueError, match=wanted):
-        shrinkage.draw(example(5), names, tmp_path / "p.png")
+        shrinkage.draw_shrinkage(example(5), names, tmp_path / "p.png")
 
 
 def test_rows_name_the_groups_that_have_data(tmp_path):
     estimates = example(30)
-    text = shrinkage.draw(estimates, names, tmp_path / "p.svg").read_text()
+    text = shrinkage.draw_shrinkage(estimates, names, tmp_path / "p.svg").read_text()
     for place in range(30):
         assert (f"<!-- shop {place} -->" in text) == (estimates.n[place] > 0)
 
 
 def test_the_same_picture_has_the_same_bytes(tmp_path):
     first, second = (
-        shrinkage.draw(example(70), names, tmp_path / f"{k}.svg").read_bytes() for k in "ab"
+        shrinkage.draw_shrinkage(example(70), names, tmp_path / f"{k}.svg").read_bytes()
+        for k in "ab"
     )
     assert first == second
 
@@ -119,4 +120,4 @@ def test_equal_estimates_can_be_drawn(tmp_path):
     estimates = example(3)
     same = np.full(3, 0.2)
     flat = dataclasses.replace(estimates, raw=same, personal=same, lower=same, upper=same)
-    assert shrinkage.draw(flat, names, tmp_path / "p.png").stat().st_size > 0
+    assert shrinkage.draw_shrinkage(flat, names, tmp_path / "p.png").stat().st_size > 0

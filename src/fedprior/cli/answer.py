@@ -64,9 +64,9 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
     aside = None
     try:
         if question.plot is not None:
-            from fedprior.reporting.shrinkage import draw
+            from fedprior.reporting.shrinkage import draw_shrinkage
 
-            aside = draw(estimates, groups.names, question.plot)
+            aside = draw_shrinkage(estimates, groups.names, question.plot)
         if question.out is not None and question.shows_groups:
             groups.write(reporting.columns(estimates), question.out)
         elif question.out is not None:

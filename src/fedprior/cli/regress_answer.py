@@ -50,9 +50,9 @@ def _save(question: RegressQuestion, found: RegressAnswer) -> None:
     aside = None
     try:
         if question.plot is not None:
-            from fedprior.reporting.regression_plot import draw
+            from fedprior.reporting.regression_plot import draw_coefficients
 
-            aside = draw(found.analysis, question.plot)
+            aside = draw_coefficients(found.analysis, question.plot)
         if question.out is not None:
             reporting.write_table(found.analysis.columns(question.level), question.out)
         if aside is not None and question.plot is not None:

@@ -76,7 +76,7 @@ class Population(Protocol):
         return gamma
 
 
-class Parts(NamedTuple):
+class PriorParts(NamedTuple):
     """A prior as a mixture of independent normals, one a part, along a leading axis.
 
     Part l has log probability `log_share[l]` and, for coordinate j of theta, the law
@@ -91,7 +91,7 @@ class Parts(NamedTuple):
     certainty: PyTree
 
 
-class Posterior(NamedTuple):
+class ClientPosterior(NamedTuple):
     """What a client knows of its theta: N(w[l], spread[l]) with probability share[l].
 
     `w` and `spread`, the coordinates' variances, are trees like theta with a leading axis of parts.
@@ -121,15 +121,15 @@ class Maximizable(Population, Protocol):
     def num_parts(self) -> int:
         return 1
 
-    def prior(self, gamma: Gamma) -> Posterior:
+    def prior(self, gamma: Gamma) -> ClientPosterior:
         """What a client without data knows."""
         ...
 
-    def parts(self, gamma: Gamma, posterior: Posterior) -> Parts:
+    def parts(self, gamma: Gamma, posterior: ClientPosterior) -> PriorParts:
         """The client's prior, as normals, given what it knew last."""
         ...
 
-    def statistics(self, gamma: Gamma, posterior: Posterior) -> dict[str, PyTree]:
+    def statistics(self, gamma: Gamma, posterior: ClientPosterior) -> dict[str, PyTree]:
         """What a client's posterior adds to the next gamma."""
         ...
 

@@ -99,7 +99,7 @@ class Run:
         check.require(fits, owner, "federation", rule, self.num_clients)
         capacity = self.cohort.capacity(self.num_clients)  # refuses one larger than the federation
         if self.secure:
-            secure.check_cohort(capacity)  # before anything is recorded as spent
+            secure.check_cohort_size(capacity)  # before anything is recorded as spent
         if not getattr(self.channel, "weighted", True):
             raise ValueError(
                 f"{owner}: channel must let the weight through, got {self.channel!r}. "

@@ -87,7 +87,7 @@ class Estimates:
         """Whether collaboration helps, in one plain sentence (paper section 2, remarks)."""
         if self.fell_back:
             return FELL_BACK
-        return sentence(
+        return gain_sentence(
             gain_over_raw=self.gain_over_raw,
             gain_over_pooled=self.gain_over_pooled,
             weight=self.weight[self.n > 0],
@@ -121,7 +121,7 @@ class Estimates:
         return found
 
 
-def sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
+def gain_sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
     """The regimes of the paper's remarks: pool, keep to yourself, or borrow."""
     typical = float(np.median(weight)) if len(weight) else 0.0
     raw, pooled = _against(gain_over_raw), _against(gain_over_pooled)

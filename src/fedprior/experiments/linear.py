@@ -8,8 +8,8 @@ import numpy as np
 from fedprior.core import check
 from fedprior.experiments.compare import Watch, unwatched
 from fedprior.regression.linear import fit_linear, local_linear, pooled_linear
-from fedprior.regression.result import Component, Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import Component, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 # The setting of the paper's implementation details.
 SPREAD_VARIANCE = 0.01
@@ -76,7 +76,7 @@ def _says(dimension: int) -> str | None:
 
 def draw(
     seed: int, num_groups: int, num_rows: int, dimension: int
-) -> tuple[Rows, np.ndarray, Population]:
+) -> tuple[GroupedRows, np.ndarray, RegressionPopulation]:
     """Rows, the true theta (m, d) and the population they come from."""
     draws = np.random.default_rng(seed)
     mean = draws.normal(0, MEAN_SCALE, dimension)
@@ -84,14 +84,14 @@ def draw(
     x = draws.normal(0, np.sqrt(FEATURE_VARIANCE), (num_groups, num_rows, dimension))
     noise = draws.normal(0, np.sqrt(NOISE_VARIANCE), (num_groups, num_rows))
     y = (x @ theta[..., None])[..., 0] + noise
-    rows = Rows(
+    rows = GroupedRows(
         x=x.reshape(-1, dimension),
         fixed=np.empty((num_groups * num_rows, 0)),
         y=y.ravel(),
         start=num_rows * np.arange(num_groups + 1),
     )
     covariance = SPREAD_VARIANCE * np.eye(dimension)
-    population = Population(
+    population = RegressionPopulation(
         kind="known",
         mean=mean,
         covariance=covariance,

@@ -16,8 +16,8 @@ from fedprior.regression.logistic import (
     predictive,
     probabilities,
 )
-from fedprior.regression.result import Component, Population, RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 SCALES = (0.25, 1.0, 2.0)  # of theta between groups: hardly different, as different as alike, more
 MEAN = (-0.5, 1.0, -1.0, 0.5, 0.0)  # the intercept first; the other features are N(0, 1)
@@ -56,7 +56,7 @@ class Loss:
 
 
 class _Case(NamedTuple):
-    rows: Rows
+    rows: GroupedRows
     theta: np.ndarray
     x: np.ndarray  # (m, NUM_TEST, d), held out
     y: np.ndarray
@@ -96,7 +96,7 @@ def _draw(draws: np.random.Generator, num_groups: int, scale: float) -> _Case:
     place = np.repeat(np.arange(num_groups), sizes)
     train, train_y = _rows(draws, theta[place])
     test, test_y = _rows(draws, np.repeat(theta, NUM_TEST, axis=0))
-    rows = Rows.of(train, train_y, place, num_groups)
+    rows = GroupedRows.of(train, train_y, place, num_groups)
     return _Case(
         rows, theta, test.reshape(num_groups, NUM_TEST, width), test_y.reshape(num_groups, NUM_TEST)
     )
@@ -177,9 +177,9 @@ def _best_ridge(case: _Case) -> tuple[float, np.ndarray]:
     return min(scored, key=lambda pair: float(pair[1].mean()))
 
 
-def _known(scale: float) -> Population:
+def _known(scale: float) -> RegressionPopulation:
     mean, covariance = np.array(MEAN), scale**2 * np.eye(len(MEAN))
-    return Population(
+    return RegressionPopulation(
         kind="known",
         mean=mean,
         covariance=covariance,
@@ -188,7 +188,7 @@ def _known(scale: float) -> Population:
     )
 
 
-def _variance(population: Population) -> float:
+def _variance(population: RegressionPopulation) -> float:
     return float(np.trace(population.covariance)) / len(population.mean)
 
 

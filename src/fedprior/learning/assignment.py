@@ -16,7 +16,7 @@ from fedprior.learning.noise import Noise
 from fedprior.learning.posterior import Steps, rate_at
 from fedprior.learning.predictive import mixed, mixture, several
 from fedprior.populations.discrete import Discrete
-from fedprior.populations.mixture import column, shares_after
+from fedprior.populations.mixture import per_component, shares_after
 
 _NULL = 1e-5  # eigenvalues below this share of the largest count as zero in a pseudo-inverse
 _ROUNDING = 1e-3  # relative; of sums and a solution in 32 bits
@@ -110,7 +110,7 @@ class Assignment:
             new = {**state, "hessian": hessian}
             shift = _solved({**moves, "hessian": hessian}, gamma["centers"], rate)
         else:
-            shift = tree.combine(lambda leaf: leaf / column(mass, leaf), average["moves"])
+            shift = tree.combine(lambda leaf: leaf / per_component(mass, leaf), average["moves"])
         centers = tree.combine(jnp.add, gamma["centers"], shift)
         gamma = self.population.project({"centers": centers, "log_shares": log_shares})
         new = {**new, "gamma": gamma, **self.noise.maximize(state, average["noise"], rate)}
@@ -141,7 +141,7 @@ class Assignment:
             move = moved(_best(centers, alpha))
             return tree.combine(lambda leaf: jnp.multiply.outer(alpha, leaf), move)
         moves = jax.vmap(moved)(centers)
-        return tree.combine(lambda leaf: column(alpha, leaf) * leaf, moves)
+        return tree.combine(lambda leaf: per_component(alpha, leaf) * leaf, moves)
 
     def _quadratic(
         self, centers: PyTree, alpha: Array, sums: Array, data: ClientData

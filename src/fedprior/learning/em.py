@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State, Theta
-from fedprior.core.protocols import Gamma, Maximizable, Model, Population, Posterior
+from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.assignment import Assignment
 from fedprior.learning.batches import Batches
@@ -187,10 +187,10 @@ class _Em:
 
     def _posterior(
         self, state: State, memory: Memory, data: ClientData, number: Array
-    ) -> tuple[Posterior, Array]:
+    ) -> tuple[ClientPosterior, Array]:
         """The client's posterior after `number` steps, and its expected squared residuals."""
         gamma: Gamma = state["gamma"]
-        before = Posterior(memory["share"], memory["w"], memory["spread"])
+        before = ClientPosterior(memory["share"], memory["w"], memory["spread"])
         parts = self.population.parts(gamma, before)
         samples = all_samples(data)
         if self.curvature_samples is not None:
@@ -204,4 +204,4 @@ class _Em:
             fit = partial(gradient_fit, self.model, steps=steps, **common)
         fits = jax.vmap(fit)(parts.center, parts.precision, parts.certainty, before.w)
         share = jax.nn.softmax(parts.log_share + fits.evidence)
-        return Posterior(share, fits.w, fits.spread), jnp.sum(share * fits.squares)
+        return ClientPosterior(share, fits.w, fits.spread), jnp.sum(share * fits.squares)

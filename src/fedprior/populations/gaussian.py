@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, PyTree
-from fedprior.core.protocols import Gamma, Maximizable, Parts, Posterior, Predict
+from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict, PriorParts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,26 +37,26 @@ class Gaussian(Maximizable):
         scale = self._scale(gamma, w)
         squared = tree.squared_norm(tree.combine(_standard, w, gamma["mean"], scale))
         xp = squared.__array_namespace__()
-        logs = total(tree.combine(xp.log, scale))
+        logs = sum_entries(tree.combine(xp.log, scale))
         return squared / 2 + logs + tree.size(w) * math.log(2 * math.pi) / 2
 
     def project(self, gamma: Gamma) -> Gamma:
         return {**gamma, "scale": floored(gamma["scale"], self.scale, self.scale_floor)}
 
-    def prior(self, gamma: Gamma) -> Posterior:
+    def prior(self, gamma: Gamma) -> ClientPosterior:
         import jax.numpy as jnp
 
         spread = tree.combine(jnp.square, self._scale(gamma, gamma["mean"]))
-        return Posterior(jnp.ones(1), first_axis(gamma["mean"]), first_axis(spread))
+        return ClientPosterior(jnp.ones(1), first_axis(gamma["mean"]), first_axis(spread))
 
-    def parts(self, gamma: Gamma, posterior: Posterior) -> Parts:
+    def parts(self, gamma: Gamma, posterior: ClientPosterior) -> PriorParts:
         import jax.numpy as jnp
 
         share, center, variance = self.prior(gamma)
         precision = tree.combine(lambda one: 1 / one, variance)
-        return Parts(jnp.log(share), center, precision, precision)
+        return PriorParts(jnp.log(share), center, precision, precision)
 
-    def statistics(self, gamma: Gamma, posterior: Posterior) -> dict[str, PyTree]:
+    def statistics(self, gamma: Gamma, posterior: ClientPosterior) -> dict[str, PyTree]:
         import jax.numpy as jnp
 
         w, spread = tree.combine(lambda leaf: leaf[0], (posterior.w, posterior.spread))
@@ -65,7 +65,7 @@ class Gaussian(Maximizable):
         if self.per_coordinate:
             square = tree.combine(lambda q, s: q - s**2, square, gamma["scale"])
         else:
-            square = total(square) / tree.size(w) - gamma["scale"] ** 2
+            square = sum_entries(square) / tree.size(w) - gamma["scale"] ** 2
         return {"mean": away, "square": square}
 
     def maximize(self, gamma: Gamma, average: dict[str, PyTree], rate: Array) -> Gamma:
@@ -100,7 +100,7 @@ def like(value: Array, w: PyTree) -> PyTree:
     return tree.combine(lambda leaf: leaf.__array_namespace__().zeros_like(leaf) + value, w)
 
 
-def total(w: PyTree) -> Array:
+def sum_entries(w: PyTree) -> Array:
     """Sum of all entries."""
     return tree.flatten(w).sum()
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, PyTree
-from fedprior.core.protocols import Gamma, Maximizable, Parts, Posterior, Predict
-from fedprior.populations.gaussian import first_axis, floored, like, total
+from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict, PriorParts
+from fedprior.populations.gaussian import first_axis, floored, like, sum_entries
 
 _LEAST_CERTAINTY = 0.01  # of a coordinate, over 1 / scale^2: a spread of 10 scales at most
 
@@ -48,13 +48,13 @@ class Laplace(Maximizable):
     def project(self, gamma: Gamma) -> Gamma:
         return {**gamma, "scale": floored(gamma["scale"], self.scale, self.scale_floor)}
 
-    def prior(self, gamma: Gamma) -> Posterior:
+    def prior(self, gamma: Gamma) -> ClientPosterior:
         import jax.numpy as jnp
 
         variance = like(2 * gamma["scale"] ** 2, gamma["mean"])
-        return Posterior(jnp.ones(1), first_axis(gamma["mean"]), first_axis(variance))
+        return ClientPosterior(jnp.ones(1), first_axis(gamma["mean"]), first_axis(variance))
 
-    def parts(self, gamma: Gamma, posterior: Posterior) -> Parts:
+    def parts(self, gamma: Gamma, posterior: ClientPosterior) -> PriorParts:
         import jax.numpy as jnp
 
         scale, away = gamma["scale"], _away(gamma, posterior)
@@ -64,16 +64,16 @@ class Laplace(Maximizable):
         certainty = tree.combine(
             lambda t, v: jnp.maximum(_bend(t, v) / scale, least), away, posterior.spread
         )
-        return Parts(jnp.zeros(1), first_axis(gamma["mean"]), precision, certainty)
+        return PriorParts(jnp.zeros(1), first_axis(gamma["mean"]), precision, certainty)
 
-    def statistics(self, gamma: Gamma, posterior: Posterior) -> dict[str, PyTree]:
+    def statistics(self, gamma: Gamma, posterior: ClientPosterior) -> dict[str, PyTree]:
         scale, away = gamma["scale"], _away(gamma, posterior)
         weight = tree.combine(lambda t, v: scale * _weight(t, v), away, posterior.spread)
         distance = tree.combine(_distance, away, posterior.spread)
         return {
             "mean": tree.combine(lambda one, t: (one * t)[0], weight, away),
             "weight": tree.combine(lambda one, old: one[0] - old, weight, gamma["weight"]),
-            "scale": total(distance) / tree.size(distance) - scale,
+            "scale": sum_entries(distance) / tree.size(distance) - scale,
         }
 
     def maximize(self, gamma: Gamma, average: dict[str, PyTree], rate: Array) -> Gamma:
@@ -96,7 +96,7 @@ class Laplace(Maximizable):
         return self.project({**gamma, "mean": mean, "scale": scale, "weight": weight})
 
 
-def _away(gamma: Gamma, posterior: Posterior) -> PyTree:
+def _away(gamma: Gamma, posterior: ClientPosterior) -> PyTree:
     """E t, t = theta - mean, with the axis of parts."""
     return tree.combine(lambda w, mean: w - mean, posterior.w, gamma["mean"])
 

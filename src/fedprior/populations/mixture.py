@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, Key, PyTree
-from fedprior.core.protocols import Gamma, Maximizable, Parts, Posterior, Predict
+from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict, PriorParts
 from fedprior.populations.gaussian import floored
 
 SHARE_FLOOR = 1e-3  # of a component's share where no noise is added to it
@@ -79,21 +79,23 @@ class GaussianMixture(Maximizable):
         )
         return center, precision
 
-    def prior(self, gamma: Gamma) -> Posterior:
+    def prior(self, gamma: Gamma) -> ClientPosterior:
         import jax
 
         centers = gamma["centers"]
-        spread = tree.combine(lambda leaf: 0 * leaf + column(gamma["scale"], leaf) ** 2, centers)
-        return Posterior(jax.nn.softmax(gamma["log_shares"]), centers, spread)
+        spread = tree.combine(
+            lambda leaf: 0 * leaf + per_component(gamma["scale"], leaf) ** 2, centers
+        )
+        return ClientPosterior(jax.nn.softmax(gamma["log_shares"]), centers, spread)
 
-    def parts(self, gamma: Gamma, posterior: Posterior) -> Parts:
+    def parts(self, gamma: Gamma, posterior: ClientPosterior) -> PriorParts:
         import jax
 
         prior = self.prior(gamma)
         precision = tree.combine(lambda one: 1 / one, prior.spread)
-        return Parts(jax.nn.log_softmax(gamma["log_shares"]), prior.w, precision, precision)
+        return PriorParts(jax.nn.log_softmax(gamma["log_shares"]), prior.w, precision, precision)
 
-    def statistics(self, gamma: Gamma, posterior: Posterior) -> dict[str, PyTree]:
+    def statistics(self, gamma: Gamma, posterior: ClientPosterior) -> dict[str, PyTree]:
         import jax
         import jax.numpy as jnp
 
@@ -103,7 +105,7 @@ class GaussianMixture(Maximizable):
         square = (squares(away) + sums(posterior.spread)) / dimension
         return {
             "share": share - jax.nn.softmax(gamma["log_shares"]),
-            "centers": tree.combine(lambda leaf: column(share, leaf) * leaf, away),
+            "centers": tree.combine(lambda leaf: per_component(share, leaf) * leaf, away),
             "square": share * (square - gamma["scale"] ** 2),
         }
 
@@ -111,7 +113,9 @@ class GaussianMixture(Maximizable):
         import jax.numpy as jnp
 
         mass, log_shares = shares_after(gamma, average["share"], rate, self.share_floor)
-        shift = tree.combine(lambda leaf: rate * leaf / column(mass, leaf), average["centers"])
+        shift = tree.combine(
+            lambda leaf: rate * leaf / per_component(mass, leaf), average["centers"]
+        )
         dimension = tree.size(shift) // self.num_components
         moved = squares(shift) / dimension
         variance = gamma["scale"] ** 2 + rate * average["square"] / mass - moved
@@ -181,7 +185,7 @@ def mean_of(gamma: Gamma) -> PyTree:
     return tree.combine(lambda leaf: jnp.tensordot(share, leaf, axes=1), gamma["centers"])
 
 
-def column(values: Array, leaf: Array) -> Array:
+def per_component(values: Array, leaf: Array) -> Array:
     """One value a component, to be multiplied with the component's entries of `leaf`."""
     return values.reshape(-1, *(1,) * (leaf.ndim - 1))
 

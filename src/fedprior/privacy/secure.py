@@ -35,7 +35,7 @@ _LONGEST = 2**25  # in multiples; what stands between clip and noise reaches 4 c
 _MOST_CLIENTS = 2**17
 
 
-def check_cohort(size: int) -> None:
+def check_cohort_size(size: int) -> None:
     """So many clients can be added up."""
     rule = f"at most {_MOST_CLIENTS:,} clients, or secure sums would overflow"
     remedy = "Lower the sampling rate or the cap of the cohort."
@@ -48,7 +48,7 @@ def add_exactly(rows: Array, *, clip: float) -> Array:
     Each row is cut toward zero to a grid first, by itself, and so gets no longer: a client that is
     there or not moves the sum by its own cut message, exactly.
     """
-    check_cohort(len(rows))
+    check_cohort_size(len(rows))
     xp = rows.__array_namespace__()
     units = xp.clip(xp.trunc(rows * (1 / _grid(clip))), -_LONGEST, _LONGEST).astype(xp.int32)
     parts = (units >> _LOW_BITS, units & (2**_LOW_BITS - 1))

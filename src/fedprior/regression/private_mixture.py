@@ -13,8 +13,8 @@ from fedprior.privacy.events import Relation
 from fedprior.privacy.guarantee import Guarantee, Noise
 from fedprior.regression.mixture.fit import fit_mixture
 from fedprior.regression.mixture.totals import soften
-from fedprior.regression.result import Component, Population, RegressionFit
-from fedprior.regression.rows import Block, Rows
+from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import Block, GroupedRows
 
 _OWNER = "fit_mixture_privately"
 _NEIGHBORS = {"add-remove": "add or remove one", "replace-one": "replace one"}
@@ -23,7 +23,7 @@ _LEAST_NOISE = 1e-3  # of the target's mean square of about 1: a floor that is p
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PrivateMixture:
+class PrivateMixtureFit:
     """A mixture learned through a channel, and the guarantee of everything that left the groups.
 
     The population of `fit` comes from what was sent; its theta, errors and responsibilities are
@@ -35,7 +35,7 @@ class PrivateMixture:
     guarantee: Guarantee
 
 
-class _Mixture(NamedTuple):
+class _ScaledMixture(NamedTuple):
     """In public units, in which features and targets have a mean square of about 1."""
 
     shares: np.ndarray
@@ -44,7 +44,7 @@ class _Mixture(NamedTuple):
 
 
 def fit_mixture_privately(
-    rows: Rows,
+    rows: GroupedRows,
     *,
     num_components: int,
     radius: float,
@@ -60,7 +60,7 @@ def fit_mixture_privately(
     relation: Relation = "add-remove",
     noise: Noise = "simulated",
     seed: int = 0,
-) -> PrivateMixture:
+) -> PrivateMixtureFit:
     """EM of D4 for a fixed number of rounds, each group's message clipped and the sums noised.
 
     A group sends alpha_il (1, X'X / n, X'y / n) for every component and y'y / n, as one vector of
@@ -90,7 +90,9 @@ def fit_mixture_privately(
     check.require(fits, _OWNER, "feature_scale", rule, feature_scale)
     scale = np.broadcast_to(scale, (dimension,))
     channel = _channel(channel, epsilon, delta, rounds, clip, dimension, relation, noise)
-    unit = Rows(x=rows.x / scale, fixed=rows.fixed, y=rows.y / target_scale, start=rows.start)
+    unit = GroupedRows(
+        x=rows.x / scale, fixed=rows.fixed, y=rows.y / target_scale, start=rows.start
+    )
     first = _start(start, num_components, radius, scale / target_scale, seed)
     if noise_variance is not None:
         check.positive(_OWNER, noise_variance=noise_variance)
@@ -99,7 +101,9 @@ def fit_mixture_privately(
     found = _learn(unit, first, channel, rounds, radius, noise_variance is None, seed, width)
     population = _population(found, target_scale / scale, target_scale)
     guarantee = _guarantee(channel, delta, rounds, relation, width)
-    return PrivateMixture(fit=_fit(rows, population, rounds), channel=channel, guarantee=guarantee)
+    return PrivateMixtureFit(
+        fit=_fit(rows, population, rounds), channel=channel, guarantee=guarantee
+    )
 
 
 def _channel(
@@ -126,7 +130,9 @@ def _channel(
     return CentralGaussian(clip=bound, noise_multiplier=multiplier, noise=noise)
 
 
-def messages(block: Block, shares: np.ndarray, centers: np.ndarray, noise: float) -> np.ndarray:
+def private_messages(
+    block: Block, shares: np.ndarray, centers: np.ndarray, noise: float
+) -> np.ndarray:
     """What each group of a block sends, (g, k (1 + d (d + 3) / 2) + 1), before any clipping.
 
     Off-diagonal products count twice in X'X and are sent once, times sqrt(2): the norm is the same.
@@ -153,33 +159,33 @@ def _messages(block: Block, shares: np.ndarray, centers: np.ndarray, noise: floa
 
 
 def _learn(
-    rows: Rows,
-    mixture: _Mixture,
+    rows: GroupedRows,
+    mixture: _ScaledMixture,
     channel: CentralGaussian,
     rounds: int,
     radius: float,
     learns_noise: bool,
     seed: int,
     width: int,
-) -> _Mixture:
+) -> _ScaledMixture:
     """EM with totals averaged over rounds, so that the noise of one round is not taken whole."""
     total, error = np.zeros(width), 0.0
     for place in range(rounds):
         key = random.stream(seed, "decode", place)
         sent = np.zeros(width)
         for block in rows.blocks():
-            sent = sent + channel.encode(messages(block, *mixture), key).sum(axis=0)
+            sent = sent + channel.encode(private_messages(block, *mixture), key).sum(axis=0)
         noised = np.asarray(channel.decode(sent, key))
         part = (place + 1) ** -_FORGET
         total = (1 - part) * total + part * noised
         error = float(np.hypot((1 - part) * error, part * channel.clip * channel.noise_multiplier))
-        mixture = maximize(total, error, mixture, radius, learns_noise)
+        mixture = maximize_noised(total, error, mixture, radius, learns_noise)
     return mixture
 
 
-def maximize(
-    total: np.ndarray, error: float, mixture: _Mixture, radius: float, learns_noise: bool
-) -> _Mixture:
+def maximize_noised(
+    total: np.ndarray, error: float, mixture: _ScaledMixture, radius: float, learns_noise: bool
+) -> _ScaledMixture:
     """The server's half: shares, centers and noise from totals with noise of scale `error`.
 
     center += A^-1 (b - A center), A's eigenvalues at least twice the noise's largest: directions
@@ -202,7 +208,7 @@ def maximize(
         fitted = (centers * (2 * cross - (square @ centers[:, :, None])[:, :, 0])).sum()
         weight = max(float(parts[:, 0].sum()), 4 * np.sqrt(count) * error, 1e-12)
         noise = max(float(total[-1] - fitted) / weight, _LEAST_NOISE)
-    return _Mixture(mass / mass.sum(), centers, noise)
+    return _ScaledMixture(mass / mass.sum(), centers, noise)
 
 
 def _symmetric(flat: np.ndarray, dimension: int) -> np.ndarray:
@@ -217,7 +223,7 @@ def _symmetric(flat: np.ndarray, dimension: int) -> np.ndarray:
 
 def _start(
     start: np.ndarray | None, count: int, radius: float, scale: np.ndarray, seed: int
-) -> _Mixture:
+) -> _ScaledMixture:
     """Public centers in public units: as given, or the farthest apart of 100 random choices."""
     if start is not None:
         given, shape = np.asarray(start, np.float64), (count, len(scale))
@@ -230,7 +236,7 @@ def _start(
         gaps = np.linalg.norm(draws[:, :, None] - draws[:, None], axis=3)
         gaps[:, np.arange(count), np.arange(count)] = np.inf
         centers = radius / 2 * draws[gaps.min(axis=(1, 2)).argmax()]
-    return _Mixture(np.full(count, 1 / count), centers, 1.0)
+    return _ScaledMixture(np.full(count, 1 / count), centers, 1.0)
 
 
 def _guarantee(
@@ -250,13 +256,15 @@ def _guarantee(
     )
 
 
-def _population(found: _Mixture, scale: np.ndarray, target_scale: float) -> Population:
+def _population(
+    found: _ScaledMixture, scale: np.ndarray, target_scale: float
+) -> RegressionPopulation:
     """Back in the units of the data."""
     centers = found.centers * scale
     mean = found.shares @ centers
     away = centers - mean
     nothing = np.zeros((len(scale), len(scale)))
-    return Population(
+    return RegressionPopulation(
         kind="discrete",
         mean=mean,
         covariance=(away * found.shares[:, None]).T @ away,
@@ -269,7 +277,7 @@ def _population(found: _Mixture, scale: np.ndarray, target_scale: float) -> Popu
     )
 
 
-def _fit(rows: Rows, population: Population, rounds: int) -> RegressionFit:
+def _fit(rows: GroupedRows, population: RegressionPopulation, rounds: int) -> RegressionFit:
     """Every group's own theta under the population that was learned."""
     with np.errstate(over="ignore", invalid="ignore"):
         known = fit_mixture(rows, prior=population)

@@ -21,7 +21,7 @@ class Component:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Population:
+class RegressionPopulation:
     """theta_i ~ sum of share_l N(mean_l, covariance_l); y_i = x theta_i + fixed beta + noise.
 
     `mean` (d,) and `covariance` (d, d) are those of the whole population; one component where it
@@ -60,7 +60,7 @@ class RegressionFit:
     family: Family
     method: str
     criterion: str
-    population: Population
+    population: RegressionPopulation
     theta: np.ndarray
     errors: np.ndarray
     responsibilities: np.ndarray

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprior.core import check
 
-_OWNER = "Rows"
+_OWNER = "GroupedRows"
 _BLOCK_CELLS = 1 << 21  # numbers of `x` in one block: 16 MB, which stays near the cache
 
 
@@ -23,7 +23,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class GroupedRows:
     """Rows sorted by group: group i holds rows start[i] to start[i + 1].
 
     `x` (rows, d) are the features whose coefficients theta_i vary by group, `fixed` (rows, p) those
@@ -59,7 +59,7 @@ class Rows:
         num_groups: int,
         *,
         fixed: np.ndarray | None = None,
-    ) -> "Rows":
+    ) -> "GroupedRows":
         """Rows in any order; `place` (rows,) is each one's group, 0 to num_groups - 1."""
         order = np.argsort(place, kind="stable")
         sizes = np.bincount(place, minlength=num_groups)
@@ -114,10 +114,10 @@ class Rows:
                 rows = self.start[groups][:, None] + np.arange(size)
                 yield Block(groups, self.x[rows], self.fixed[rows], self.y[rows])
 
-    def subset(self, keep: np.ndarray) -> "Rows":
+    def subset(self, keep: np.ndarray) -> "GroupedRows":
         """The rows whose mask `keep` (rows,) is true, of the same groups."""
         sizes = np.bincount(self.place[keep], minlength=self.num_groups)
-        return Rows(
+        return GroupedRows(
             x=self.x[keep],
             fixed=self.fixed[keep],
             y=self.y[keep],

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 
-class Back(NamedTuple):
+class TurnBack(NamedTuple):
     """From turned rows to the rows given: theta = x theta' + cross beta', beta = fixed beta'.
 
     `x` (D, D), `cross` (D, P), `fixed` (P, P), for all classes together.
@@ -29,8 +29,8 @@ class Back(NamedTuple):
 
 
 def turn(
-    rows: Rows, corner: np.ndarray, *, turns_x: bool = False, num_logits: int = 1
-) -> tuple[Rows, Back]:
+    rows: GroupedRows, corner: np.ndarray, *, turns_x: bool = False, num_logits: int = 1
+) -> tuple[GroupedRows, TurnBack]:
     """Fixed features less what x explains of them, of mean square 1 and uncorrelated.
 
     A year beside an intercept is nearly a multiple of it, and an income in dollars has a
@@ -49,16 +49,16 @@ def turn(
         corner[:width, :width] = np.eye(width)
     back = linalg.solve_triangular(corner, np.eye(len(corner)))
     table = np.concatenate([rows.x, rows.fixed], axis=1) @ back
-    turned = Rows(
+    turned = GroupedRows(
         x=table[:, :width] if turns_x else rows.x,
         fixed=table[:, width:],
         y=rows.y,
         start=rows.start,
     )
     blocks = (back[:width, :width], back[:width, width:], back[width:, width:])
-    return turned, Back(*(np.kron(np.eye(num_logits), block) for block in blocks))
+    return turned, TurnBack(*(np.kron(np.eye(num_logits), block) for block in blocks))
 
 
-def unturned(width: int, others: int) -> Back:
+def unturned(width: int, others: int) -> TurnBack:
     """The way back from rows as they are."""
-    return Back(np.eye(width), np.zeros((width, others)), np.eye(others))
+    return TurnBack(np.eye(width), np.zeros((width, others)), np.eye(others))

@@ -11,14 +11,14 @@ import numpy as np
 
 from fedprior.data.scan import writing
 from fedprior.regression.face.analysis import Analysis
-from fedprior.reporting.shrinkage import BLUE, GRAY, GREEN, ORANGE, STYLE, save
+from fedprior.reporting.shrinkage import BLUE, GRAY, GREEN, ORANGE, STYLE, save_figure
 
 MOST_GROUPS = 200  # more arrows would only cover each other
 _FEW = 20  # groups that are named
 _KEPT = 0.02  # share of the separate fits at each end that may fall outside the picture
 
 
-def draw(found: Analysis, path: Path) -> Path:
+def draw_coefficients(found: Analysis, path: Path) -> Path:
     """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ def draw(found: Analysis, path: Path) -> Path:
         axes.grid(color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
         figure.legend(loc="outside upper center", ncols=4, frameon=False)
-        save(figure, aside, kind)
+        save_figure(figure, aside, kind)
     return aside
 
 

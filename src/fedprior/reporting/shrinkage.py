@@ -30,7 +30,7 @@ _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (
 _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same bytes every time
 
 
-def draw(estimates: Estimates, names: Names, path: Path) -> Path:
+def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
     """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -45,11 +45,11 @@ def draw(estimates: Estimates, names: Names, path: Path) -> Path:
             _rows(figure, estimates, there, names)
         else:
             _cloud(figure, estimates, there)
-        save(figure, aside, kind)
+        save_figure(figure, aside, kind)
     return aside
 
 
-def save(figure: Any, aside: Path, kind: str) -> None:
+def save_figure(figure: Any, aside: Path, kind: str) -> None:
     """The figure, to the same bytes every time; nothing is left of it where that fails."""
     try:
         figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))

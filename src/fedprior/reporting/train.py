@@ -181,7 +181,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     for name in config.methods:
         chosen = settings.setting(config, name, clients)
         if getattr(chosen.channel, "noise", "simulated") == "secure":
-            secure.check_cohort(chosen.cohort.capacity(clients.num_clients))
+            secure.check_cohort_size(chosen.cohort.capacity(clients.num_clients))
         if remark := METHODS[name].remark:
             remarks = [*remarks, f"{name}: {remark}"]
     return clients, remarks

@@ -11,8 +11,8 @@ from fedprior.estimation.bernoulli.fit import by_likelihood
 from fedprior.estimation.bernoulli.likelihood import Tally
 from fedprior.estimation.bernoulli.model import (
     BetaModel,
-    Errors,
-    Table,
+    ExpectedErrors,
+    RateTable,
     average,
     common_rate,
     errors_of,
@@ -33,49 +33,51 @@ _BORROWED = "The intervals are those of the Beta population, widened to hold the
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answer:
+class RateAnswer:
     """All that `estimate_rates` says, a row a pair."""
 
-    table: Table
+    table: RateTable
     population: FittedPopulation
-    errors: Errors
+    errors: ExpectedErrors
     notes: tuple[str, ...] = ()
 
-    def with_notes(self, *notes: str | None) -> "Answer":
+    def with_notes(self, *notes: str | None) -> "RateAnswer":
         return replace(self, notes=(*self.notes, *(note for note in notes if note)))
 
 
 def beta_answer(
     model: BetaModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
-) -> Answer:
+) -> RateAnswer:
     """Posterior means under the Beta population, fitted or known."""
     table = table_of(model, pairs, level=level, above=above)
     errors = errors_of(model, pairs, data, table.variance)
-    return Answer(table=table, population=population_of(model, data), errors=errors)
+    return RateAnswer(table=table, population=population_of(model, data), errors=errors)
 
 
-def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
+def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
     """One common rate for all; errors and intervals are those of rates that may differ."""
     model = fit_model(data, fit="likelihood")
     answer = beta_answer(model, pairs, data, level=level, above=above)
     return common_answer(answer, model, pairs, data)
 
 
-def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> Answer:
+def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
     """Posterior means under a Beta population that depends on the group's size."""
     some = min(data.total_successes, data.total_failures) > 0
     rule = "left out where all outcomes are equal"
     check.require(some, "estimate_rates", "by_size", rule, True)
     found = by_sizes.fit_by_size(pairs, by_likelihood(data))
     table = by_sizes.size_table(found, pairs, level=level, above=above)
-    return Answer(
+    return RateAnswer(
         table=table,
         population=by_sizes.size_population(found, pairs),
         errors=by_sizes.size_errors(found, pairs, table),
     )
 
 
-def paper_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, minus_one: bool) -> Answer:
+def paper_answer(
+    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, minus_one: bool
+) -> RateAnswer:
     """The paper's weights; their expected error is that under the Beta fit.
 
     Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
@@ -88,7 +90,7 @@ def paper_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, minus_one: b
     error = average(pairs, variance)
     errors = replace(answer.errors, personal=error)
     if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
-        errors = Errors(personal=error, raw=error, pooled=error)
+        errors = ExpectedErrors(personal=error, raw=error, pooled=error)
     found = replace(
         answer,
         table=answer.table.around(personal, variance=variance, weight=weight),
@@ -98,7 +100,7 @@ def paper_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, minus_one: b
     return found.with_notes(_BORROWED.format("paper's", ", which come with none"))
 
 
-def common_answer(answer: Answer, model: BetaModel, pairs: Pairs, data: Tally) -> Answer:
+def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally) -> RateAnswer:
     """One rate for all where held-out groups speak for it; the interval allows for differences."""
     rate, _ = common_rate(data)
     row = np.full(len(pairs.n), rate)
@@ -113,7 +115,7 @@ def common_answer(answer: Answer, model: BetaModel, pairs: Pairs, data: Tally) -
     return common.with_notes(_BORROWED.format("common", ", since differences cannot be ruled out"))
 
 
-def nonparametric_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
+def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateAnswer:
     """Posterior means under the population of any shape."""
     atoms = fit_rates(pairs)
     table = shapes.any_table(pairs, atoms, answer.table)
@@ -128,7 +130,9 @@ def nonparametric_answer(answer: Answer, pairs: Pairs, data: Tally) -> Answer:
     return found.with_notes(borrowed, few)
 
 
-def robust_answer(answer: Answer, model: BetaModel, pairs: Pairs, *, level: float) -> Answer:
+def robust_answer(
+    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, level: float
+) -> RateAnswer:
     """Intervals mu + w (x - mu) +- c w sqrt(v), v = E[p (1 - p)] / n, c for E b^2 = M / n.
 
     M is the grid's, finite even where the fitted population is a point. Cut to [0, 1].

@@ -7,8 +7,14 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.bernoulli.fit import BetaFit, narrowest
 from fedprior.estimation.bernoulli.grid import TILT
-from fedprior.estimation.bernoulli.likelihood import Slope, chain, rising_each, rising_slopes, tally
-from fedprior.estimation.bernoulli.model import MANY, Errors, Table, average, raw_error
+from fedprior.estimation.bernoulli.likelihood import (
+    LikelihoodSlope,
+    chain,
+    rising_each,
+    rising_slopes,
+    tally,
+)
+from fedprior.estimation.bernoulli.model import MANY, ExpectedErrors, RateTable, average, raw_error
 from fedprior.estimation.bernoulli.posterior import matched, quantile
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
@@ -137,7 +143,7 @@ def pair_log_likelihoods(
     return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising_each(size, n)
 
 
-def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> Slope:
+def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> LikelihoodSlope:
     """Derivatives of each pair's log likelihood by its logit mean and its log M: (2, pairs)..."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
     shapes = ((mean * size, z), ((1 - mean) * size, n - z), (size, n))
@@ -145,7 +151,9 @@ def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> Slope:
     return chain(mean, size, np.stack(first), np.stack(second), won=z, lost=n - z)
 
 
-def _sum_slopes(each: Slope, count: np.ndarray, basis: np.ndarray, curve: np.ndarray) -> Slope:
+def _sum_slopes(
+    each: LikelihoodSlope, count: np.ndarray, basis: np.ndarray, curve: np.ndarray
+) -> LikelihoodSlope:
     """From derivatives by the pair's own two numbers to those by the coefficients."""
     columns = (basis, curve)
     gradient = [columns[i].T @ (count * each.gradient[i]) for i in range(2)]
@@ -153,7 +161,7 @@ def _sum_slopes(each: Slope, count: np.ndarray, basis: np.ndarray, curve: np.nda
         [columns[i].T @ ((count * each.hessian[i, j])[:, None] * columns[j]) for j in range(2)]
         for i in range(2)
     ]
-    return Slope(np.concatenate(gradient), np.block(blocks))
+    return LikelihoodSlope(np.concatenate(gradient), np.block(blocks))
 
 
 def _log_prior(place: np.ndarray, split: int) -> tuple[float, np.ndarray, np.ndarray]:
@@ -180,7 +188,7 @@ def _expit(x: np.ndarray) -> np.ndarray:
     return np.clip(1 / (1 + np.exp(-x)), 1e-12, 1 - 1e-12)
 
 
-def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None) -> Table:
+def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
     """Posterior moments at the fit, its uncertainty by the delta method in the mean and five nodes
     of log M; the interval is that of the Beta with these moments.
     """
@@ -200,7 +208,7 @@ def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None)
         slope = mean * (1 - mean) * near / (n + near)
         inner = center * (1 - center) / (n + near + 1)
         variance += share * (inner + slope**2 * moved + (center - personal) ** 2)
-    table = Table(
+    table = RateTable(
         personal=personal,
         variance=variance,
         weight=n / (n + size),
@@ -211,9 +219,9 @@ def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None)
     return table.around(personal)
 
 
-def size_errors(fit: SizeFit, pairs: Pairs, table: Table) -> Errors:
+def size_errors(fit: SizeFit, pairs: Pairs, table: RateTable) -> ExpectedErrors:
     """Expected errors were the fit the population."""
-    return Errors(
+    return ExpectedErrors(
         personal=average(pairs, table.variance),
         raw=raw_error(pairs, table.personal, table.variance),
         pooled=average(pairs, _total_variance(fit, pairs)),

@@ -6,11 +6,11 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.bernoulli import answers
-from fedprior.estimation.bernoulli.answers import Answer
+from fedprior.estimation.bernoulli.answers import RateAnswer
 from fedprior.estimation.bernoulli.fit import by_likelihood
 from fedprior.estimation.bernoulli.likelihood import Tally, tally
 from fedprior.estimation.bernoulli.model import BetaModel, fit_model, known_model
-from fedprior.estimation.bernoulli.shapes import choose
+from fedprior.estimation.bernoulli.shapes import pick_rate_population
 from fedprior.estimation.bernoulli.size_test import size_warning
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates
@@ -129,12 +129,12 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
 
 
 def _reshaped(
-    answer: Answer, model: BetaModel, pairs: Pairs, data: Tally, population: str
-) -> Answer:
+    answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally, population: str
+) -> RateAnswer:
     """The estimates of the nonparametric population, or of the one that `auto` picks."""
     picked = population
     if population == "auto":
-        picked, note = choose(pairs)
+        picked, note = pick_rate_population(pairs)
         answer = answer.with_notes(note)
     if picked == "point":
         return answers.common_answer(answer, model, pairs, data)
@@ -158,7 +158,7 @@ def _constant_note(data: Tally) -> str | None:
 
 
 def _over_groups(
-    answer: Answer, statistics: Counts, pairs: Pairs, level: float, ranks: bool
+    answer: RateAnswer, statistics: Counts, pairs: Pairs, level: float, ranks: bool
 ) -> Estimates:
     """The table of pairs over the groups."""
     table = answer.table

@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.estimation.bernoulli.likelihood import Slope, Tally, log_likelihood, slope
+from fedprior.estimation.bernoulli.likelihood import (
+    LikelihoodSlope,
+    Tally,
+    beta_binomial_log_likelihood,
+    beta_binomial_slope,
+)
 
 # The limits of M. At the upper one a group of the largest size has weight 1e-5: with 1e7 groups the
 # standard error of 1/M is still 4e-4 / n, so no data can tell it from infinity (a point mass). At
@@ -96,10 +101,14 @@ def by_likelihood(data: Tally) -> BetaFit:
     point = BetaFit(pooled, most, is_point=True)
     if found is None:
         return point
-    values = log_likelihood(data, np.array([found[0], pooled]), np.array([found[1], most]))
+    values = beta_binomial_log_likelihood(
+        data, np.array([found[0], pooled]), np.array([found[1], most])
+    )
     if values[1] >= values[0]:
         return point
-    return BetaFit(*found, is_point=False, covariance=_covariance(slope(data, *found).hessian))
+    return BetaFit(
+        *found, is_point=False, covariance=_covariance(beta_binomial_slope(data, *found).hessian)
+    )
 
 
 def _covariance(hessian: np.ndarray) -> np.ndarray | None:
@@ -135,14 +144,14 @@ def _ascend(data: Tally, mean: float, size: float) -> tuple[float, float] | None
 
 def _at(data: Tally, place: np.ndarray) -> float:
     mean, size = 1 / (1 + np.exp(-place[:1])), np.exp(place[1:])
-    return float(log_likelihood(data, mean, size)[0])
+    return float(beta_binomial_log_likelihood(data, mean, size)[0])
 
 
-def _slope_at(data: Tally, place: np.ndarray) -> Slope:
-    return slope(data, float(1 / (1 + np.exp(-place[0]))), float(np.exp(place[1])))
+def _slope_at(data: Tally, place: np.ndarray) -> LikelihoodSlope:
+    return beta_binomial_slope(data, float(1 / (1 + np.exp(-place[0]))), float(np.exp(place[1])))
 
 
-def _direction(slopes: Slope, *, at_bound: bool) -> np.ndarray:
+def _direction(slopes: LikelihoodSlope, *, at_bound: bool) -> np.ndarray:
     """Newton's step with the curvature bent down where it is not, cut to the longest step."""
     gradient, curvature = slopes.gradient.copy(), -slopes.hessian
     if at_bound and gradient[1] < 0:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.estimation.bernoulli.fit import narrowest
-from fedprior.estimation.bernoulli.likelihood import Tally, log_likelihood
+from fedprior.estimation.bernoulli.likelihood import Tally, beta_binomial_log_likelihood
 
 _JEFFREYS = 0.5
 # Density v^TILT: between flat on sigma (0) and flat on sigma^2 (1). In the worst case (1,000 groups
@@ -27,7 +27,7 @@ _SCAN = 16  # nodes of each look for where the likelihood is
 _LOOKS = 12  # each look is at least 5 times closer: from a factor 1e6 down to 1e-3 takes 12 at most
 
 
-class Grid(NamedTuple):
+class BetaGrid(NamedTuple):
     """Values of the concentration, with probability `weight`, and the mean given each.
 
     The mean given a concentration has posterior mean `mean` and variance `mean_variance`: the
@@ -40,12 +40,12 @@ class Grid(NamedTuple):
     mean_variance: np.ndarray
 
 
-def known(mean: float, concentration: float) -> Grid:
+def known_grid(mean: float, concentration: float) -> BetaGrid:
     """One population, certain."""
-    return Grid(np.ones(1), np.array([concentration]), np.array([mean]), np.zeros(1))
+    return BetaGrid(np.ones(1), np.array([concentration]), np.array([mean]), np.zeros(1))
 
 
-def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> Grid:
+def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> BetaGrid:
     """Gauss-Legendre nodes in u where the likelihood is; given each, quantiles of a near posterior.
 
     A node of the mean is weighted by posterior / proposal, nearly constant over the nodes: eleven
@@ -64,7 +64,7 @@ def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> Grid
     weight = weight / np.maximum(marginal, 1e-300)[:, None]
     center = (weight * mean).sum(axis=1)
     variance = (weight * (mean - center[:, None]) ** 2).sum(axis=1)
-    return Grid(marginal / marginal.sum(), 1 / scales**2 - 1, center, variance)
+    return BetaGrid(marginal / marginal.sum(), 1 / scales**2 - 1, center, variance)
 
 
 def _legendre(num: int, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +90,7 @@ def _log_ratio(
     from scipy.special import betaln
 
     size = np.broadcast_to(1 / scale**2 - 1, mean.shape)
-    found = log_likelihood(data, mean.ravel(), size.ravel()).reshape(mean.shape)
+    found = beta_binomial_log_likelihood(data, mean.ravel(), size.ravel()).reshape(mean.shape)
     tilt = (_JEFFREYS - alpha) * np.log(mean) + (_JEFFREYS - beta) * np.log1p(-mean)
     factor = (4 * mean * (1 - mean)) ** _POWER
     relative = np.log1p(factor * size)

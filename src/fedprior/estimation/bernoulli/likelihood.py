@@ -111,7 +111,9 @@ def _stirling(x: np.ndarray) -> np.ndarray:
     return inverse * (1 / 12 - square * (1 / 360 - square / 1260))
 
 
-def log_likelihood(data: Tally, mean: np.ndarray, concentration: np.ndarray) -> np.ndarray:
+def beta_binomial_log_likelihood(
+    data: Tally, mean: np.ndarray, concentration: np.ndarray
+) -> np.ndarray:
     """The log p(successes | n) under each Beta(mean M, (1 - mean) M), up to a constant.
 
     The terms count * log(shape) that `rising` leaves out add up to the binomial likelihood of one
@@ -140,21 +142,21 @@ def _times_log(total: float, rate: np.ndarray) -> np.ndarray:
     return total * np.log(rate) if total else np.zeros_like(rate)
 
 
-class Slopes(NamedTuple):
+class RisingSlopes(NamedTuple):
     """First and second derivatives of `rising` by its shape."""
 
     first: np.ndarray
     second: np.ndarray
 
 
-def rising_slopes(shape: np.ndarray | float, count: np.ndarray) -> Slopes:
+def rising_slopes(shape: np.ndarray | float, count: np.ndarray) -> RisingSlopes:
     """d/d shape and d2/d shape2 of `rising`; the arguments broadcast against each other."""
     shape, count = np.broadcast_arrays(np.asarray(shape, np.float64), count)
     first, second = np.empty(shape.shape), np.empty(shape.shape)
     large = shape >= _SERIES_FROM
     for part, slopes in ((large, _slopes_by_series), (~large, _slopes_directly)):
         first[part], second[part] = slopes(shape[part], count[part])
-    return Slopes(first, second)
+    return RisingSlopes(first, second)
 
 
 def _slopes_directly(shape: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,14 +180,14 @@ def _slopes_by_series(shape: np.ndarray, count: np.ndarray) -> tuple[np.ndarray,
     return first, second
 
 
-class Slope(NamedTuple):
+class LikelihoodSlope(NamedTuple):
     """Gradient (2,) and Hessian (2, 2) of the log likelihood in (logit mean, log concentration)."""
 
     gradient: np.ndarray
     hessian: np.ndarray
 
 
-def slope(data: Tally, mean: float, concentration: float) -> Slope:
+def beta_binomial_slope(data: Tally, mean: float, concentration: float) -> LikelihoodSlope:
     """The derivatives of `log_likelihood` at one point, from the same histograms."""
     size = concentration
     parts = (
@@ -213,7 +215,7 @@ def chain(
     *,
     won: float | np.ndarray,
     lost: float | np.ndarray,
-) -> Slope:
+) -> LikelihoodSlope:
     """From slopes by (alpha, beta, M) to those by (logit mean, log M), of a sum or of each pair."""
     rest, size = 1 - mean, concentration
     spread = mean * rest
@@ -222,7 +224,7 @@ def chain(
     mean_mean = size**2 * (second[0] + second[1]) - won / mean**2 - lost / rest**2
     mean_size = first[0] - first[1] + size * (mean * second[0] - rest * second[1])
     size_size = mean**2 * second[0] + rest**2 * second[1] - second[2]
-    return Slope(
+    return LikelihoodSlope(
         np.array([spread * by_mean, size * by_size]),
         np.array(
             [

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.estimation.bernoulli import fit as fits
 from fedprior.estimation.bernoulli import posterior
-from fedprior.estimation.bernoulli.grid import Grid, integrate, known
+from fedprior.estimation.bernoulli.grid import BetaGrid, integrate, known_grid
 from fedprior.estimation.bernoulli.likelihood import Tally
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
@@ -16,7 +16,7 @@ _FEW_NODES, _MANY_NODES = 20, 12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
+class RateTable:
     """One row a pair of (n, successes): `variance` is the expected squared error of `personal`."""
 
     personal: np.ndarray
@@ -32,7 +32,7 @@ class Table:
         *,
         variance: np.ndarray | None = None,
         weight: np.ndarray | None = None,
-    ) -> "Table":
+    ) -> "RateTable":
         """Another estimate in the same intervals, widened to hold it."""
         return replace(
             self,
@@ -45,7 +45,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Errors:
+class ExpectedErrors:
     """Expected squared errors, averaged over the groups with trials."""
 
     personal: float
@@ -70,7 +70,7 @@ class BetaModel:
     Without `plug` the estimates average over the grid.
     """
 
-    grid: Grid
+    grid: BetaGrid
     plug: fits.BetaFit | None
     fitted_by: str
 
@@ -92,18 +92,18 @@ def fit_model(data: Tally, *, fit: str) -> BetaModel:
 def known_model(alpha: float, beta: float) -> BetaModel:
     """Beta(alpha, beta), known."""
     total = alpha + beta
-    return BetaModel(grid=known(alpha / total, total), plug=None, fitted_by="known")
+    return BetaModel(grid=known_grid(alpha / total, total), plug=None, fitted_by="known")
 
 
-def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | None) -> Table:
+def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
     """Posterior mean, its expected squared error and the equal-tailed interval of each pair."""
     n, successes = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
     found = posterior.moments(model.grid, n, successes)
-    lower, upper = posterior.interval(model.grid, n, successes, level=level)
+    lower, upper = posterior.rate_interval(model.grid, n, successes, level=level)
     over = None
     if above is not None:
         over = posterior.above(model.grid, n, successes, threshold=above)
-    table = Table(
+    table = RateTable(
         personal=found.mean,
         variance=found.variance,
         weight=found.weight,
@@ -121,7 +121,7 @@ def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | Non
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Law:
+class RateLaw:
     """Mean, variance sigma^2 and E[p (1 - p)] of the rate of a new group, and the mean's own error.
 
     Averages over the grid: they stay positive where the fitted population is a point.
@@ -137,12 +137,12 @@ class Law:
         return self.binomial / self.variance
 
 
-def law_of(grid: Grid) -> Law:
+def law_of(grid: BetaGrid) -> RateLaw:
     """The law of a rate under the grid."""
     spread = grid.mean * (1 - grid.mean) - grid.mean_variance
     mean = float(grid.weight @ grid.mean)
     moved = grid.mean_variance + (grid.mean - mean) ** 2
-    return Law(
+    return RateLaw(
         mean=mean,
         variance=float(grid.weight @ (spread / (1 + grid.concentration))),
         binomial=float(grid.weight @ (spread * grid.concentration / (1 + grid.concentration))),
@@ -169,7 +169,7 @@ def raw_error(pairs: Pairs, mean: np.ndarray, variance: np.ndarray) -> float:
     return average(pairs, binomial / np.maximum(pairs.n, 1))
 
 
-def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> Errors:
+def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> ExpectedErrors:
     """The table's expected error, that of the raw rates and that of one common rate.
 
     The common rate's is expected given the data, as the table's is: where the estimates are that
@@ -177,7 +177,7 @@ def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray)
     """
     found = posterior.moments(model.grid, pairs.n, pairs.successes)
     rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
-    return Errors(
+    return ExpectedErrors(
         personal=average(pairs, variance),
         raw=raw_error(pairs, found.mean, found.variance),
         pooled=average(pairs, found.variance + (found.mean - rate) ** 2),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.estimation import intervals
-from fedprior.estimation.bernoulli.grid import Grid
+from fedprior.estimation.bernoulli.grid import BetaGrid
 
 _EDGE = 1e-12  # rates closer than this to 0 or 1 are not told apart from them
 _NARROW = 0.1  # deviation of log M below which one Beta stands for the mixture: levels err by 5e-4
@@ -13,7 +13,7 @@ _EXACT_CELLS = 10_000  # pairs x nodes; beyond, the mixture's quantiles cost mor
 _CHUNK = 1 << 16  # pairs at a time
 
 
-class Moments(NamedTuple):
+class RateMoments(NamedTuple):
     """Mean and variance of the rate, and the weight of the group's own data, a row a pair."""
 
     mean: np.ndarray
@@ -21,25 +21,25 @@ class Moments(NamedTuple):
     weight: np.ndarray
 
 
-def moments(grid: Grid, n: np.ndarray, successes: np.ndarray) -> Moments:
+def moments(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> RateMoments:
     """Posterior mean (z + mu M) / (n + M), averaged over the grid; the variance adds its spread."""
     mean, square, weight = (np.zeros(len(n)) for _ in range(3))
     for node, share in enumerate(grid.weight):  # a table of pairs x nodes may not fit
-        center, variance, own = given(grid, node, n, successes)
+        center, variance, own = moments_at(grid, node, n, successes)
         mean += share * center
         square += share * (variance + center**2)
         weight += share * own
-    return Moments(mean, np.maximum(square - mean**2, 0.0), weight)
+    return RateMoments(mean, np.maximum(square - mean**2, 0.0), weight)
 
 
-def given(grid: Grid, node: int, n: np.ndarray, successes: np.ndarray) -> Moments:
+def moments_at(grid: BetaGrid, node: int, n: np.ndarray, successes: np.ndarray) -> RateMoments:
     """Mean, variance and own weight at one concentration, the mean's uncertainty included."""
     size = grid.concentration[node]
     weight = n / (n + size)
     center = (successes + grid.mean[node] * size) / (n + size)
     moved = (1 - weight) ** 2 * grid.mean_variance[node]
     inner = np.maximum(center * (1 - center) - moved, 0.0) / (n + size + 1)
-    return Moments(center, inner + moved, weight)
+    return RateMoments(center, inner + moved, weight)
 
 
 def matched(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,15 +56,15 @@ def quantile(mean: np.ndarray, variance: np.ndarray, level: float) -> np.ndarray
     return betaincinv(*matched(mean, variance), level)
 
 
-def is_narrow(grid: Grid) -> bool:
+def is_narrow(grid: BetaGrid) -> bool:
     """Whether the concentration is known so well that one Beta stands for the mixture."""
     logs = np.log(grid.concentration)
     center = grid.weight @ logs
     return bool(grid.weight @ (logs - center) ** 2 < _NARROW**2)
 
 
-def interval(
-    grid: Grid, n: np.ndarray, successes: np.ndarray, *, level: float
+def rate_interval(
+    grid: BetaGrid, n: np.ndarray, successes: np.ndarray, *, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equal-tailed posterior intervals of the rate: quantiles of a mixture of Betas.
 
@@ -81,7 +81,7 @@ def interval(
         if is_narrow(grid):
             bounds.append(start)
         elif exact:
-            bounds.append(mixture_quantile(mixture(grid, n, successes), start, tail))
+            bounds.append(beta_mixture_quantile(beta_mixture(grid, n, successes), start, tail))
         else:
             stretch = _stretch(grid, n, successes, about, tail)
             bounds.append(np.clip(about.mean + (start - about.mean) * stretch, 0.0, 1.0))
@@ -91,7 +91,7 @@ def interval(
 
 
 def _stretch(
-    grid: Grid, n: np.ndarray, successes: np.ndarray, about: Moments, tail: float
+    grid: BetaGrid, n: np.ndarray, successes: np.ndarray, about: RateMoments, tail: float
 ) -> np.ndarray:
     """The tail's distance in a normal mixture with the nodes' moments, over that of one normal."""
     from scipy.special import ndtri
@@ -100,7 +100,9 @@ def _stretch(
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
         scale = np.sqrt(np.maximum(about.variance[rows], 1e-300))
-        nodes = [given(grid, node, n[rows], successes[rows]) for node in range(len(grid.weight))]
+        nodes = [
+            moments_at(grid, node, n[rows], successes[rows]) for node in range(len(grid.weight))
+        ]
         location = np.stack([(each.mean - about.mean[rows]) / scale for each in nodes])
         width = np.stack([np.sqrt(each.variance) / scale for each in nodes])
         width = np.maximum(width, 1e-9)
@@ -108,7 +110,7 @@ def _stretch(
     return found / ndtri(tail)
 
 
-def above(grid: Grid, n: np.ndarray, successes: np.ndarray, *, threshold: float) -> np.ndarray:
+def above(grid: BetaGrid, n: np.ndarray, successes: np.ndarray, *, threshold: float) -> np.ndarray:
     """P(p > threshold) under the mixture of Betas."""
     from scipy.special import betainc
 
@@ -118,12 +120,12 @@ def above(grid: Grid, n: np.ndarray, successes: np.ndarray, *, threshold: float)
     below = np.zeros(len(n))
     for node, share in enumerate(grid.weight):
         if share > 1e-9:
-            part = given(grid, node, n, successes)
+            part = moments_at(grid, node, n, successes)
             below += share * betainc(*matched(part.mean, part.variance), threshold)
     return np.clip(1 - below, 0.0, 1.0)
 
 
-class Mixture(NamedTuple):
+class BetaMixture(NamedTuple):
     """A mixture of Betas for each pair: alpha and beta (pairs, nodes), weight (nodes,)."""
 
     alpha: np.ndarray
@@ -143,19 +145,19 @@ class Mixture(NamedTuple):
         log = (self.alpha - 1) * np.log(rate) + (self.beta - 1) * np.log1p(-rate)
         return np.exp(log - betaln(self.alpha, self.beta)) @ self.weight
 
-    def rows(self, chosen: np.ndarray) -> "Mixture":
-        return Mixture(self.alpha[chosen], self.beta[chosen], self.weight)
+    def rows(self, chosen: np.ndarray) -> "BetaMixture":
+        return BetaMixture(self.alpha[chosen], self.beta[chosen], self.weight)
 
 
-def mixture(grid: Grid, n: np.ndarray, successes: np.ndarray) -> Mixture:
+def beta_mixture(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> BetaMixture:
     """Given each concentration, the Beta with the posterior's two moments."""
     kept = [node for node, share in enumerate(grid.weight) if share > 1e-7]
-    shapes = [matched(*given(grid, node, n, successes)[:2]) for node in kept]
+    shapes = [matched(*moments_at(grid, node, n, successes)[:2]) for node in kept]
     alpha, beta = (np.stack(each, axis=1) for each in zip(*shapes, strict=True))
-    return Mixture(alpha, beta, grid.weight[kept] / grid.weight[kept].sum())
+    return BetaMixture(alpha, beta, grid.weight[kept] / grid.weight[kept].sum())
 
 
-def mixture_quantile(posterior: Mixture, start: np.ndarray, level: float) -> np.ndarray:
+def beta_mixture_quantile(posterior: BetaMixture, start: np.ndarray, level: float) -> np.ndarray:
     """The rate below which the mixture has mass `level`.
 
     Newton's method on the normal score of the mass in the logit of the rate, where it is nearly

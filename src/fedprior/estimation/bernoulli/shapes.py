@@ -7,7 +7,13 @@ from fedprior.estimation import selection
 from fedprior.estimation.bernoulli import fit as fits
 from fedprior.estimation.bernoulli.by_size import pair_log_likelihoods
 from fedprior.estimation.bernoulli.likelihood import Tally, tally
-from fedprior.estimation.bernoulli.model import Errors, Table, average, common_rate, raw_error
+from fedprior.estimation.bernoulli.model import (
+    ExpectedErrors,
+    RateTable,
+    average,
+    common_rate,
+    raw_error,
+)
 from fedprior.estimation.nonparametric import atoms as nonparametric
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
@@ -44,7 +50,7 @@ def any_population(atoms: nonparametric.Atoms, data: Tally) -> FittedPopulation:
     )
 
 
-def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: Table) -> Table:
+def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: RateTable) -> RateTable:
     """Posterior means under the atoms, in the intervals of the Beta fit (never their quantiles).
 
     The weight is posterior variance / sampling variance at the estimate, at most 1; with a Beta
@@ -57,7 +63,9 @@ def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: Table) -> Table:
     return beta.around(mean, variance=variance, weight=weight)
 
 
-def any_errors(pairs: Pairs, atoms: nonparametric.Atoms, data: Tally, table: Table) -> Errors:
+def any_errors(
+    pairs: Pairs, atoms: nonparametric.Atoms, data: Tally, table: RateTable
+) -> ExpectedErrors:
     """Expected errors were the atoms the population, but for the error of their mean.
 
     That of the common rate counts in both, so that no gain is found where all atoms are one.
@@ -65,14 +73,14 @@ def any_errors(pairs: Pairs, atoms: nonparametric.Atoms, data: Tally, table: Tab
     raw = raw_error(pairs, table.personal, table.variance)
     spread = table.variance + (table.personal - atoms.mean) ** 2
     moved = common_rate(data)[1]
-    return Errors(
+    return ExpectedErrors(
         personal=average(pairs, table.variance) + moved,
         raw=raw,
         pooled=average(pairs, spread) + moved,
     )
 
 
-def choose(pairs: Pairs) -> tuple[str, str]:
+def pick_rate_population(pairs: Pairs) -> tuple[str, str]:
     """The population that predicts held-out groups best (`selection.pick`), and a note on it.
 
     Among point, beta and, for 20 groups or more, nonparametric. The groups of a pair are alike, so

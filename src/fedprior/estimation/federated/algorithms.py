@@ -13,9 +13,9 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
 from fedprior.estimation.federated.parts import (
     as_algorithm,
-    column,
     first_state,
     learned,
+    over_samples,
     own_mean,
     shrunk,
     some,
@@ -97,7 +97,7 @@ def _unknown_variances(center: float, dimension: int | None) -> Algorithm:
     def local(state: State, memory: Memory, data: Any, key: Key) -> tuple[Message, Memory]:
         mean = own_mean(data)
         _, y, mask = data.all()
-        away = jnp.where(column(mask, y), (y - mean) ** 2, 0)
+        away = jnp.where(over_samples(mask, y), (y - mean) ** 2, 0)
         value = {
             "count": jnp.ones(()),
             "mean": mean - center,
@@ -201,7 +201,7 @@ def mixture_means(
 
     alpha_l ~ p_l exp(-n |mean - center_l|^2 / (2 noise variance)). It starts from public `centers`,
     (components,) or (components, d), and `probabilities`, equal ones by default. Weights are 1, so
-    any channel fits; with unequal sizes that costs some precision (see `mixture.messages`).
+    any channel fits; with unequal sizes that costs some precision (see `mixture_messages`).
     """
     owner = "mixture_means"
     check.positive(owner, noise_variance=noise_variance)
@@ -233,8 +233,8 @@ def mixture_means(
 
     def update(state: State, total: Message) -> State:
         mass = jnp.maximum(total.value["share"], 0)
-        there = column(mass > 0, total.value["mean"])
-        moved = total.value["mean"] / jnp.where(there, column(mass, total.value["mean"]), 1)
+        there = over_samples(mass > 0, total.value["mean"])
+        moved = total.value["mean"] / jnp.where(there, over_samples(mass, total.value["mean"]), 1)
         new = jnp.where(there, moved, state["gamma"]["centers"])
         found = mass / jnp.maximum(jnp.sum(mass), 1e-30)
         return learned(state, total, centers=new, probabilities=found)

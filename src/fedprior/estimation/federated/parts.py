@@ -67,7 +67,7 @@ def zeros(dimension: int | None) -> Array:
     return jnp.zeros(()) if dimension is None else jnp.zeros(dimension)
 
 
-def column(mask: Array, like: Array) -> Array:
+def over_samples(mask: Array, like: Array) -> Array:
     """A mask over the first axis of `like`, broadcast over the others."""
     return mask.reshape(mask.shape + (1,) * (like.ndim - 1))
 
@@ -77,7 +77,7 @@ def own_mean(data: Any) -> Array:
     import jax.numpy as jnp
 
     _, y, mask = data.all()
-    y = jnp.where(column(mask, y), y, 0).astype(jnp.float32)
+    y = jnp.where(over_samples(mask, y), y, 0).astype(jnp.float32)
     return jnp.sum(y, axis=0) / jnp.maximum(data.size, 1)
 
 

@@ -5,11 +5,11 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.fit import (
-    Law,
-    Profile,
+    MeanLaw,
+    RatioProfile,
     common_law,
     degrees,
-    profile,
+    ratio_profile,
     restricted_maximum,
 )
 
@@ -26,7 +26,7 @@ def sizes_of(bins: Bins) -> np.ndarray:
     return -np.log(bins.unit)
 
 
-def size_law(bins: Bins, ratio: float) -> Law:
+def size_law(bins: Bins, ratio: float) -> MeanLaw:
     """The law N(f(log n), A(log n) I), f and log A natural splines, by restricted likelihood.
 
     `ratio` is that of the common population, where the search starts. f has up to 4 knots and log A
@@ -52,9 +52,9 @@ def size_law(bins: Bins, ratio: float) -> Law:
         return np.exp(np.clip(curve @ logs, *bounds))
 
     def objective(logs: np.ndarray) -> float:
-        law = Law(design=design, shape=shape_of(logs))
+        law = MeanLaw(design=design, shape=shape_of(logs))
         penalty = ((logs - logs.mean()) ** 2).sum() / (2 * _BEND**2)
-        found = profile(bins, law, np.ones(1)).log_likelihood[0]
+        found = ratio_profile(bins, law, np.ones(1)).log_likelihood[0]
         return float(penalty - found) / bins.num_groups
 
     start = np.full(curve.shape[1], np.clip(np.log(max(ratio, 0.1 * middle)), *bounds))
@@ -62,7 +62,7 @@ def size_law(bins: Bins, ratio: float) -> Law:
         objective, start, method="L-BFGS-B", bounds=[tuple(bounds)] * len(start)
     )
     shape = shape_of(found.x)
-    return Law(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
+    return MeanLaw(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
 
 
 def spline_basis(bins: Bins, num_knots: int) -> np.ndarray:
@@ -99,7 +99,7 @@ def natural_spline(knots: np.ndarray, at: np.ndarray) -> np.ndarray:
     return line + sixth * curve
 
 
-def estimated_error(bins: Bins, law: Law, fitted: Profile) -> float:
+def estimated_error(bins: Bins, law: MeanLaw, fitted: RatioProfile) -> float:
     """Stein's unbiased estimate of the mean squared error of x - B (x - l), a coordinate."""
     variance = fitted.noise[0] * bins.unit
     shrinkage = bins.unit / (bins.unit + fitted.ratio[0] * law.shape[:-1])
@@ -113,11 +113,11 @@ def chance_of_mean(bins: Bins, ratio: float) -> float:
     """p-value of the hypothesis that theta's mean does not depend on the size."""
     from scipy import special
 
-    wide = Law(design=spline_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
+    wide = MeanLaw(design=spline_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
     if bins.num_groups <= wide.design.shape[1] + 1:
         return 1.0
-    before = profile(bins, common_law(bins), np.array([ratio]))
-    after = profile(bins, wide, np.array([ratio]))
+    before = ratio_profile(bins, common_law(bins), np.array([ratio]))
+    after = ratio_profile(bins, wide, np.array([ratio]))
     columns = bins.dimension * (wide.design.shape[1] - 1)
     drop = max(float(before.squares[0] - after.squares[0]), 0.0)
     if bins.noise is not None:
@@ -140,7 +140,7 @@ def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
     place = bins.place[some]
     if len(some) < 20:
         return 1.0
-    fitted = profile(bins, common_law(bins), np.array([ratio]))
+    fitted = ratio_profile(bins, common_law(bins), np.array([ratio]))
     residual = raw[some] - bins.center - fitted.coefficients[0]
     total = fitted.noise[0] * (bins.unit + ratio)
     excess = (residual**2).sum(axis=1) / total[place] - bins.dimension
@@ -151,7 +151,7 @@ def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
     return float(2 * special.ndtr(-abs(score.sum()) / deviation)) if deviation > 0 else 1.0
 
 
-def warning(bins: Bins, raw: np.ndarray, fitted: Profile) -> str | None:
+def warning(bins: Bins, raw: np.ndarray, fitted: RatioProfile) -> str | None:
     """Plain words where size carries information that one population for all sizes wastes."""
     if bins.num_bins < 2:
         return None

@@ -9,17 +9,17 @@ from fedprior.estimation.gaussian import by_size as by_sizes
 from fedprior.estimation.gaussian import shapes
 from fedprior.estimation.gaussian.bins import Bins, bins_of
 from fedprior.estimation.gaussian.fit import (
-    Law,
-    Profile,
+    MeanLaw,
+    RatioProfile,
     common_law,
     moment_fit,
-    profile,
+    ratio_profile,
     restricted_maximum,
 )
-from fedprior.estimation.gaussian.nodes import Nodes, integrated, nodes_at
+from fedprior.estimation.gaussian.nodes import PopulationNodes, integrated, nodes_at
 from fedprior.estimation.gaussian.posterior import (
-    Rows,
-    Rule,
+    LinearRule,
+    MeanRows,
     apply_rule,
     mean_rule,
     mixture_of,
@@ -43,10 +43,10 @@ class GaussianFit:
     """
 
     bins: Bins
-    law: Law
-    fitted: Profile
-    nodes: Nodes
-    rule: Rule
+    law: MeanLaw
+    fitted: RatioProfile
+    nodes: PopulationNodes
+    rule: LinearRule
     few: bool
     population: FittedPopulation
 
@@ -93,7 +93,7 @@ def estimate_means(
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
     notes: list[str] = []
     if population == "auto":
-        population, note = shapes.choose(statistics, bins, common)
+        population, note = shapes.pick_mean_population(statistics, bins, common)
         notes.append(note)
     fixed = by_size or theta_variance is not None  # what the warning recommends is refused then
     if not fixed and (warning := by_sizes.warning(bins, raw, common)):
@@ -115,7 +115,7 @@ def estimate_means(
 
 def fit_gaussian(
     bins: Bins,
-    common: Profile,
+    common: RatioProfile,
     *,
     kind: str = "likelihood",
     by_size: bool = False,
@@ -132,7 +132,7 @@ def fit_gaussian(
     elif kind == "moments":
         fitted, noise = moment_fit(bins, law, theta_variance=theta_variance), bins.noise_guess
     elif kind == "point":
-        fitted = profile(bins, law, np.zeros(1))
+        fitted = ratio_profile(bins, law, np.zeros(1))
     nodes = integrated(bins, law, theta_variance=theta_variance)
     few = kind == "likelihood" and bins.num_groups < FEW
     known = theta_variance is not None
@@ -159,13 +159,15 @@ def fit_gaussian(
     )
 
 
-def _paper_fit(bins: Bins, law: Law, nodes: Nodes, theta_variance: float | None) -> GaussianFit:
+def _paper_fit(
+    bins: Bins, law: MeanLaw, nodes: PopulationNodes, theta_variance: float | None
+) -> GaussianFit:
     """Thm 1 as printed: the plain mean, and the raw variance of the means for theta's variance."""
     noise = bins.noise_guess
     groups = bins.num_groups
     raw_variance = bins.between * groups / (groups - 1)
     variance = raw_variance if theta_variance is None else theta_variance
-    fitted = profile(bins, law, np.array([variance / noise]))
+    fitted = ratio_profile(bins, law, np.array([variance / noise]))
     plain = replace(fitted, coefficients=np.zeros_like(fitted.coefficients))
     slope = np.append(variance / (variance + noise * bins.unit), 0.0)
     return GaussianFit(
@@ -173,7 +175,7 @@ def _paper_fit(bins: Bins, law: Law, nodes: Nodes, theta_variance: float | None)
         law=law,
         fitted=plain,
         nodes=nodes,
-        rule=Rule(slope=slope, offset=np.zeros((len(slope), bins.dimension))),
+        rule=LinearRule(slope=slope, offset=np.zeros((len(slope), bins.dimension))),
         few=False,
         population=plug_in_population(
             bins, law, plain, noise=noise, fitted_by="paper", known=theta_variance is not None
@@ -212,7 +214,7 @@ def _rows_of(
     )
 
 
-def _with_quantiles(found: GaussianFit, rows: Rows, raw: np.ndarray, level: float) -> Rows:
+def _with_quantiles(found: GaussianFit, rows: MeanRows, raw: np.ndarray, level: float) -> MeanRows:
     mixture = mixture_of(found.bins, found.nodes, raw)
     lower, upper = (mixture.quantile((1 + side * level) / 2) for side in (-1, 1))
     return replace(rows, lower=lower, upper=upper)

@@ -9,7 +9,7 @@ from fedprior.estimation.gaussian.bins import Bins
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Law:
+class MeanLaw:
     """theta of a group in bin u ~ N(design[u] @ coefficients, ratio * noise * shape[u] I).
 
     The plain population is a column of ones with shape 1. The last row, after those of the bins,
@@ -20,13 +20,13 @@ class Law:
     shape: np.ndarray
 
 
-def common_law(bins: Bins) -> Law:
+def common_law(bins: Bins) -> MeanLaw:
     """One mean and one variance for all groups."""
-    return Law(design=np.ones((bins.num_bins + 1, 1)), shape=np.ones(bins.num_bins + 1))
+    return MeanLaw(design=np.ones((bins.num_bins + 1, 1)), shape=np.ones(bins.num_bins + 1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Profile:
+class RatioProfile:
     """Restricted likelihood at each of G ratios of theta's variance to the noise variance.
 
     `coefficients` (G, p, d) are the generalized least squares fit; `covariance` (G, p, p) its
@@ -42,14 +42,14 @@ class Profile:
     noise: np.ndarray
 
 
-def degrees(bins: Bins, law: Law) -> float:
+def degrees(bins: Bins, law: MeanLaw) -> float:
     """Degrees of freedom of the noise variance: rows within groups, and groups about the fit."""
     return bins.freedom + bins.dimension * (bins.num_groups - law.design.shape[1])
 
 
-def profile(
-    bins: Bins, law: Law, ratio: np.ndarray, *, theta_variance: float | None = None
-) -> Profile:
+def ratio_profile(
+    bins: Bins, law: MeanLaw, ratio: np.ndarray, *, theta_variance: float | None = None
+) -> RatioProfile:
     """The log L = -(d sum c log(u + r k) + d log|X'WX| + nu log noise + (SS + Q) / noise) / 2.
 
     u is the sampling variance and r k the variance of theta, both in units of the noise. The noise
@@ -77,7 +77,7 @@ def profile(
         noise = (bins.residual + squares) / freedom
     twice = dimension * (np.log(total) @ bins.count + np.linalg.slogdet(normal)[1])
     twice += freedom * np.log(noise) + (bins.residual + squares) / noise
-    return Profile(
+    return RatioProfile(
         ratio=ratio,
         log_likelihood=-twice / 2,
         coefficients=coefficients,
@@ -90,7 +90,7 @@ def profile(
 _FIRST, _NEXT = 129, 33  # points of the first and of each later pass of the search
 
 
-def maximize(
+def grid_argmax(
     objective: Callable[[np.ndarray], np.ndarray], *, low: float, high: float, step: float
 ) -> float:
     """The argmax over [low, high] of a function that may have several peaks or sit on `low`.
@@ -107,21 +107,23 @@ def maximize(
         grid = np.linspace(left, right, _NEXT)
 
 
-def restricted_maximum(bins: Bins, law: Law, *, theta_variance: float | None = None) -> Profile:
+def restricted_maximum(
+    bins: Bins, law: MeanLaw, *, theta_variance: float | None = None
+) -> RatioProfile:
     """The REML fit: the ratio of highest restricted likelihood, 0 included.
 
     Where theta's variance is known the search is over the noise variance, if that is not known too.
     """
     fixed = known_ratio(bins, theta_variance)
     if fixed is not None:
-        return profile(bins, law, np.array([fixed]))
+        return ratio_profile(bins, law, np.array([fixed]))
     low, high, step = ratio_range(bins, law, theta_variance)
 
     def objective(ratio: np.ndarray) -> np.ndarray:
-        return profile(bins, law, ratio, theta_variance=theta_variance).log_likelihood
+        return ratio_profile(bins, law, ratio, theta_variance=theta_variance).log_likelihood
 
-    best = maximize(objective, low=low, high=high, step=step)
-    return profile(bins, law, np.array([best]), theta_variance=theta_variance)
+    best = grid_argmax(objective, low=low, high=high, step=step)
+    return ratio_profile(bins, law, np.array([best]), theta_variance=theta_variance)
 
 
 def known_ratio(bins: Bins, theta_variance: float | None) -> float | None:
@@ -132,7 +134,7 @@ def known_ratio(bins: Bins, theta_variance: float | None) -> float | None:
 
 
 def ratio_range(
-    bins: Bins, law: Law, theta_variance: float | None = None
+    bins: Bins, law: MeanLaw, theta_variance: float | None = None
 ) -> tuple[float, float, float]:
     """Lowest and highest ratio worth a look, and the ratio below which they are evenly spaced."""
     if theta_variance is not None:
@@ -143,24 +145,26 @@ def ratio_range(
     return 0.0, high, float(1 / np.sqrt(information))  # the standard error of a ratio near 0
 
 
-def moment_fit(bins: Bins, law: Law, *, theta_variance: float | None = None) -> Profile:
+def moment_fit(bins: Bins, law: MeanLaw, *, theta_variance: float | None = None) -> RatioProfile:
     """The ratio r with Q(r) = noise d (m - p), the noise pooled within groups (ERRATA D1).
 
     Paule and Mandel's estimate; with equal n it is theta's variance = V - noise / n, at least 0.
     """
     noise = bins.noise_guess
     if theta_variance is not None:
-        return profile(bins, law, np.array([theta_variance / noise]))
+        return ratio_profile(bins, law, np.array([theta_variance / noise]))
     target = noise * bins.dimension * (bins.num_groups - law.design.shape[1])
 
     def objective(ratio: np.ndarray) -> np.ndarray:
-        return -np.abs(profile(bins, law, ratio).squares - target)
+        return -np.abs(ratio_profile(bins, law, ratio).squares - target)
 
     low, high, step = ratio_range(bins, law)
-    return profile(bins, law, np.array([maximize(objective, low=low, high=high, step=step)]))
+    return ratio_profile(
+        bins, law, np.array([grid_argmax(objective, low=low, high=high, step=step)])
+    )
 
 
-def information(bins: Bins, law: Law, *, ratio: float, noise: float) -> np.ndarray:
+def information(bins: Bins, law: MeanLaw, *, ratio: float, noise: float) -> np.ndarray:
     """Expected information (2, 2) of the restricted likelihood on (theta's variance, noise)."""
     design, shape = law.design[:-1], law.shape[:-1]
     weight = 1 / (noise * (bins.unit + ratio * shape))

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
-from fedprior.estimation.gaussian.fit import Law, degrees, known_ratio, profile, ratio_range
+from fedprior.estimation.gaussian.fit import (
+    MeanLaw,
+    degrees,
+    known_ratio,
+    ratio_profile,
+    ratio_range,
+)
 
 _POINTS = 65  # of each pass over the ratios
 _ENOUGH = 28  # points that carry weight: then the trapezoid rule errs by less than 1e-6
@@ -13,7 +19,7 @@ _DEPTH = 18.0  # a log-density this far below the highest carries no weight
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Nodes:
+class PopulationNodes:
     """Populations with probabilities: at a node theta of a group is normal or Student's t.
 
     At node g theta of a group in bin u with mean x has location (1 - B) x + B l and squared scale
@@ -41,7 +47,7 @@ class Nodes:
         return self.freedom / max(self.freedom - 2, 1.0)
 
 
-def integrated(bins: Bins, law: Law, *, theta_variance: float | None = None) -> Nodes:
+def integrated(bins: Bins, law: MeanLaw, *, theta_variance: float | None = None) -> PopulationNodes:
     """Nodes over the variance A of theta and the noise, whichever of the two is unknown.
 
     The prior is flat in the coefficients, 1 / noise in the noise and 1 / (v0 + A) in A, v0 the
@@ -58,7 +64,7 @@ def integrated(bins: Bins, law: Law, *, theta_variance: float | None = None) -> 
     while True:
         grid = np.linspace(left, right, _POINTS)
         ratio = step * np.expm1(grid)
-        density = profile(bins, law, ratio, theta_variance=theta_variance).log_likelihood
+        density = ratio_profile(bins, law, ratio, theta_variance=theta_variance).log_likelihood
         prior = np.log(ratio) if theta_variance is not None else np.log(middle + ratio)
         density = density + grid - prior  # exp(grid) is the Jacobian
         inside = np.flatnonzero(density > density.max() - _DEPTH)
@@ -74,14 +80,14 @@ def integrated(bins: Bins, law: Law, *, theta_variance: float | None = None) -> 
 
 def nodes_at(
     bins: Bins,
-    law: Law,
+    law: MeanLaw,
     ratio: np.ndarray,
     probability: np.ndarray,
     *,
     theta_variance: float | None = None,
-) -> Nodes:
+) -> PopulationNodes:
     """Nodes at given ratios with given probabilities."""
-    found = profile(bins, law, ratio, theta_variance=theta_variance)
+    found = ratio_profile(bins, law, ratio, theta_variance=theta_variance)
     spread = np.outer(ratio, law.shape)
     shrinkage = np.ones_like(spread)
     shrinkage[:, :-1] = bins.unit / (bins.unit + spread[:, :-1])
@@ -89,7 +95,7 @@ def nodes_at(
     error = np.einsum("up,gpq,uq->gu", law.design, found.covariance, law.design, optimize=True)
     known = bins.noise is not None or bool(theta_variance)
     share = bins.count / bins.num_groups @ law.design[:-1]
-    return Nodes(
+    return PopulationNodes(
         probability=probability,
         ratio=ratio,
         noise=found.noise,

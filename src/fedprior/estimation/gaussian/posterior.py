@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
-from fedprior.estimation.gaussian.nodes import Nodes
+from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.intervals import mixture_cdf, mixture_quantile
 
 _CHUNK = 1 << 16  # groups at a time: their rows stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rule:
+class LinearRule:
     """personal = slope[bin] x + offset[bin], both about the center: (bins + 1,), (bins + 1, d)."""
 
     slope: np.ndarray
@@ -20,7 +20,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Spread:
+class QuadraticError:
     """E[(theta - personal)^2 | data] = square x^2 + linear x + constant, a bin and coordinate."""
 
     square: np.ndarray
@@ -28,14 +28,16 @@ class Spread:
     constant: np.ndarray
 
 
-def mean_rule(nodes: Nodes) -> Rule:
+def mean_rule(nodes: PopulationNodes) -> LinearRule:
     """The posterior mean of theta: x - E[B] x + E[B l] over the nodes."""
     kept = nodes.probability @ nodes.shrinkage
     moved = np.einsum("g,gu,gud->ud", nodes.probability, nodes.shrinkage, nodes.location)
-    return Rule(slope=np.maximum(1 - kept, 0.0), offset=moved)  # probabilities sum to 1 + 1e-16
+    return LinearRule(
+        slope=np.maximum(1 - kept, 0.0), offset=moved
+    )  # probabilities sum to 1 + 1e-16
 
 
-def spread_about(nodes: Nodes, rule: Rule) -> Spread:
+def spread_about(nodes: PopulationNodes, rule: LinearRule) -> QuadraticError:
     """The expected squared error of any such rule, with what the population's fit leaves open.
 
     About the posterior mean it is the posterior variance; about another rule that variance and the
@@ -45,14 +47,14 @@ def spread_about(nodes: Nodes, rule: Rule) -> Spread:
     gap = 1 - nodes.shrinkage - rule.slope
     shift = nodes.shrinkage[:, :, None] * nodes.location - rule.offset
     own = nodes.inflation * (weight @ nodes.squared_scale)
-    return Spread(
+    return QuadraticError(
         square=weight @ gap**2,
         linear=2 * np.einsum("g,gu,gud->ud", weight, gap, shift),
         constant=np.einsum("g,gud->ud", weight, shift**2) + own[:, None],
     )
 
 
-def average_error(bins: Bins, spread: Spread) -> float:
+def average_error(bins: Bins, spread: QuadraticError) -> float:
     """The mean of `spread` over groups with data and coordinates, from the bins alone."""
     squares = bins.scatter + bins.count * (bins.mean**2).sum(axis=1)
     total = spread.square[:-1] @ squares
@@ -62,7 +64,7 @@ def average_error(bins: Bins, spread: Spread) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class MeanRows:
     """What each group gets: weight (groups,), and (groups, d) personal, its scale, an interval."""
 
     weight: np.ndarray
@@ -75,12 +77,12 @@ class Rows:
 def apply_rule(
     bins: Bins,
     raw: np.ndarray,
-    rule: Rule,
-    spread: Spread,
+    rule: LinearRule,
+    spread: QuadraticError,
     *,
     score: float,
     half: np.ndarray | None = None,
-) -> Rows:
+) -> MeanRows:
     """Gives personal -+ score * scale, or -+ half[bin]: O(1) a group however many there are."""
     personal, scale, lower, upper = (np.empty_like(raw) for _ in range(4))
     weight = np.empty(len(raw))
@@ -103,11 +105,11 @@ def apply_rule(
             scale[rows, column] = deviation
             np.subtract(middle, width, out=lower[rows, column])
             np.add(middle, width, out=upper[rows, column])
-    return Rows(weight=weight, personal=personal, scale=scale, lower=lower, upper=upper)
+    return MeanRows(weight=weight, personal=personal, scale=scale, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Mixture:
+class StudentMixture:
     """theta of each group as a mixture over nodes: `location`, `scale` are (nodes, groups, d)."""
 
     probability: np.ndarray
@@ -127,13 +129,13 @@ class Mixture:
         return 1 - below
 
 
-def mixture_of(bins: Bins, nodes: Nodes, raw: np.ndarray) -> Mixture:
+def mixture_of(bins: Bins, nodes: PopulationNodes, raw: np.ndarray) -> StudentMixture:
     """The posterior of theta of each group (few groups: memory is nodes x groups)."""
     x = np.where((bins.place == bins.num_bins)[:, None], 0.0, raw - bins.center)
     shrinkage = nodes.shrinkage[:, bins.place, None]
     location = bins.center + (1 - shrinkage) * x + shrinkage * nodes.location[:, bins.place]
     scale = np.sqrt(nodes.squared_scale[:, bins.place])[:, :, None]
-    return Mixture(
+    return StudentMixture(
         probability=nodes.probability,
         location=location,
         scale=np.broadcast_to(scale, location.shape),

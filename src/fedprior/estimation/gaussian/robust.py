@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
-from fedprior.estimation.gaussian.fit import Law, Profile
-from fedprior.estimation.gaussian.nodes import Nodes
-from fedprior.estimation.gaussian.posterior import Rule
+from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile
+from fedprior.estimation.gaussian.nodes import PopulationNodes
+from fedprior.estimation.gaussian.posterior import LinearRule
 from fedprior.estimation.intervals import robust_critical_value
 
 FEW = 100  # groups below which a kurtosis is not estimated but left free
@@ -15,10 +15,10 @@ _LEAST_WEIGHT = 1e-4  # below it the interval is that of the bias alone
 
 def robust_half_widths(
     bins: Bins,
-    law: Law,
-    nodes: Nodes,
-    fitted: Profile,
-    rule: Rule,
+    law: MeanLaw,
+    nodes: PopulationNodes,
+    fitted: RatioProfile,
+    rule: LinearRule,
     raw: np.ndarray,
     *,
     level: float,
@@ -42,7 +42,9 @@ def robust_half_widths(
     return value * weight * np.sqrt(variance)
 
 
-def kurtosis_of(bins: Bins, law: Law, fitted: Profile, ratio: float, raw: np.ndarray) -> float:
+def kurtosis_of(
+    bins: Bins, law: MeanLaw, fitted: RatioProfile, ratio: float, raw: np.ndarray
+) -> float:
     """E (theta - l)^4 / A^2 from the groups' fourth moments, kept above what noise alone can show.
 
     Weights (v + A)^-2; the floor is the one of Armstrong, Kolesar and Plagborg-Moller (appendix A).

@@ -7,7 +7,13 @@ import numpy as np
 from fedprior.core import random
 from fedprior.estimation import selection
 from fedprior.estimation.gaussian.bins import Bins, bins_of
-from fedprior.estimation.gaussian.fit import Law, Profile, common_law, profile, restricted_maximum
+from fedprior.estimation.gaussian.fit import (
+    MeanLaw,
+    RatioProfile,
+    common_law,
+    ratio_profile,
+    restricted_maximum,
+)
 from fedprior.estimation.nonparametric import atoms as nonparametric
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
@@ -18,7 +24,7 @@ WIDENED = (
 )
 
 
-def with_atoms(found: Estimates, bins: Bins, law: Law, fitted: Profile) -> Estimates:
+def with_atoms(found: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile) -> Estimates:
     """`found` with a nonparametric population's posterior means in place of the Gaussian ones.
 
     Where the population depends on size, (theta - f) / sqrt(A) is what has the common distribution.
@@ -72,7 +78,7 @@ def _population(
     )
 
 
-def choose(statistics: Means, bins: Bins, fitted: Profile) -> tuple[str, str]:
+def pick_mean_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tuple[str, str]:
     """The population that predicts held-out groups best (`selection.pick`), and a note on it.
 
     Among point, gaussian and, for one coordinate and 20 groups or more, nonparametric. The noise
@@ -109,7 +115,9 @@ def _score(
     ones = np.ones(len(mean), np.int64)
     bins = bins_of(Means(n=ones, mean=mean, variance=variance))
     law = common_law(bins)
-    fitted = profile(bins, law, np.zeros(1)) if name == "point" else restricted_maximum(bins, law)
+    fitted = (
+        ratio_profile(bins, law, np.zeros(1)) if name == "point" else restricted_maximum(bins, law)
+    )
     total = new_variance + fitted.ratio[0] + fitted.covariance[0, 0, 0]
     squares = ((new_mean - bins.center - fitted.coefficients[0]) ** 2).sum(axis=1)
     return -(squares / total + bins.dimension * np.log(2 * np.pi * total)) / 2

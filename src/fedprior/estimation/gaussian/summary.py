@@ -3,16 +3,16 @@
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
-from fedprior.estimation.gaussian.fit import Law, Profile, information
-from fedprior.estimation.gaussian.nodes import Nodes
-from fedprior.estimation.gaussian.posterior import Rule, average_error, spread_about
+from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile, information
+from fedprior.estimation.gaussian.nodes import PopulationNodes
+from fedprior.estimation.gaussian.posterior import LinearRule, average_error, spread_about
 from fedprior.estimation.result import FittedPopulation
 
 _ONE_SIGMA = np.array([0.15865525393145707, 0.5, 0.8413447460685429])  # normal mass below -1, 0, 1
 
 
 def integrated_population(
-    bins: Bins, law: Law, nodes: Nodes, *, fitted_by: str
+    bins: Bins, law: MeanLaw, nodes: PopulationNodes, *, fitted_by: str
 ) -> FittedPopulation:
     """Posterior mean of the mean; posterior medians of the variances, with half their 68% ranges.
 
@@ -38,7 +38,7 @@ def integrated_population(
 
 
 def plug_in_population(
-    bins: Bins, law: Law, fitted: Profile, *, noise: float, fitted_by: str, known: bool
+    bins: Bins, law: MeanLaw, fitted: RatioProfile, *, noise: float, fitted_by: str, known: bool
 ) -> FittedPopulation:
     """The point fit, with standard errors from the expected information."""
     ratio = float(fitted.ratio[0])
@@ -68,7 +68,7 @@ def plug_in_population(
 
 def _population(
     bins: Bins,
-    law: Law,
+    law: MeanLaw,
     *,
     mean: np.ndarray,
     variance: float,
@@ -98,7 +98,7 @@ def _population(
     )
 
 
-def _mean_and_error(bins: Bins, nodes: Nodes) -> tuple[np.ndarray, float]:
+def _mean_and_error(bins: Bins, nodes: PopulationNodes) -> tuple[np.ndarray, float]:
     """Posterior mean and standard deviation of the population's mean, averaged over the groups."""
     share = bins.count / bins.num_groups
     each = np.einsum("u,gud->gd", share, nodes.location[:, :-1])
@@ -114,7 +114,7 @@ def _quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
     return np.interp(_ONE_SIGMA, below, values[order])
 
 
-def gains(bins: Bins, nodes: Nodes, rule: Rule) -> tuple[float, float]:
+def gains(bins: Bins, nodes: PopulationNodes, rule: LinearRule) -> tuple[float, float]:
     """Expected reductions of the mean squared error against raw means and one common mean, in %.
 
     All three errors are expected given the data, over what the population's fit leaves open: the
@@ -123,11 +123,13 @@ def gains(bins: Bins, nodes: Nodes, rule: Rule) -> tuple[float, float]:
     """
     error = average_error(bins, spread_about(nodes, rule))
     share = bins.count / bins.num_groups
-    own = Rule(slope=np.ones_like(rule.slope), offset=np.zeros_like(rule.offset))
+    own = LinearRule(slope=np.ones_like(rule.slope), offset=np.zeros_like(rule.offset))
     raw = average_error(bins, spread_about(nodes, own))
     if len(nodes.probability) == 1 and np.isinf(nodes.freedom):
         raw = float(nodes.noise[0] * share @ bins.unit)  # both variances known: exact (Thm 1)
     common = np.einsum("g,u,gud->d", nodes.probability, share, nodes.location[:, :-1])
-    one = Rule(slope=np.zeros_like(rule.slope), offset=np.broadcast_to(common, rule.offset.shape))
+    one = LinearRule(
+        slope=np.zeros_like(rule.slope), offset=np.broadcast_to(common, rule.offset.shape)
+    )
     pooled = average_error(bins, spread_about(nodes, one))
     return 100 * (1 - error / raw), 100 * (1 - error / pooled)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedprior.core import random
-from fedprior.estimation.mixture.em import Fit, Mixture, fit
+from fedprior.estimation.mixture.em import DiscreteMixture, MixtureFit, fit_discrete
 
 # (points (groups, d), num_components, seed) -> centers (num_components, d), probabilities
 Cluster = Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
@@ -62,15 +62,17 @@ def _lloyd_steps(points: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, n
     return centers, nearest, float(squares.min(axis=1).sum())
 
 
-def best_start(mean: np.ndarray, variance: np.ndarray, num_components: int, seed: int) -> Mixture:
+def best_start(
+    mean: np.ndarray, variance: np.ndarray, num_components: int, seed: int
+) -> DiscreteMixture:
     """The best of 8 k-means++ starts after 10 rounds of EM each, on at most 5,000 groups."""
     if len(mean) > _START_GROUPS:
         some = random.stream(seed, "split").choice(len(mean), _START_GROUPS, replace=False)
         mean, variance = mean[some], variance[some]
-    found: list[Fit] = []
+    found: list[MixtureFit] = []
     for number in range(_NUM_STARTS):
         draws = random.stream(seed, "init", number)
         centers = seeds(mean, 1 / variance, num_components, draws)
-        start = Mixture(centers, np.full(num_components, 1 / num_components))
-        found.append(fit(mean, variance, start, most_rounds=_START_ROUNDS))
+        start = DiscreteMixture(centers, np.full(num_components, 1 / num_components))
+        found.append(fit_discrete(mean, variance, start, most_rounds=_START_ROUNDS))
     return max(found, key=lambda each: each.log_likelihood).mixture

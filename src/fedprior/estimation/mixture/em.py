@@ -1,8 +1,8 @@
 """EM of a discrete mixture of means, theta = center_l with probability p_l (D4; ERRATA 20-23).
 
-The client's half (`messages`) and the server's half (`maximize`) are pure functions of sums, so
-that they also run behind a channel. Unlike the printed algorithm the server averages the groups'
-raw means with soft weights, never the shrunken estimates.
+The client's half (`mixture_messages`) and the server's half (`maximize_mixture`) are pure functions
+of sums, so they also run behind a channel. Unlike the printed algorithm, the server averages the
+groups' raw means with soft weights, never the shrunken estimates.
 """
 
 from typing import NamedTuple
@@ -10,24 +10,24 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Mixture(NamedTuple):
+class DiscreteMixture(NamedTuple):
     """`centers` (components, d) with their `probabilities`."""
 
     centers: np.ndarray
     probabilities: np.ndarray
 
 
-class Fit(NamedTuple):
+class MixtureFit(NamedTuple):
     """A mixture, its mean log-likelihood a group, and how EM came to it."""
 
-    mixture: Mixture
+    mixture: DiscreteMixture
     log_likelihood: float
     num_rounds: int
     converged: bool
 
 
 def responsibilities(
-    mean: np.ndarray, variance: np.ndarray, mixture: Mixture
+    mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture
 ) -> tuple[np.ndarray, np.ndarray]:
     """P(theta_i = center_l | mean_i), (groups, components), and log p(mean_i) (Thm 5; ERRATA 20).
 
@@ -52,7 +52,7 @@ def responsibilities(
     return table, np.where(some, log_likelihood, 0.0)
 
 
-def messages(
+def mixture_messages(
     mean: np.ndarray,
     n: np.ndarray,
     centers: np.ndarray,
@@ -61,27 +61,27 @@ def messages(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What each group sends: alpha_il, (groups, components), and alpha_il mean_i, (.., .., d) (D4).
 
-    With unequal sizes the maximum is reached by weights n_i: a group that may show its size sends
-    (alpha, n alpha, n alpha mean) and `maximize` divides the third total by the second. A private
-    channel has weight 1 and sends the two of this function; the centers it leads to are consistent
-    as well, only noisier.
+    With unequal sizes the likelihood is maximized by weights n_i: a group whose size is not secret
+    sends (alpha, n alpha, n alpha mean), and `maximize_mixture` divides the third total by the
+    second. Under a private channel the weight is 1 and only the two values returned here are sent;
+    the resulting centers are consistent too, but noisier.
     """
     with np.errstate(divide="ignore"):
         variance = noise_variance / np.asarray(n, np.float64)
-    table, _ = responsibilities(mean, variance, Mixture(centers, probabilities))
+    table, _ = responsibilities(mean, variance, DiscreteMixture(centers, probabilities))
     mean = np.where(np.isfinite(variance)[:, None], mean, 0.0)
     table = np.where(np.isfinite(variance)[:, None], table, 0.0)  # no data, nothing to say
     return table, table[:, :, None] * mean[:, None, :]
 
 
-def maximize(
+def maximize_mixture(
     total_responsibility: np.ndarray,
     total_weighted: np.ndarray,
     num_groups: float,
     *,
     centers: np.ndarray,
     total_size: np.ndarray | None = None,
-) -> Mixture:
+) -> DiscreteMixture:
     """p_l = sum_i alpha_il / m and center_l = sum_i w_i alpha_il mean_i / sum_i w_i alpha_il (D4).
 
     The weights are w_i = 1 and the divisor `total_responsibility` unless `total_size` is given. A
@@ -92,18 +92,18 @@ def maximize(
     divisor = total_responsibility if total_size is None else total_size
     some = divisor > 0
     safe = np.where(some, divisor, 1.0)[:, None]
-    return Mixture(np.where(some[:, None], total_weighted / safe, centers), probabilities)
+    return DiscreteMixture(np.where(some[:, None], total_weighted / safe, centers), probabilities)
 
 
-def fit(
+def fit_discrete(
     mean: np.ndarray,
     variance: np.ndarray,
-    start: Mixture,
+    start: DiscreteMixture,
     *,
     most_rounds: int = 2000,
     tolerance: float = 1e-10,
     fixed_centers: bool = False,
-) -> Fit:
+) -> MixtureFit:
     """EM from `start` until a step adds less than `tolerance` to the mean log-likelihood a group.
 
     Every group has data here. A round is two EM steps and a third from a point extrapolated along
@@ -114,30 +114,30 @@ def fit(
     shift, scale = mean.mean(axis=0), max(float(mean.std(axis=0).max()), 1e-300)
     mean, variance = (mean - shift) / scale, variance / scale**2
     constant = mean.shape[1] * np.log(scale)
-    mixture = Mixture((start.centers - shift) / scale, start.probabilities)
+    mixture = DiscreteMixture((start.centers - shift) / scale, start.probabilities)
     best, converged, number = -np.inf, False, 0
     while not converged and number < most_rounds:
         number += 1
-        first, level = step(mean, variance, mixture, fixed_centers=fixed_centers)
-        second, best = step(mean, variance, first, fixed_centers=fixed_centers)
+        first, level = discrete_em_step(mean, variance, mixture, fixed_centers=fixed_centers)
+        second, best = discrete_em_step(mean, variance, first, fixed_centers=fixed_centers)
         converged = best - level < tolerance
         guess = None if converged else _ahead(mixture, first, second)
         mixture = second
         if guess is not None:
-            third, reached = step(mean, variance, guess, fixed_centers=fixed_centers)
+            third, reached = discrete_em_step(mean, variance, guess, fixed_centers=fixed_centers)
             mixture = third if reached > best else second
     centers = start.centers if fixed_centers else shift + scale * mixture.centers
-    found = Mixture(centers, mixture.probabilities)
-    return Fit(found, best - constant, number, converged)
+    found = DiscreteMixture(centers, mixture.probabilities)
+    return MixtureFit(found, best - constant, number, converged)
 
 
-def step(
-    mean: np.ndarray, variance: np.ndarray, mixture: Mixture, *, fixed_centers: bool = False
-) -> tuple[Mixture, float]:
+def discrete_em_step(
+    mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture, *, fixed_centers: bool = False
+) -> tuple[DiscreteMixture, float]:
     """One EM step, and the mean log-likelihood a group of the mixture it started from."""
     table, log_likelihood = responsibilities(mean, variance, mixture)
     weighted = table / variance[:, None]
-    updated = maximize(
+    updated = maximize_mixture(
         table.sum(axis=0),
         weighted.T @ mean,
         len(mean),
@@ -145,11 +145,13 @@ def step(
         total_size=weighted.sum(axis=0),
     )
     if fixed_centers:
-        updated = Mixture(mixture.centers, updated.probabilities)
+        updated = DiscreteMixture(mixture.centers, updated.probabilities)
     return updated, float(log_likelihood.mean())
 
 
-def _ahead(start: Mixture, first: Mixture, second: Mixture) -> Mixture | None:
+def _ahead(
+    start: DiscreteMixture, first: DiscreteMixture, second: DiscreteMixture
+) -> DiscreteMixture | None:
     """The `extrapolated` mixture; None where it leaves no probability."""
     flat = [
         np.concatenate([each.centers.ravel(), each.probabilities])
@@ -160,7 +162,7 @@ def _ahead(start: Mixture, first: Mixture, second: Mixture) -> Mixture | None:
     if share.sum() == 0:
         return None
     centers = point[: start.centers.size].reshape(start.centers.shape)
-    return Mixture(centers, share / share.sum())
+    return DiscreteMixture(centers, share / share.sum())
 
 
 def extrapolated(start: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:

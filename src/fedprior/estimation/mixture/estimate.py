@@ -7,10 +7,8 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.mixture import em
 from fedprior.estimation.mixture.cluster import Cluster, best_start, lloyd
-from fedprior.estimation.mixture.em import Mixture, responsibilities
-from fedprior.estimation.mixture.em import maximize as maximize
-from fedprior.estimation.mixture.em import messages as messages
-from fedprior.estimation.mixture.summary import center_errors, separation, summarize
+from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
+from fedprior.estimation.mixture.summary import center_errors, separation, summarize_mixture
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
 from fedprior.estimation.stein import with_checked_gains
@@ -88,7 +86,7 @@ def estimate_mixture(
         mixture, found = _choose(seen, own, num_components, cluster, seed)
     errors = center_errors(seen, own, mixture) if known is None else 0 * mixture.centers
     table, log_likelihood = responsibilities(mean, variance, mixture)
-    estimates = summarize(
+    estimates = summarize_mixture(
         statistics,
         variance,
         mixture,
@@ -144,7 +142,7 @@ def _check(
 
 def _known(
     centers: np.ndarray | None, probabilities: np.ndarray | None, dimension: int
-) -> Mixture | None:
+) -> DiscreteMixture | None:
     """The given mixture; equal probabilities where only the centers are known."""
     if centers is None:
         return None
@@ -154,13 +152,13 @@ def _known(
     check.require(points.shape[1] == dimension, _OWNER, "centers", f"of shape {rule}", points.shape)
     check.require(bool(np.isfinite(points).all()), _OWNER, "centers", "finite", centers)
     if probabilities is None:
-        return Mixture(points, np.full(len(points), 1 / len(points)))
+        return DiscreteMixture(points, np.full(len(points), 1 / len(points)))
     share = np.asarray(probabilities, np.float64)
     rule = f"{len(points)} numbers of at least 0 with sum 1"
     fits = share.shape == (len(points),) and bool((share >= 0).all())
     fits = fits and abs(float(share.sum()) - 1) < 1e-6
     check.require(fits, _OWNER, "probabilities", rule, probabilities)
-    return Mixture(points, share / share.sum())
+    return DiscreteMixture(points, share / share.sum())
 
 
 def _variances(
@@ -194,10 +192,10 @@ def _count(num_components: int | str | None, num_groups: int) -> int:
 
 
 def _learn(
-    mean: np.ndarray, variance: np.ndarray, start: Mixture, *, fixed: bool = False
-) -> tuple[Mixture, tuple[str, ...]]:
+    mean: np.ndarray, variance: np.ndarray, start: DiscreteMixture, *, fixed: bool = False
+) -> tuple[DiscreteMixture, tuple[str, ...]]:
     """EM to convergence, and a note where it did not get there."""
-    found = em.fit(mean, variance, start, fixed_centers=fixed)
+    found = em.fit_discrete(mean, variance, start, fixed_centers=fixed)
     late = f"EM had not converged after {found.num_rounds} rounds."
     return found.mixture, () if found.converged else (late,)
 
@@ -208,10 +206,10 @@ def _choose(
     num_components: int | str | None,
     cluster: Cluster | None,
     seed: int,
-) -> tuple[Mixture, tuple[str, ...]]:
+) -> tuple[DiscreteMixture, tuple[str, ...]]:
     """EM with the given number of components, or with the one of least BIC."""
 
-    def start(count: int) -> Mixture:
+    def start(count: int) -> DiscreteMixture:
         if cluster is None:
             return best_start(mean, variance, count, seed)
         return _clustered(cluster, mean, count, seed)
@@ -221,7 +219,7 @@ def _choose(
     tried = []
     for count in range(1, min(_MOST_COMPONENTS, len(mean)) + 1):
         # a component too many converges slowly and for nothing: near the maximum is near enough
-        near = em.fit(mean, variance, start(count), most_rounds=200, tolerance=1e-7)
+        near = em.fit_discrete(mean, variance, start(count), most_rounds=200, tolerance=1e-7)
         free = near.mixture.centers.size + count - 1
         score = -2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean)))
         tried.append((score, near.mixture))
@@ -241,7 +239,7 @@ def _printed(
     cluster: Cluster,
     rounds: int,
     seed: int,
-) -> tuple[Mixture, tuple[str, ...]]:
+) -> tuple[DiscreteMixture, tuple[str, ...]]:
     """Algorithm 1 as printed, clustering first (ERRATA 22): mixture = Cluster(theta), theta = E."""
     count = _count(num_components, len(mean))
     points, apart = mean, []
@@ -260,7 +258,7 @@ def _printed(
     )
 
 
-def _clustered(cluster: Cluster, points: np.ndarray, count: int, seed: int) -> Mixture:
+def _clustered(cluster: Cluster, points: np.ndarray, count: int, seed: int) -> DiscreteMixture:
     """What the clustering function found, checked."""
     found = cluster(points, count, seed)
     centers, share = (np.asarray(each, np.float64) for each in found)
@@ -271,7 +269,7 @@ def _clustered(cluster: Cluster, points: np.ndarray, count: int, seed: int) -> M
     fits = share.shape == (count,) and bool((share >= 0).all()) and float(share.sum()) > 0
     rule = f"a function whose second result is {count} probabilities"
     check.require(fits, _OWNER, "cluster", rule, share.tolist())
-    return Mixture(centers, share / share.sum())
+    return DiscreteMixture(centers, share / share.sum())
 
 
 def _milestones(rounds: int) -> list[int]:
@@ -280,7 +278,7 @@ def _milestones(rounds: int) -> list[int]:
     return [mark for mark in marks if mark < rounds] + [rounds]
 
 
-def _apart(mixture: Mixture, variance: np.ndarray) -> str:
+def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> str:
     if len(mixture.centers) == 1:
         return "One center for all groups."
     found = separation(mixture, variance)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
 
-def separation(mixture: Mixture, variance: np.ndarray) -> float:
+def separation(mixture: DiscreteMixture, variance: np.ndarray) -> float:
     """Least distance of two centers / sqrt(median variance of a mean); inf with one center.
 
     Centers below about 1 cannot be told apart by a single group; 0 is a collapsed mixture.
@@ -18,7 +18,7 @@ def separation(mixture: Mixture, variance: np.ndarray) -> float:
     return float(np.sqrt(squares.min() / np.median(variance)))
 
 
-def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: Mixture) -> np.ndarray:
+def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture) -> np.ndarray:
     """Standard errors of the centers, (components, d): roots of the inverse information's diagonal.
 
     The information is the sum over groups of the outer products of the scores of one coordinate's
@@ -43,10 +43,10 @@ def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: Mixture) -> n
     return errors
 
 
-def summarize(
+def summarize_mixture(
     statistics: Means,
     variance: np.ndarray,
-    mixture: Mixture,
+    mixture: DiscreteMixture,
     table: np.ndarray,
     errors: np.ndarray,
     *,
@@ -98,7 +98,7 @@ def summarize(
 
 
 def _limits(
-    mixture: Mixture, table: np.ndarray, errors: np.ndarray, level: float
+    mixture: DiscreteMixture, table: np.ndarray, errors: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """By coordinate, the central quantiles of the posterior over centers, less and plus z errors.
 
@@ -126,7 +126,7 @@ def _limits(
 
 
 def _population(
-    mixture: Mixture, errors: np.ndarray, *, noise: float, fitted_by: str
+    mixture: DiscreteMixture, errors: np.ndarray, *, noise: float, fitted_by: str
 ) -> FittedPopulation:
     mean = mixture.probabilities @ mixture.centers
     between = mixture.probabilities @ (mixture.centers - mean) ** 2
@@ -152,7 +152,9 @@ def _population(
     )
 
 
-def _gains(mixture: Mixture, error: np.ndarray, variance: np.ndarray) -> tuple[float, float]:
+def _gains(
+    mixture: DiscreteMixture, error: np.ndarray, variance: np.ndarray
+) -> tuple[float, float]:
     """Expected reductions of the squared error, in percent, over raw means and a common mean."""
     mean = mixture.probabilities @ mixture.centers
     between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())

@@ -13,7 +13,7 @@ MOST_CELLS = 1 << 24  # rows x atoms of the likelihood table: 128 MB, a matrix p
 _FIRST_WIDTH = 1 / 16
 
 
-class Grid(NamedTuple):
+class AtomGrid(NamedTuple):
     """`position` of each atom, increasing, and the standard deviation of the cell it stands for.
 
     `spread` is 0 where the grid is finer than half the narrowest bump, and a step / sqrt(12) where
@@ -25,7 +25,7 @@ class Grid(NamedTuple):
     spread: np.ndarray
 
 
-def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> Grid:
+def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> AtomGrid:
     """Evenly spaced over the data, steps of at most half the smallest standard deviation.
 
     The maximum-likelihood population has no mass outside the range of the rows' own estimates. It
@@ -34,18 +34,18 @@ def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> Grid:
     """
     low, high = float(position.min()), float(position.max())
     if high <= low:
-        return Grid(np.array([low]), np.zeros(1))
+        return AtomGrid(np.array([low]), np.zeros(1))
     finest = float(np.sqrt(variance.min())) / 2
     needed = (high - low) / finest + 1 if finest > 0 else np.inf
     if needed <= max(num_atoms, MOST_ATOMS):
         points = np.linspace(low, high, max(num_atoms, int(np.ceil(needed))))
-        return Grid(points, np.zeros(len(points)))
+        return AtomGrid(points, np.zeros(len(points)))
     most = max(num_atoms, MOST_ATOMS)
     even = np.linspace(low, high, most - most // 2)
     data = np.quantile(position, np.linspace(0, 1, most // 2))
     points = np.unique(np.concatenate([even, data]))
     step = np.gradient(points)
-    return Grid(points, np.where(step > finest, step / np.sqrt(12), 0.0))
+    return AtomGrid(points, np.where(step > finest, step / np.sqrt(12), 0.0))
 
 
 def bin_rows(position: np.ndarray, variance: np.ndarray, *, most: int) -> np.ndarray | None:

@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import random
-from fedprior.estimation.mixture.em import Mixture, maximize, messages
+from fedprior.estimation.mixture.em import DiscreteMixture, maximize_mixture, mixture_messages
 from fedprior.estimation.mixture.summary import center_errors as information_errors
 
 
@@ -56,20 +56,20 @@ class _Total(NamedTuple):
 def learn(
     unit: np.ndarray,
     size: np.ndarray,
-    mixture: Mixture,
+    mixture: DiscreteMixture,
     noise: float,
     radius: float,
     channel: LocalGaussian | Quantize,
     rounds: int,
     seed: int,
-) -> Mixture:
+) -> DiscreteMixture:
     """EM with totals averaged over rounds, in units of the ball (Cappe and Moulines' online EM).
 
     Round t enters with share t^-0.6: later rounds count as much as they add, and their noise
     averages out where a plain EM step would take that of one round at face value.
     """
 
-    def send(place: int, mixture: Mixture) -> np.ndarray:
+    def send(place: int, mixture: DiscreteMixture) -> np.ndarray:
         key = random.stream(seed, "encode", place)
         sent = channel.encode(_rows(unit, size, mixture, noise), key)
         return np.asarray(channel.decode(sent.sum(axis=0), key)) / len(unit)
@@ -77,10 +77,10 @@ def learn(
     return _averaged(send, mixture, radius, rounds, _scale(channel) / np.sqrt(len(unit)))
 
 
-def center_errors(
+def simulated_center_errors(
     size: np.ndarray,
-    start: Mixture,
-    learned: Mixture,
+    start: DiscreteMixture,
+    learned: DiscreteMixture,
     noise: float,
     radius: float,
     channel: LocalGaussian | Quantize,
@@ -102,13 +102,13 @@ def center_errors(
     some = size[draws.integers(len(size), size=len(points))]
     away = np.sqrt(noise / some)[:, None] * ndtri(np.clip(points[:, 1:], 1e-12, 1 - 1e-12))
 
-    def groups(source: Mixture) -> np.ndarray:
+    def groups(source: DiscreteMixture) -> np.ndarray:
         return source.centers[_places(source, points[:, 0])] + away
 
-    def again(source: Mixture, error: float) -> Mixture:
+    def again(source: DiscreteMixture, error: float) -> DiscreteMixture:
         unit = groups(source)
 
-        def send(place: int, mixture: Mixture) -> np.ndarray:
+        def send(place: int, mixture: DiscreteMixture) -> np.ndarray:
             total = _rows(unit, some, mixture, noise).mean(axis=0)
             return total + error * draws.standard_normal(total.shape)
 
@@ -124,31 +124,33 @@ def center_errors(
     return np.sqrt(scatter + (source.centers - learned.centers) ** 2 + sampling**2)
 
 
-def _places(mixture: Mixture, uniform: np.ndarray) -> np.ndarray:
+def _places(mixture: DiscreteMixture, uniform: np.ndarray) -> np.ndarray:
     """The components that uniform numbers fall into."""
     return np.searchsorted(np.cumsum(mixture.probabilities)[:-1], uniform)
 
 
-def _corrected(source: Mixture, target: Mixture, led: Mixture, radius: float) -> Mixture:
+def _corrected(
+    source: DiscreteMixture, target: DiscreteMixture, led: DiscreteMixture, radius: float
+) -> DiscreteMixture:
     """`source` less how far what it led to is from the target."""
     share = np.maximum(source.probabilities + target.probabilities - led.probabilities, 1e-6)
     centers = _within(source.centers + target.centers - led.centers, radius)
-    return Mixture(centers, share / share.sum())
+    return DiscreteMixture(centers, share / share.sum())
 
 
-def _rows(unit: np.ndarray, size: np.ndarray, mixture: Mixture, noise: float) -> np.ndarray:
+def _rows(unit: np.ndarray, size: np.ndarray, mixture: DiscreteMixture, noise: float) -> np.ndarray:
     """The groups' messages, one row each."""
-    share, weighted = messages(unit, size, mixture.centers, mixture.probabilities, noise)
+    share, weighted = mixture_messages(unit, size, mixture.centers, mixture.probabilities, noise)
     return np.concatenate([share, weighted.reshape(len(unit), -1)], axis=1)
 
 
 def _averaged(
-    send: Callable[[int, Mixture], np.ndarray],
-    mixture: Mixture,
+    send: Callable[[int, DiscreteMixture], np.ndarray],
+    mixture: DiscreteMixture,
     radius: float,
     rounds: int,
     error: float,
-) -> Mixture:
+) -> DiscreteMixture:
     """The server's half: round `place` brings `send(place, mixture)`, a mean with noise `error`."""
     count, dimension = mixture.centers.shape
     total = _Total(np.zeros(count * (dimension + 1)), 0.0)
@@ -162,16 +164,16 @@ def _averaged(
     return mixture
 
 
-def _maximized(total: _Total, mixture: Mixture, radius: float) -> Mixture:
+def _maximized(total: _Total, mixture: DiscreteMixture, radius: float) -> DiscreteMixture:
     """The server's step; centers with too little mass stay, and all are kept within `radius`."""
     count = len(mixture.probabilities)
     mass, moved = total.value[:count], total.value[count:].reshape(count, -1)
-    step = maximize(mass, moved, 1.0, centers=mixture.centers)
+    step = maximize_mixture(mass, moved, 1.0, centers=mixture.centers)
     centers = np.where((mass > 4 * total.error)[:, None], step.centers, mixture.centers)
     centers = _within(centers, radius)
     # A component is never lost to noise: its probability keeps one standard error of it.
     probabilities = np.maximum(step.probabilities, min(total.error, 1 / count))
-    return Mixture(centers, probabilities / probabilities.sum())
+    return DiscreteMixture(centers, probabilities / probabilities.sum())
 
 
 def _within(centers: np.ndarray, radius: float) -> np.ndarray:

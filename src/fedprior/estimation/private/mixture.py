@@ -8,10 +8,15 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import check, random
-from fedprior.estimation.mixture.em import Mixture, responsibilities
+from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
 from fedprior.estimation.mixture.estimate import MixtureEstimates
-from fedprior.estimation.mixture.summary import separation, summarize
-from fedprior.estimation.private.em import center_errors, learn, lemma_radius, message_channel
+from fedprior.estimation.mixture.summary import separation, summarize_mixture
+from fedprior.estimation.private.em import (
+    learn,
+    lemma_radius,
+    message_channel,
+    simulated_center_errors,
+)
 from fedprior.estimation.private.result import NOT_PRIVATE, unit_of
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
@@ -26,7 +31,7 @@ _CONFIDENCE = 2.33  # standard errors of the upper bound on the mean change: 99%
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PrivateMixture:
+class PrivateMixtureEstimates:
     """A mixture learned through a channel: `bits` a client over all rounds, and the guarantee.
 
     `centers` and `probabilities` of `fitted` come from what the clients sent; everything that is
@@ -53,7 +58,7 @@ def estimate_mixture_privately(
     centers: np.ndarray | None = None,
     seed: int = 0,
     level: float = 0.95,
-) -> PrivateMixture:
+) -> PrivateMixtureEstimates:
     """EM of D4 for a fixed number of rounds, its messages (alpha, alpha mean) through a channel.
 
     The mixture's centers lie within `radius` of the public `center` (the same in each coordinate);
@@ -69,7 +74,7 @@ def estimate_mixture_privately(
     keeps its raw mean. Their mean is the `gain_over_raw` that comes back.
 
     The standard errors of the centers are those of the same procedure run on simulated groups
-    (`em.center_errors`); the intervals are widened by them, for theta at a center.
+    (`em.simulated_center_errors`); the intervals are widened by them, for theta at a center.
 
     `noise_variance` is that of one value, known, unless the statistics have variances of their own.
     """
@@ -89,12 +94,12 @@ def estimate_mixture_privately(
     ball = lemma_radius(radius, noise / size[there], least, dimension)
     channel = message_channel(num_components, dimension, rounds, epsilon, delta, bits)
     start = _start(centers, num_components, dimension, radius, center, seed)
-    start = Mixture(start.centers / ball, start.probabilities)
+    start = DiscreteMixture(start.centers / ball, start.probabilities)
     inside = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), ball)
     arguments = (noise / ball**2, radius / ball, channel, rounds, seed)
     unit = learn(inside, size[there], start, *arguments)
-    errors = ball * center_errors(size[there], start, unit, *arguments)
-    found = Mixture(unit.centers * ball + center, unit.probabilities)
+    errors = ball * simulated_center_errors(size[there], start, unit, *arguments)
+    found = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
     guard = _guard(means + center, noise / size[there], found, channel, rounds, seed)
     sent = rounds * channel.bits(num_components * (dimension + 1)) + guard.bits
     guarantee = None
@@ -103,7 +108,7 @@ def estimate_mixture_privately(
         guarantee = channel.guarantee(delta=delta, rounds=rounds + 1, unit=owner, bits=sent)
     with np.errstate(divide="ignore"):
         sampling = noise / size
-    return PrivateMixture(
+    return PrivateMixtureEstimates(
         fitted=_fitted(
             statistics, found, errors, noise_variance, sampling, guard, guarantee, level
         ),
@@ -134,7 +139,7 @@ def _start(
     radius: float,
     center: float,
     seed: int,
-) -> Mixture:
+) -> DiscreteMixture:
     """Public centers, relative to `center`, with equal probabilities."""
     if centers is not None:
         points = np.asarray(centers, np.float64).reshape(len(centers), -1) - center
@@ -145,7 +150,7 @@ def _start(
     else:
         draws = random.stream(seed, "init").standard_normal((count, dimension))
         points = radius * draws / np.linalg.norm(draws, axis=1, keepdims=True)
-    return Mixture(points, np.full(count, 1 / count))
+    return DiscreteMixture(points, np.full(count, 1 / count))
 
 
 class _Guard(NamedTuple):
@@ -159,7 +164,7 @@ class _Guard(NamedTuple):
 def _guard(
     means: np.ndarray,
     variance: np.ndarray,
-    mixture: Mixture,
+    mixture: DiscreteMixture,
     channel: LocalGaussian | Quantize,
     rounds: int,
     seed: int,
@@ -186,7 +191,7 @@ def _guard(
 
 def _fitted(
     statistics: Means,
-    mixture: Mixture,
+    mixture: DiscreteMixture,
     errors: np.ndarray,
     noise_variance: float | None,
     sampling: np.ndarray,
@@ -209,7 +214,7 @@ def _fitted(
         "fitted_by": how,
         "notes": _apart(mixture, variance),
     }
-    estimates = summarize(statistics, sampling, mixture, table, errors, **common)
+    estimates = summarize_mixture(statistics, sampling, mixture, table, errors, **common)
     change = max(guard.change, -1.0)
     if guard.most >= 0:
         estimates, change = _local(estimates, variance), 0.0
@@ -234,7 +239,7 @@ def _fitted(
     )
 
 
-def _apart(mixture: Mixture, variance: np.ndarray) -> tuple[str, ...]:
+def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> tuple[str, ...]:
     if len(mixture.centers) == 1:
         return ()
     found = separation(mixture, variance)

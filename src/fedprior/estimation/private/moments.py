@@ -9,7 +9,7 @@ from fedprior.channels.randomized_response import OneBit
 from fedprior.core import random
 from fedprior.core.algorithm import Key
 from fedprior.estimation.private.posterior import (
-    Posterior,
+    ReportPosterior,
     normalized,
     on_square,
     weigh,
@@ -109,7 +109,7 @@ def fit_moments(
 
 
 def _distrust(
-    got: dict[str, Reported], posterior: Posterior, theta: np.ndarray, ball: Ball
+    got: dict[str, Reported], posterior: ReportPosterior, theta: np.ndarray, ball: Ball
 ) -> str | None:
     """What to say where the ball seems to miss the groups."""
     mean, square, upper = got["mean"], got.get("squared distance"), None
@@ -219,7 +219,9 @@ def _reported(sent: np.ndarray, known: Known) -> Reported:
     )
 
 
-def _posterior(got: dict[str, Reported], known: Known, ball: Ball) -> tuple[Posterior, np.ndarray]:
+def _posterior(
+    got: dict[str, Reported], known: Known, ball: Ball
+) -> tuple[ReportPosterior, np.ndarray]:
     """Nodes of (noise, theta variance) under a flat prior within their bounds, and the error of mu.
 
     The spread about the center is the theta variance and that error's square, chi^2-distributed.
@@ -260,5 +262,5 @@ def _posterior(got: dict[str, Reported], known: Known, ball: Ball) -> tuple[Post
     errors = error * draws / draws.mean()
     probability = np.repeat(normalized(found) / _ERRORS, _ERRORS)
     spread = (theta.reshape(-1, 1) + errors).ravel()
-    nodes = Posterior(probability, spread, np.repeat(noise.ravel(), _ERRORS))
+    nodes = ReportPosterior(probability, spread, np.repeat(noise.ravel(), _ERRORS))
     return nodes, np.repeat(theta.ravel(), _ERRORS)

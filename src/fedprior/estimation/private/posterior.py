@@ -19,7 +19,7 @@ _TOO_LITTLE = (
 )
 
 
-class Posterior(NamedTuple):
+class ReportPosterior(NamedTuple):
     """Nodes: their probability, `spread` = E (theta - center)^2, `noise` = variance of one value.
 
     `center` is what estimates shrink to; the spread about it holds the heterogeneity and the error
@@ -85,7 +85,7 @@ def normalized(log_density: np.ndarray) -> np.ndarray:
     return density / density.sum()
 
 
-def weigh(posterior: Posterior, n: np.ndarray, *, distrust: str | None = None) -> Weighing:
+def weigh(posterior: ReportPosterior, n: np.ndarray, *, distrust: str | None = None) -> Weighing:
     """Own weight E spread / (E spread + E noise / n), or more where that could do harm (ERRATA D3).
 
     The risk a^2 noise / n + (1 - a)^2 spread is below the group's own noise / n where
@@ -122,7 +122,7 @@ def weigh(posterior: Posterior, n: np.ndarray, *, distrust: str | None = None) -
     return Weighing(*parts, spread, note, fell_back)
 
 
-def _doubt(posterior: Posterior, own: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _doubt(posterior: ReportPosterior, own: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Standard deviation of own^2 noise / n + (1 - own)^2 spread, a linear form of the nodes."""
     both = np.stack([posterior.noise, posterior.spread])
     away = both - (both @ posterior.probability)[:, None]

@@ -9,7 +9,7 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.estimation.private import reports
 from fedprior.estimation.private.posterior import (
-    Posterior,
+    ReportPosterior,
     Weighing,
     normalized,
     on_square,
@@ -64,14 +64,14 @@ def estimate_rates_privately(
     if scheme == "paper":
         return _paper(n, successes, epsilon, keys[1], level)
     if scheme == "auto":
-        scheme = choose(n[there], epsilon)
+        scheme = choose_scheme(n[there], epsilon)
     evidence, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
     average, share, found = on_square(*evidence)
     # Flat over (mean, variance): the variance is share * mean * (1 - mean).
     probability = normalized(found + np.log(average * (1 - average)))
     average, variance = average.ravel(), (share * average * (1 - average)).ravel()
     center = float(probability @ average)
-    posterior = Posterior(
+    posterior = ReportPosterior(
         probability,
         spread=variance + (average - center) ** 2,
         noise=average * (1 - average) - variance,
@@ -91,7 +91,7 @@ def estimate_rates_privately(
     )
 
 
-def choose(n: np.ndarray, epsilon: float) -> Scheme:
+def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
     """The scheme with the smaller predicted variance of the heterogeneity, for uniform rates.
 
     From public quantities alone: sizes, their number, epsilon. Two-round reports win at small
@@ -138,7 +138,7 @@ def _symbol_variance(sizes: np.ndarray, counts: np.ndarray, epsilon: float) -> f
 
 def _gather(
     scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, keys: tuple[Key, Key]
-) -> tuple[reports.Evidence, float]:
+) -> tuple[reports.ReportEvidence, float]:
     """What the groups (all of n >= 1) answer, and the bits of one answer."""
     split, key = keys
     if scheme == "k-ary":
@@ -222,7 +222,7 @@ def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarant
 
 
 def _population(
-    posterior: Posterior, average: np.ndarray, variance: np.ndarray, fitted_by: str
+    posterior: ReportPosterior, average: np.ndarray, variance: np.ndarray, fitted_by: str
 ) -> FittedPopulation:
     """The Beta law with the posterior's expected mean and variance."""
     mean, spread = posterior.mean(average), posterior.mean(variance)

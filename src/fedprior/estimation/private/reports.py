@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core.algorithm import Key
 
-LogLikelihood = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of (mean, share), see `Evidence`
+LogLikelihood = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of (mean, share)
 
 
 class Bits(NamedTuple):
@@ -20,7 +20,7 @@ class Bits(NamedTuple):
     ones: int
 
 
-class Evidence(NamedTuple):
+class ReportEvidence(NamedTuple):
     """log p(reports | population), up to a constant, and a range that holds the population's mean.
 
     The population enters by its mean and by its variance as a `share` of the largest one that rates
@@ -85,7 +85,9 @@ def _ones(channel: OneBit, share: np.ndarray, key: Key) -> np.ndarray:
     return channel.encode(share[:, None], key)[:, 0] > 0.5
 
 
-def bits_evidence(channel: OneBit, mean: Bits, moments: list[Bits], center: float) -> Evidence:
+def bits_evidence(
+    channel: OneBit, mean: Bits, moments: list[Bits], center: float
+) -> ReportEvidence:
     """Likelihood of bits about the mean and about E (p - center)^2: binomial, exactly.
 
     A report's bit depends on the population only through the expectation of its statistic.
@@ -98,7 +100,7 @@ def bits_evidence(channel: OneBit, mean: Bits, moments: list[Bits], center: floa
             total += _log_bits(channel, bits, moment)
         return total
 
-    return Evidence(log_likelihood, *mean_range(channel, mean))
+    return ReportEvidence(log_likelihood, *mean_range(channel, mean))
 
 
 def mean_range(channel: OneBit, bits: Bits) -> tuple[float, float]:
@@ -113,7 +115,9 @@ def _log_bits(channel: OneBit, bits: Bits, value: np.ndarray) -> np.ndarray:
     return bits.ones * np.log(one) + (bits.number - bits.ones) * np.log1p(-one)
 
 
-def symbol_evidence(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key) -> Evidence:
+def symbol_evidence(
+    epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key
+) -> ReportEvidence:
     """Every group's count of successes through randomized response over its n + 1 symbols.
 
     Likelihood: the beta-binomial law of the count, seen through the channel.
@@ -138,7 +142,7 @@ def symbol_evidence(epsilon: float, n: np.ndarray, successes: np.ndarray, key: K
         return total
 
     low = max(min(guess, 1.0) - np.sqrt(reach), 0.0)
-    return Evidence(log_likelihood, low, min(max(guess, 0.0) + np.sqrt(reach), 1.0))
+    return ReportEvidence(log_likelihood, low, min(max(guess, 0.0) + np.sqrt(reach), 1.0))
 
 
 def beta_binomial(n: int, mean: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def one_round(
         if widen:
             ball = ball._replace(radius=widened(ball.radius, known, dimension=ball.dimension))
         sent = through_channel(means, known, ball, epsilon, delta, key)
-    fitted = combine(statistics, known, sent)
+    fitted = combine_reports(statistics, known, sent)
     if method == "paper":
         return fitted
     center = np.atleast_1d(fitted.population.mean)
@@ -161,7 +161,7 @@ def as_printed(
     )
 
 
-def combine(statistics: Means, known: Variances, sent: Sent) -> Fitted:
+def combine_reports(statistics: Means, known: Variances, sent: Sent) -> Fitted:
     """Center sum w_i q_i and the best a_i for it, which is Thm 2's where sizes are equal.
 
     With D = center - theta_i and E = X_i - theta_i: E D^2 = sum w^2 (theta variance + s + channel)

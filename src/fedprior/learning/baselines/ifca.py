@@ -16,7 +16,7 @@ from fedprior.learning.curvature import total_loss
 from fedprior.learning.descent import Descent
 from fedprior.learning.posterior import Steps
 from fedprior.learning.predictive import several
-from fedprior.populations.mixture import column
+from fedprior.populations.mixture import per_component
 
 Averaging = Literal["models", "gradients"]
 
@@ -119,7 +119,7 @@ class _Clusters:
         if self.averaging == "models":
             share = 1 / jnp.maximum(chosen, 1)
         centers = tree.combine(
-            lambda old, sum_: old + column(share, sum_) * sum_,
+            lambda old, sum_: old + per_component(share, sum_) * sum_,
             state["gamma"]["centers"],
             total.value["moves"],
         )

@@ -27,7 +27,7 @@ from fedprior.regression.logistic import (
 )
 from fedprior.regression.packed import pack
 from fedprior.regression.result import RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 _LATENT = np.pi**2 / 3  # variance of the noise that turns log odds into a class
 
@@ -44,7 +44,7 @@ class Analysis:
     specification: Specification
     levels: np.ndarray
     classes: np.ndarray | None
-    rows: Rows
+    rows: GroupedRows
     fit: RegressionFit
     num_dropped: int
     notes: tuple[str, ...]
@@ -196,7 +196,9 @@ def analyze(
 
 def _fit(given: Reading, plan: Design, specification: Specification) -> Analysis:
     x, beside = plan.split(given.table)
-    rows = Rows.of(x / plan.scale, given.target, given.place, len(given.levels), fixed=beside)
+    rows = GroupedRows.of(
+        x / plan.scale, given.target, given.place, len(given.levels), fixed=beside
+    )
     check_dependent(plan, rows)
     _check_sizes(specification, int(rows.sizes.max()))
     settled = specification.settled(rows)

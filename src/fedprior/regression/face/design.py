@@ -10,7 +10,7 @@ from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.regression.linear import dependent_columns
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 INTERCEPT = "intercept"
 _MOST_WORDS = 50  # a text column with more is a key or free text
@@ -165,7 +165,7 @@ def design(
     )
 
 
-def check_dependent(found: Design, rows: Rows) -> None:
+def check_dependent(found: Design, rows: GroupedRows) -> None:
     """Refuses features that others determine, and names them all."""
     width = len(found.names) + len(found.fixed_names)
     remedy = "Take fewer features."

@@ -14,7 +14,7 @@ from fedprior.regression.logistic import (
     probabilities,
 )
 from fedprior.regression.result import RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 _LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
 _LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and wrong
@@ -43,7 +43,7 @@ class HeldOut:
         return 100 * (1 - self.personal / self.pooled)
 
 
-def held_out_rows(rows: Rows, *, share: float = 0.25, seed: int = 0) -> np.ndarray:
+def held_out_rows(rows: GroupedRows, *, share: float = 0.25, seed: int = 0) -> np.ndarray:
     """Which rows are held out: at random a `share` of each group of 3 rows or more, at least 1."""
     draws = random.stream(check.seed("held_out_rows", seed), "split").random(rows.num_rows)
     order = np.lexsort([draws, rows.place])
@@ -54,7 +54,7 @@ def held_out_rows(rows: Rows, *, share: float = 0.25, seed: int = 0) -> np.ndarr
 
 
 def compare(
-    rows: Rows, specification: Specification, *, share: float = 0.25, seed: int = 0
+    rows: GroupedRows, specification: Specification, *, share: float = 0.25, seed: int = 0
 ) -> HeldOut:
     """Personal, separate and pooled fits of the rows that stay, on those that are held out."""
     check.share("compare", share=share)
@@ -85,14 +85,16 @@ def compare(
     )
 
 
-def _personal(asked: Rows, fit: RegressionFit) -> float:
+def _personal(asked: GroupedRows, fit: RegressionFit) -> float:
     """The error of the fit, theta averaged over where targets are classes."""
     if fit.family == "gaussian":
         return _root_mean_square(asked, fit.theta[asked.place], fit.population.fixed)
     return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
 
 
-def _error(asked: Rows, theta: np.ndarray, beta: np.ndarray, specification: Specification) -> float:
+def _error(
+    asked: GroupedRows, theta: np.ndarray, beta: np.ndarray, specification: Specification
+) -> float:
     """The error of each row's own theta (rows, D) with common coefficients beta."""
     if specification.family == "gaussian":
         return _root_mean_square(asked, theta, beta)
@@ -103,11 +105,11 @@ def _error(asked: Rows, theta: np.ndarray, beta: np.ndarray, specification: Spec
     )
 
 
-def _root_mean_square(asked: Rows, theta: np.ndarray, beta: np.ndarray) -> float:
+def _root_mean_square(asked: GroupedRows, theta: np.ndarray, beta: np.ndarray) -> float:
     left = asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta
     return float(np.sqrt((left**2).mean()))
 
 
-def _log_loss(asked: Rows, found: np.ndarray) -> float:
+def _log_loss(asked: GroupedRows, found: np.ndarray) -> float:
     of_class = found[np.arange(asked.num_rows), asked.y.astype(np.int64)]
     return float(-np.log(np.maximum(of_class, _LEAST_PROBABILITY)).mean())

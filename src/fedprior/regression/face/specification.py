@@ -12,7 +12,7 @@ from fedprior.regression.logistic.approximation import Approximation
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.packed import pack
 from fedprior.regression.result import Covariance, Family, RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 POPULATIONS = ("gaussian", "mixture", "discrete")
 COVARIANCES = ("auto", *get_args(Covariance))
@@ -100,7 +100,7 @@ class Specification:
         """Coefficients that a feature has."""
         return 1 if self.family == "gaussian" else self.num_classes - 1
 
-    def settled(self, rows: Rows) -> "Specification":
+    def settled(self, rows: GroupedRows) -> "Specification":
         """Without "auto".
 
         The covariance is full where 5 groups with at least as many rows as coefficients stand for
@@ -116,7 +116,7 @@ class Specification:
             covariance = self._covariance(rows)
         return replace(self, covariance=covariance, criterion=criterion)
 
-    def _covariance(self, rows: Rows) -> Covariance:
+    def _covariance(self, rows: GroupedRows) -> Covariance:
         if self.method == "paper" or not self.is_gaussian:
             return "isotropic"
         width = rows.num_features * self.num_logits
@@ -127,7 +127,7 @@ class Specification:
         several = int((rows.sizes >= 2).sum())
         return "diagonal" if several >= _GROUPS_A_NUMBER * width else "isotropic"
 
-    def fit(self, rows: Rows) -> RegressionFit:
+    def fit(self, rows: GroupedRows) -> RegressionFit:
         """The fit of a settled specification."""
         if not self.is_gaussian:
             form: Any = self.covariance

@@ -3,20 +3,20 @@
 import numpy as np
 from scipy import linalg
 
-from fedprior.regression.linear.likelihood import Profile
+from fedprior.regression.linear.likelihood import CovarianceProfile
 from fedprior.regression.linear.maximum import ALL_SPREAD, room
 from fedprior.regression.linear.posterior import posterior
 from fedprior.regression.linear.reduction import Reduction
-from fedprior.regression.linear.structure import expand, num_free
+from fedprior.regression.linear.structure import expand, num_covariance_parameters
 from fedprior.regression.linear.uncertainty import MOST_PARAMETERS, variance_errors
-from fedprior.regression.result import Component, Population, RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 
 def described(
-    rows: Rows,
+    rows: GroupedRows,
     reduction: Reduction,
-    found: Profile,
+    found: CovarianceProfile,
     *,
     coefficients: np.ndarray,
     noise: float,
@@ -29,7 +29,7 @@ def described(
 ) -> RegressionFit:
     """The fit with its standard errors and with notes on what was found on a boundary."""
     notes = _notes(rows, found, converged=converged)
-    if num_free(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
+    if num_covariance_parameters(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
         notes.append("The variances are too many for standard errors of their own.")
     root = reduction.transform @ linalg.inv(linalg.cholesky(found.normal, lower=True)).T
     table = noise * root @ root.T
@@ -53,22 +53,22 @@ def described(
 
 def _population(
     reduction: Reduction,
-    found: Profile,
+    found: CovarianceProfile,
     coefficients: np.ndarray,
     noise: float,
     table: np.ndarray,
     *,
     restricted: bool,
-) -> Population:
+) -> RegressionPopulation:
     """In the units of the columns as given; `table` is the covariance of the coefficients."""
     width = reduction.num_features
     inner = reduction.transform[:width, :width]
     spread = noise * inner @ expand(found.relative, width=width) @ inner.T
     spread_errors, noise_error = None, None
-    if num_free(reduction.covariance, width) < MOST_PARAMETERS:
+    if num_covariance_parameters(reduction.covariance, width) < MOST_PARAMETERS:
         spread_errors, noise_error = variance_errors(found, reduction, noise, restricted=restricted)
     errors = np.sqrt(np.diag(table))
-    return Population(
+    return RegressionPopulation(
         kind="gaussian",
         mean=coefficients[:width],
         covariance=spread,
@@ -82,7 +82,7 @@ def _population(
     )
 
 
-def _notes(rows: Rows, found: Profile, *, converged: bool) -> list[str]:
+def _notes(rows: GroupedRows, found: CovarianceProfile, *, converged: bool) -> list[str]:
     notes = []
     if not converged:
         notes.append("The search stopped before it settled. Raise max_rounds.")
@@ -99,15 +99,15 @@ def _notes(rows: Rows, found: Profile, *, converged: bool) -> list[str]:
     return notes + empty_note(rows)
 
 
-def empty_note(rows: Rows) -> list[str]:
+def empty_note(rows: GroupedRows) -> list[str]:
     """A line on groups without rows, where there are any."""
     count = int((rows.sizes == 0).sum())
     return [f"{count} groups without rows have the population's mean."] if count else []
 
 
-def known(
-    rows: Rows,
-    prior: Population,
+def known_linear(
+    rows: GroupedRows,
+    prior: RegressionPopulation,
     *,
     method: str = "known",
     theta: np.ndarray | None = None,

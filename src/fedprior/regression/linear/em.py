@@ -1,7 +1,8 @@
 """Federated EM of many linear regressions (D5): what each group sends, and what the server does.
 
-`messages` is the client's half and `maximize` the server's. Messages add, so that they also run
-behind a channel, and are increments about what the server sent: an absent group is exactly zero.
+`linear_messages` is the client's half and `maximize_linear` the server's. Messages add, so they
+also run behind a channel. They are increments relative to what the server sent: an absent group
+contributes exactly zero.
 """
 
 from functools import reduce
@@ -12,12 +13,12 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.linear.posterior import condition
 from fedprior.regression.linear.reduction import CELLS
-from fedprior.regression.linear.structure import expand, nearest
-from fedprior.regression.result import Component, Covariance, Population
-from fedprior.regression.rows import Block, Rows
+from fedprior.regression.linear.structure import expand, nearest_covariance
+from fedprior.regression.result import Component, Covariance, RegressionPopulation
+from fedprior.regression.rows import Block, GroupedRows
 
 
-class Gamma(NamedTuple):
+class LinearGamma(NamedTuple):
     """What the server knows: theta_i ~ N(mean, covariance), y_i = x theta_i + fixed + noise."""
 
     mean: np.ndarray
@@ -25,9 +26,9 @@ class Gamma(NamedTuple):
     fixed: np.ndarray
     noise_variance: float
 
-    def population(self) -> Population:
+    def population(self) -> RegressionPopulation:
         """The same as a single Gaussian population."""
-        return Population(
+        return RegressionPopulation(
             kind="gaussian",
             mean=self.mean,
             covariance=self.covariance,
@@ -37,7 +38,7 @@ class Gamma(NamedTuple):
         )
 
 
-class Message(NamedTuple):
+class LinearMessage(NamedTuple):
     """One group a row, or their total.
 
     `shift` is E theta - mean; `spread` E (theta - mean)(theta - mean)' as a trace, a diagonal or a
@@ -55,7 +56,7 @@ class Message(NamedTuple):
     log_likelihood: np.ndarray
 
 
-def messages(block: Block, gamma: Gamma, *, covariance: Covariance) -> Message:
+def linear_messages(block: Block, gamma: LinearGamma, *, covariance: Covariance) -> LinearMessage:
     """Each group's expected statistics given its rows and gamma, a leading axis of groups."""
     noise, (groups, size, _) = gamma.noise_variance, block.x.shape
     relative = gamma.covariance / noise
@@ -69,7 +70,7 @@ def messages(block: Block, gamma: Gamma, *, covariance: Covariance) -> Message:
     misfit = (residual * left).sum(axis=1) / noise
     log_likelihood = size * np.log(2 * np.pi * noise) + found.log_determinant + misfit
     turned = block.fixed.transpose(0, 2, 1)
-    return Message(
+    return LinearMessage(
         num_groups=np.ones(groups),
         num_rows=np.full(groups, float(size)),
         shift=shift,
@@ -96,17 +97,17 @@ def _second(
     return diagonal if covariance == "diagonal" else diagonal.sum(axis=1)
 
 
-def add(first: Message, second: Message) -> Message:
+def add_messages(first: LinearMessage, second: LinearMessage) -> LinearMessage:
     """Messages are sums."""
-    return Message(*(one + other for one, other in zip(first, second, strict=True)))
+    return LinearMessage(*(one + other for one, other in zip(first, second, strict=True)))
 
 
-def total(sent: Message) -> Message:
+def sum_over_groups(sent: LinearMessage) -> LinearMessage:
     """The sum over the leading axis of groups."""
-    return Message(*(each.sum(axis=0) for each in sent))
+    return LinearMessage(*(each.sum(axis=0) for each in sent))
 
 
-def maximize(sent: Message, gamma: Gamma) -> Gamma:
+def maximize_linear(sent: LinearMessage, gamma: LinearGamma) -> LinearGamma:
     """The gamma of highest expected likelihood given the total message; floors are the caller's.
 
     mean = average theta, covariance = average (theta - mean)(theta - mean)' + Sigma in its shape,
@@ -126,7 +127,7 @@ def maximize(sent: Message, gamma: Gamma) -> Gamma:
     length = np.where(length > 0, length, 1.0)
     scaled = np.linalg.pinv(sent.normal / np.outer(length, length), hermitian=True)
     move = scaled @ (sent.pull / length) / length
-    return Gamma(
+    return LinearGamma(
         mean=gamma.mean + step,
         covariance=expand(np.asarray(values), width=width),
         fixed=gamma.fixed + move,
@@ -134,32 +135,39 @@ def maximize(sent: Message, gamma: Gamma) -> Gamma:
     )
 
 
-def expected(rows: Rows, gamma: Gamma, *, covariance: Covariance) -> Message:
+def expected(rows: GroupedRows, gamma: LinearGamma, *, covariance: Covariance) -> LinearMessage:
     """The total message of all groups that have rows."""
     check.require(rows.num_rows > 0, "expected", "rows", "at least one row", 0)
-    sent = (messages(block, gamma, covariance=covariance) for block in rows.blocks(cells=CELLS))
-    return reduce(add, map(total, sent))
+    sent = (
+        linear_messages(block, gamma, covariance=covariance) for block in rows.blocks(cells=CELLS)
+    )
+    return reduce(add_messages, map(sum_over_groups, sent))
 
 
 class EmFit(NamedTuple):
     """The last gamma, and the marginal log-likelihood after each round."""
 
-    gamma: Gamma
+    gamma: LinearGamma
     history: tuple[float, ...]
     converged: bool
 
 
 def fit_em(
-    rows: Rows, start: Gamma, *, covariance: Covariance, most_rounds: int, tolerance: float
+    rows: GroupedRows,
+    start: LinearGamma,
+    *,
+    covariance: Covariance,
+    most_rounds: int,
+    tolerance: float,
 ) -> EmFit:
     """EM until a round adds less than `tolerance` a row to the marginal log-likelihood."""
     width = len(start.mean)
-    values = nearest(start.covariance, covariance)
+    values = nearest_covariance(start.covariance, covariance)
     gamma = start._replace(covariance=expand(values, width=width))
     history: list[float] = []
     sent = expected(rows, gamma, covariance=covariance)
     for _ in range(most_rounds):
-        gamma = maximize(sent, gamma)
+        gamma = maximize_linear(sent, gamma)
         before = float(sent.log_likelihood)
         sent = expected(rows, gamma, covariance=covariance)
         history.append(float(sent.log_likelihood))

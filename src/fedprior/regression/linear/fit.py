@@ -6,17 +6,21 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
-from fedprior.regression.linear.answer import described, known
-from fedprior.regression.linear.em import Gamma, fit_em
-from fedprior.regression.linear.identify import check_identified, check_rows
-from fedprior.regression.linear.likelihood import freedom, log_likelihood, profile
-from fedprior.regression.linear.maximum import maximize
-from fedprior.regression.linear.paper import descend
+from fedprior.regression.linear.answer import described, known_linear
+from fedprior.regression.linear.em import LinearGamma, fit_em
+from fedprior.regression.linear.identify import check_coefficients, check_identified
+from fedprior.regression.linear.likelihood import (
+    covariance_profile,
+    freedom,
+    profile_log_likelihood,
+)
+from fedprior.regression.linear.maximum import maximum_likelihood
+from fedprior.regression.linear.paper import descend_linear
 from fedprior.regression.linear.pooled import inverse_triangle
 from fedprior.regression.linear.reduction import reduce
-from fedprior.regression.linear.structure import expand, nearest
-from fedprior.regression.result import Covariance, Population, RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.linear.structure import expand, nearest_covariance
+from fedprior.regression.result import Covariance, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 from fedprior.regression.turn import turn
 
 _OWNER = "fit_linear"
@@ -26,13 +30,13 @@ Method = Literal["default", "em", "paper"]
 
 
 def fit_linear(
-    rows: Rows,
+    rows: GroupedRows,
     *,
     covariance: Covariance = "isotropic",
     criterion: Criterion = "ml",
     method: Method = "default",
-    prior: Population | None = None,
-    start: Population | None = None,
+    prior: RegressionPopulation | None = None,
+    start: RegressionPopulation | None = None,
     max_rounds: int | None = None,
     tolerance: float = 1e-9,
     rate: float = 0.5,
@@ -60,8 +64,8 @@ def fit_linear(
             _check_population(rows, name, given)
     with one_thread():
         if prior is not None:
-            return known(rows, prior)
-        corner = check_rows(rows)
+            return known_linear(rows, prior)
+        corner = check_coefficients(rows)
         first = _guess(rows, corner) if start is None else start
         if method == "em":
             return _em(rows, corner, covariance, first, limit=limit, tolerance=tolerance)
@@ -72,7 +76,7 @@ def fit_linear(
 
 
 def _check_choices(
-    rows: Rows, covariance: Covariance, criterion: Criterion, method: Method
+    rows: GroupedRows, covariance: Covariance, criterion: Criterion, method: Method
 ) -> None:
     check.choice(_OWNER, "covariance", covariance, get_args(Covariance))
     check.choice(_OWNER, "criterion", criterion, get_args(Criterion))
@@ -87,7 +91,7 @@ def _check_choices(
         check.require(count == 0, _OWNER, "fixed", "without columns with paper", count, remedy)
 
 
-def _check_population(rows: Rows, name: str, given: Population) -> None:
+def _check_population(rows: GroupedRows, name: str, given: RegressionPopulation) -> None:
     width, fixed = rows.num_features, rows.num_fixed
     sizes = (len(given.mean), len(given.fixed), given.covariance.shape)
     rule = f"for {width} features that vary and {fixed} that do not"
@@ -101,13 +105,13 @@ def _check_population(rows: Rows, name: str, given: Population) -> None:
     check.require(fine, _OWNER, name, rule, float(values[0]))
 
 
-def _guess(rows: Rows, corner: np.ndarray) -> Population:
+def _guess(rows: GroupedRows, corner: np.ndarray) -> RegressionPopulation:
     """Pooled coefficients; what they leave unexplained is half noise and half spread."""
     coefficients = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
     half = corner[-1, -1] ** 2 / rows.num_rows / 2
     length = np.sum(corner[:-1, : rows.num_features] ** 2) / rows.num_rows
     width = rows.num_features
-    return Population(
+    return RegressionPopulation(
         kind="gaussian",
         mean=coefficients[:width],
         covariance=half / length * np.eye(width),
@@ -118,12 +122,12 @@ def _guess(rows: Rows, corner: np.ndarray) -> Population:
 
 
 def _default(
-    rows: Rows,
+    rows: GroupedRows,
     corner: np.ndarray,
     covariance: Covariance,
     *,
     restricted: bool,
-    start: Population | None,
+    start: RegressionPopulation | None,
     limit: int,
 ) -> RegressionFit:
     reduction = reduce(rows, corner, covariance)
@@ -132,8 +136,8 @@ def _default(
     if start is not None:
         inverse = np.linalg.inv(reduction.transform[: rows.num_features, : rows.num_features])
         matrix = inverse @ start.covariance @ inverse.T / start.noise_variance
-        begin = nearest(matrix, covariance)
-    best = maximize(reduction, restricted=restricted, start=begin, most=limit)
+        begin = nearest_covariance(matrix, covariance)
+    best = maximum_likelihood(reduction, restricted=restricted, start=begin, most=limit)
     found = best.found
     coefficients = reduction.transform @ found.coefficients + reduction.offset
     return described(
@@ -144,17 +148,17 @@ def _default(
         noise=found.squares / freedom(reduction, restricted=restricted),
         restricted=restricted,
         method="default",
-        log_likelihood=log_likelihood(found, reduction, restricted=restricted),
+        log_likelihood=profile_log_likelihood(found, reduction, restricted=restricted),
         rounds=best.num_evaluations,
         converged=best.converged,
     )
 
 
 def _em(
-    rows: Rows,
+    rows: GroupedRows,
     corner: np.ndarray,
     covariance: Covariance,
-    start: Population,
+    start: RegressionPopulation,
     *,
     limit: int,
     tolerance: float,
@@ -166,7 +170,7 @@ def _em(
     mean, fixed = back.into(start.mean, start.fixed)
     fitted = fit_em(
         turned,
-        Gamma(mean, start.covariance, fixed, noise),
+        LinearGamma(mean, start.covariance, fixed, noise),
         covariance=covariance,
         most_rounds=limit,
         tolerance=tolerance,
@@ -174,7 +178,7 @@ def _em(
     gamma, width = fitted.gamma, rows.num_features
     inverse = np.linalg.inv(reduction.transform[:width, :width])
     matrix = inverse @ gamma.covariance @ inverse.T / gamma.noise_variance
-    found = profile(reduction, nearest(matrix, covariance), restricted=False)
+    found = covariance_profile(reduction, nearest_covariance(matrix, covariance), restricted=False)
     return described(
         rows,
         reduction,
@@ -191,12 +195,12 @@ def _em(
 
 
 def _paper(
-    rows: Rows, start: Population, *, limit: int, rate: float, floor: float
+    rows: GroupedRows, start: RegressionPopulation, *, limit: int, rate: float, floor: float
 ) -> RegressionFit:
     width = rows.num_features
-    spread = expand(nearest(start.covariance, "isotropic"), width=width)
+    spread = expand(nearest_covariance(start.covariance, "isotropic"), width=width)
     check.require(spread[0, 0] > 0, _OWNER, "start", "with a positive spread", spread[0, 0])
-    begin = Population(
+    begin = RegressionPopulation(
         kind="gaussian",
         mean=start.mean,
         covariance=spread,
@@ -204,7 +208,7 @@ def _paper(
         fixed=start.fixed,
         noise_variance=start.noise_variance,
     )
-    found = descend(rows, begin, steps=limit, rate=rate, floor=floor)
+    found = descend_linear(rows, begin, steps=limit, rate=rate, floor=floor)
     notes = []
     if found.spread_at_floor:
         notes.append(
@@ -217,6 +221,6 @@ def _paper(
             "theta interpolates its rows (ERRATA 31), so theta is nearly local."
         )
     population = found.gamma.population()
-    return known(
+    return known_linear(
         rows, population, method="paper", theta=found.theta, notes=tuple(notes), rounds=limit
     )

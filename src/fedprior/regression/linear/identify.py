@@ -4,8 +4,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.regression.linear.pooled import dependent_columns, triangle
-from fedprior.regression.linear.reduction import Part, Reduction
-from fedprior.regression.rows import Rows
+from fedprior.regression.linear.reduction import Reduction, TurnedGroups
+from fedprior.regression.rows import GroupedRows
 
 _OWNER = "fit_linear"
 _NOTHING = 1e-12  # of y's length that counts as rounding
@@ -13,7 +13,7 @@ _CONFOUNDED = 1e-10  # least eigenvalue of the correlations between the covarian
 _WIDEST = 16  # features up to which all directions of a full covariance are compared
 
 
-def check_rows(rows: Rows) -> np.ndarray:
+def check_coefficients(rows: GroupedRows) -> np.ndarray:
     """`triangle(rows)`, once the coefficients are identified and y is not an exact sum of them."""
     groups = int((rows.sizes > 0).sum())
     check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
@@ -80,7 +80,7 @@ def _isotropic(reduction: Reduction) -> np.ndarray:
     return np.array([[reduction.num_rows, first], [first, second]])
 
 
-def _inner(part: Part, width: int) -> np.ndarray:
+def _inner(part: TurnedGroups, width: int) -> np.ndarray:
     """X'X by group, (g, d, d)."""
     x = part.columns[..., :width]
     return x.transpose(0, 2, 1) @ x

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from fedprior.regression.linear.reduction import Part, Reduction, whiten
-from fedprior.regression.linear.structure import expand, restrict
+from fedprior.regression.linear.reduction import Reduction, TurnedGroups, whiten
+from fedprior.regression.linear.structure import expand, restrict_slope
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Profile:
+class CovarianceProfile:
     """The likelihood at one `relative` covariance (in its own shape), in units of the noise.
 
     `normal` is Z'V^-1 Z, `coefficients` its solution, `squares` r'V^-1 r; the three derivatives are
@@ -31,7 +31,9 @@ class Profile:
     normal_slope: np.ndarray
 
 
-def profile(reduction: Reduction, relative: np.ndarray, *, restricted: bool) -> Profile:
+def covariance_profile(
+    reduction: Reduction, relative: np.ndarray, *, restricted: bool
+) -> CovarianceProfile:
     """One pass over all turned rows (two where they are not independent)."""
     if reduction.covariance == "isotropic":
         return _independent_profile(reduction, relative, restricted=restricted)
@@ -57,22 +59,22 @@ def profile(reduction: Reduction, relative: np.ndarray, *, restricted: bool) -> 
             leverage = half @ half.transpose(0, 2, 1)
             normal_slope += np.tensordot(x, leverage @ x, axes=((0, 1), (0, 1)))
     inner = cross[: reduction.num_features, : reduction.num_features]
-    return Profile(
+    return CovarianceProfile(
         relative=relative,
         log_determinant=log_determinant,
         normal=cross[:-1, :-1],
         log_normal=solved.log_normal,
         coefficients=solved.coefficients,
         squares=solved.squares,
-        determinant_slope=restrict(inner, reduction.covariance),
-        squares_slope=restrict(squares_slope, reduction.covariance),
-        normal_slope=restrict(normal_slope, reduction.covariance),
+        determinant_slope=restrict_slope(inner, reduction.covariance),
+        squares_slope=restrict_slope(squares_slope, reduction.covariance),
+        normal_slope=restrict_slope(normal_slope, reduction.covariance),
     )
 
 
 def _independent_profile(
     reduction: Reduction, relative: np.ndarray, *, restricted: bool
-) -> Profile:
+) -> CovarianceProfile:
     """Rows of variance 1 + relative * level each: weighted sums of their cross products."""
     cross, slope = reduction.rest.copy(), np.zeros_like(reduction.rest)
     log_determinant = determinant_slope = 0.0
@@ -88,7 +90,7 @@ def _independent_profile(
     solved = _solve(cross)
     direction = np.append(-solved.coefficients, 1.0)
     normal_slope = np.sum(slope[:-1, :-1] * (solved.root @ solved.root.T)) if restricted else 0.0
-    return Profile(
+    return CovarianceProfile(
         relative=relative,
         log_determinant=log_determinant,
         normal=cross[:-1, :-1],
@@ -101,7 +103,7 @@ def _independent_profile(
     )
 
 
-def _variances(part: Part, relative: float) -> tuple[np.ndarray, np.ndarray]:
+def _variances(part: TurnedGroups, relative: float) -> tuple[np.ndarray, np.ndarray]:
     levels = np.zeros(0) if part.levels is None else part.levels
     return 1 + relative * levels, levels
 
@@ -138,7 +140,9 @@ def freedom(reduction: Reduction, *, restricted: bool) -> int:
     return reduction.num_rows - restricted * reduction.num_coefficients
 
 
-def slope(found: Profile, reduction: Reduction, *, restricted: bool) -> tuple[float, np.ndarray]:
+def profile_slope(
+    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+) -> tuple[float, np.ndarray]:
     """-2 log L over the degrees of freedom, the noise at its own maximum; d / d relative."""
     count = freedom(reduction, restricted=restricted)
     value = found.log_determinant / count + np.log(found.squares)
@@ -148,7 +152,7 @@ def slope(found: Profile, reduction: Reduction, *, restricted: bool) -> tuple[fl
 
 
 def natural_slope(
-    found: Profile, reduction: Reduction, noise: float, *, restricted: bool
+    found: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
 ) -> tuple[float, np.ndarray]:
     """Slopes d (-log L) / d noise variance and / d theta's covariance, in their own units."""
     determinant, squares = found.determinant_slope, found.squares_slope
@@ -161,7 +165,9 @@ def natural_slope(
     return float(by_noise) / 2, by_covariance / 2
 
 
-def log_likelihood(found: Profile, reduction: Reduction, *, restricted: bool) -> float:
+def profile_log_likelihood(
+    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+) -> float:
     """The log L at the noise variance squares / freedom; restricted: lme4's convention.
 
     The restricted likelihood is that of the residuals in the columns as they were given.

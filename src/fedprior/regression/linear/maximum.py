@@ -5,9 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from fedprior.regression.linear.likelihood import Profile, log_likelihood, profile, slope
+from fedprior.regression.linear.likelihood import (
+    CovarianceProfile,
+    covariance_profile,
+    profile_log_likelihood,
+    profile_slope,
+)
 from fedprior.regression.linear.reduction import Reduction
-from fedprior.regression.linear.structure import nearest
+from fedprior.regression.linear.structure import nearest_covariance
 
 # Variances of theta in units of the noise variance where the search may begin: with columns of
 # mean square 1 they span effects from far below the noise of one row to far above it.
@@ -24,12 +29,12 @@ _FLAT = 1e-5  # a slope per row at which a search that ran out of digits has arr
 class Maximum(NamedTuple):
     """The profile at the maximum, evaluations it took, and whether the search settled."""
 
-    found: Profile
+    found: CovarianceProfile
     num_evaluations: int
     converged: bool
 
 
-def maximize(
+def maximum_likelihood(
     reduction: Reduction, *, restricted: bool, start: np.ndarray | None = None, most: int = 500
 ) -> Maximum:
     """L-BFGS on log variances, or on the Cholesky factor where the covariance is full.
@@ -41,7 +46,9 @@ def maximize(
     if start is not None:
         best = _climb(reduction, start, restricted=restricted, most=most)
     elif sum(part.columns.size for part in reduction.parts) <= _FEW:
-        starts = [nearest(level * np.eye(width), reduction.covariance) for level in _LEVELS]
+        starts = [
+            nearest_covariance(level * np.eye(width), reduction.covariance) for level in _LEVELS
+        ]
         tried = [_climb(reduction, each, restricted=restricted, most=most) for each in starts]
         # without noise a small table may be interpolated: no answer where there is another
         noisy = [each for each in tried if np.max(each.found.relative) < ALL_SPREAD]
@@ -58,9 +65,9 @@ def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
     """The likeliest of _LEVELS, from below: with many rows there is one peak."""
     best, least = np.zeros(()), np.inf
     for level in _LEVELS:
-        relative = nearest(level * np.eye(reduction.num_features), reduction.covariance)
-        found = profile(reduction, relative, restricted=restricted)
-        value, _ = slope(found, reduction, restricted=restricted)
+        relative = nearest_covariance(level * np.eye(reduction.num_features), reduction.covariance)
+        found = covariance_profile(reduction, relative, restricted=restricted)
+        value, _ = profile_slope(found, reduction, restricted=restricted)
         if value > least:
             break
         best, least = relative, value
@@ -68,7 +75,7 @@ def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
 
 
 class _Climbed(NamedTuple):
-    found: Profile
+    found: CovarianceProfile
     value: float
     num_evaluations: int
     converged: bool
@@ -80,8 +87,8 @@ def _climb(reduction: Reduction, start: np.ndarray, *, restricted: bool, most: i
 
     def value(point: np.ndarray) -> tuple[float, np.ndarray]:
         relative = _relative(point, shape)
-        found = profile(reduction, relative, restricted=restricted)
-        level, change = slope(found, reduction, restricted=restricted)
+        found = covariance_profile(reduction, relative, restricted=restricted)
+        level, change = profile_slope(found, reduction, restricted=restricted)
         return level, _pull_back(change, point, relative)
 
     widest = np.log(_LARGEST / _largest(reduction))
@@ -94,7 +101,7 @@ def _climb(reduction: Reduction, start: np.ndarray, *, restricted: bool, most: i
         bounds=[(-limit, limit)] * len(_point(start)),
         options={"maxiter": most, "maxfun": 2 * most, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20},
     )
-    found = profile(reduction, _relative(answer.x, shape), restricted=restricted)
+    found = covariance_profile(reduction, _relative(answer.x, shape), restricted=restricted)
     settled = bool(answer.success) or float(np.abs(answer.jac).max()) < _FLAT
     return _Climbed(found, float(answer.fun), int(answer.nfev), settled)
 
@@ -142,7 +149,9 @@ def _pull_back(change: np.ndarray, point: np.ndarray, relative: np.ndarray) -> n
     return np.atleast_1d(change * relative)
 
 
-def _settle(found: Profile, reduction: Reduction, *, restricted: bool) -> Profile:
+def _settle(
+    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+) -> CovarianceProfile:
     """`found` with tiny variances at exactly 0 where that is as likely."""
     relative = found.relative
     if relative.ndim == 2:
@@ -155,9 +164,9 @@ def _settle(found: Profile, reduction: Reduction, *, restricted: bool) -> Profil
         rounded = kept.reshape(relative.shape)
     if np.array_equal(kept, values):
         return found
-    other = profile(reduction, rounded, restricted=restricted)
+    other = covariance_profile(reduction, rounded, restricted=restricted)
     before, after = (
-        log_likelihood(each, reduction, restricted=restricted) for each in (found, other)
+        profile_log_likelihood(each, reduction, restricted=restricted) for each in (found, other)
     )
     return other if after >= before - _AS_LIKELY else found
 

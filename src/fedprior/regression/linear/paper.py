@@ -9,23 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.regression.linear.em import Gamma
+from fedprior.regression.linear.em import LinearGamma
 from fedprior.regression.linear.posterior import posterior
 from fedprior.regression.linear.reduction import CELLS
-from fedprior.regression.result import Population
-from fedprior.regression.rows import Block, Rows
+from fedprior.regression.result import RegressionPopulation
+from fedprior.regression.rows import Block, GroupedRows
 
 
-class Descended(NamedTuple):
+class LinearDescent(NamedTuple):
     """theta (m, d) and gamma after the last step, and which floors hold it."""
 
     theta: np.ndarray
-    gamma: Gamma
+    gamma: LinearGamma
     spread_at_floor: bool
     noise_at_floor: bool
 
 
-def descend(rows: Rows, start: Population, *, steps: int, rate: float, floor: float) -> Descended:
+def descend_linear(
+    rows: GroupedRows, start: RegressionPopulation, *, steps: int, rate: float, floor: float
+) -> LinearDescent:
     """`steps` steps of Algorithm 2 from Thm6's theta_i under `start`.
 
     theta_i moves by rate / (|X_i'X_i| / noise + 1 / spread) times its gradient, mean and
@@ -61,8 +63,8 @@ def descend(rows: Rows, start: Population, *, steps: int, rate: float, floor: fl
         spread, noise = np.maximum(np.array([spread, noise]) - rate * (1 - ratios), least)
         theta = moved
     theta[~taking] = mean
-    gamma = Gamma(mean, np.exp(spread) * np.eye(width), start.fixed, float(np.exp(noise)))
-    return Descended(theta, gamma, bool(spread <= least[0]), bool(noise <= least[1]))
+    gamma = LinearGamma(mean, np.exp(spread) * np.eye(width), start.fixed, float(np.exp(noise)))
+    return LinearDescent(theta, gamma, bool(spread <= least[0]), bool(noise <= least[1]))
 
 
 def _sharpness(block: Block) -> np.ndarray:

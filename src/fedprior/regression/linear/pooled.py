@@ -7,14 +7,14 @@ import numpy as np
 from scipy import linalg
 
 from fedprior.core import check
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 _ROWS = 1 << 12  # rows that are looked at once
 _SAFE = 1e-3  # a column's share of length left beside those before it, with which squaring is safe
 _DEPENDENT = 1e-9  # of a column's length that must be left beside the columns before it
 
 
-def triangle(rows: Rows) -> np.ndarray:
+def triangle(rows: GroupedRows) -> np.ndarray:
     """R of the QR decomposition of [x, fixed, y], (d + p + 1, d + p + 1), over all rows.
 
     By Cholesky's decomposition of the cross products R'R, ten times as fast, where no column is
@@ -35,14 +35,16 @@ def triangle(rows: Rows) -> np.ndarray:
     return np.pad(found, ((0, width - len(found)), (0, 0)))
 
 
-def _tables(rows: Rows) -> Iterator[np.ndarray]:
+def _tables(rows: GroupedRows) -> Iterator[np.ndarray]:
     """The tables [x, fixed, y] of some rows at a time."""
     for begin in range(0, rows.num_rows, _ROWS):
         part = slice(begin, begin + _ROWS)
         yield np.column_stack([rows.x[part], rows.fixed[part], rows.y[part]])
 
 
-def dependent_columns(rows: Rows, *, corner: np.ndarray | None = None) -> list[tuple[str, int]]:
+def dependent_columns(
+    rows: GroupedRows, *, corner: np.ndarray | None = None
+) -> list[tuple[str, int]]:
     """Columns that those before them determine, as ("x" or "fixed", index); zeros are such too.
 
     `corner` is `triangle(rows)` where the caller has it already.
@@ -55,7 +57,7 @@ def dependent_columns(rows: Rows, *, corner: np.ndarray | None = None) -> list[t
     return [("x", int(j)) if j < width else ("fixed", int(j) - width) for j in places]
 
 
-def pooled_linear(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
     """(Z'Z)^+ Z'y with Z = [x, fixed], (d + p,), and its standard errors: one model for all.
 
     The errors take rows for independent, as pooling does; they are infinite where there are no
@@ -72,7 +74,7 @@ def pooled_linear(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     return coefficients, np.sqrt(noise * (inverse**2).sum(axis=1))
 
 
-def local_linear(rows: Rows) -> np.ndarray:
+def local_linear(rows: GroupedRows) -> np.ndarray:
     """theta_i = X_i^+ (y_i - F_i beta), (m, d), with the pooled beta: each group on its own.
 
     The squared error is noise * tr((X'X)^-1) where X_i has rank d. With fewer rows than features

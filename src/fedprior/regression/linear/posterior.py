@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.regression.linear.reduction import CELLS, top_rows, whiten
-from fedprior.regression.result import Population
-from fedprior.regression.rows import Rows
+from fedprior.regression.result import RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 
 class Conditioned(NamedTuple):
@@ -35,7 +35,10 @@ def condition(columns: np.ndarray, relative: np.ndarray) -> Conditioned:
 
 
 def posterior(
-    rows: Rows, population: Population, *, coefficient_covariance: np.ndarray | None = None
+    rows: GroupedRows,
+    population: RegressionPopulation,
+    *,
+    coefficient_covariance: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """E[theta_i | y_i] and its standard deviations, (m, d) each; a group without rows has the mean.
 

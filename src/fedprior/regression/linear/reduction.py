@@ -12,14 +12,14 @@ import numpy as np
 
 from fedprior.regression.linear.pooled import inverse_triangle
 from fedprior.regression.result import Covariance
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 CELLS = 1 << 17  # numbers handled at once: 1 MB, which stays in the cache between operations
 _SUBSTITUTE = 4  # up to this size a loop over the triangle's entries beats its inverse
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class TurnedGroups:
     """Groups with equally many turned rows: `columns` (g, k, d + p + 1) are [x, fixed, y].
 
     With an isotropic covariance the rows are turned once more, until they are independent:
@@ -38,7 +38,7 @@ class Reduction:
     `num_rest` their number.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[TurnedGroups, ...]
     rest: np.ndarray
     num_rest: int
     transform: np.ndarray
@@ -53,7 +53,7 @@ class Reduction:
         return len(self.offset)
 
 
-def reduce(rows: Rows, corner: np.ndarray, covariance: Covariance) -> Reduction:
+def reduce(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> Reduction:
     """The turned rows; `corner` is `triangle(rows)` of independent columns."""
     transform = _transform(rows, corner, covariance)
     offset = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
@@ -73,7 +73,9 @@ def reduce(rows: Rows, corner: np.ndarray, covariance: Covariance) -> Reduction:
         turned.setdefault(columns.shape[1], []).append(columns)
     merged = (each for size in sorted(turned) for each in _merge(turned[size]))
     isotropic = covariance == "isotropic"
-    parts = tuple(_independent(each, width) if isotropic else Part(columns=each) for each in merged)
+    parts = tuple(
+        _independent(each, width) if isotropic else TurnedGroups(columns=each) for each in merged
+    )
     return Reduction(
         parts=parts,
         rest=rest,
@@ -87,7 +89,7 @@ def reduce(rows: Rows, corner: np.ndarray, covariance: Covariance) -> Reduction:
     )
 
 
-def _transform(rows: Rows, corner: np.ndarray, covariance: Covariance) -> np.ndarray:
+def _transform(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> np.ndarray:
     """T with x T of mean square 1: whitened where the covariance is full, else only scaled.
 
     Columns of `fixed` are whitened, and freed of x, in every case: that changes no theta.
@@ -114,12 +116,12 @@ def _merge(tables: list[np.ndarray]) -> Iterator[np.ndarray]:
     yield kept[0] if len(kept) == 1 else np.concatenate(kept)
 
 
-def _independent(columns: np.ndarray, width: int) -> Part:
+def _independent(columns: np.ndarray, width: int) -> TurnedGroups:
     """U'[x, fixed, y] with X X' = U diag(levels) U', all groups' rows beneath each other."""
     x = columns[..., :width]
     levels, basis = np.linalg.eigh(x @ x.transpose(0, 2, 1))
     flat = (basis.transpose(0, 2, 1) @ columns).reshape(1, -1, columns.shape[2])
-    return Part(columns=flat, levels=np.maximum(levels, 0.0).ravel())
+    return TurnedGroups(columns=flat, levels=np.maximum(levels, 0.0).ravel())
 
 
 def top_rows(columns: np.ndarray, width: int) -> np.ndarray:

@@ -15,7 +15,7 @@ def expand(values: np.ndarray, *, width: int) -> np.ndarray:
     return np.diag(np.broadcast_to(values, (width,)))
 
 
-def restrict(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
+def restrict_slope(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
     """The slope d f / d values from d f / d matrix, (..., d, d): trace, diagonal, or all of it."""
     if covariance == "full":
         return matrix
@@ -23,12 +23,12 @@ def restrict(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
     return diagonal if covariance == "diagonal" else diagonal.sum(axis=-1)
 
 
-def nearest(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
+def nearest_covariance(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
     """The covariance in its own shape that is nearest to `matrix`."""
-    found = restrict(matrix, covariance)
+    found = restrict_slope(matrix, covariance)
     return found / len(matrix) if covariance == "isotropic" else np.array(found)
 
 
-def num_free(covariance: Covariance, width: int) -> int:
+def num_covariance_parameters(covariance: Covariance, width: int) -> int:
     """How many numbers there are to learn."""
     return {"isotropic": 1, "diagonal": width, "full": width * (width + 1) // 2}[covariance]

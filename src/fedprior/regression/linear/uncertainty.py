@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from fedprior.regression.linear.likelihood import Profile, natural_slope, profile
+from fedprior.regression.linear.likelihood import (
+    CovarianceProfile,
+    covariance_profile,
+    natural_slope,
+)
 from fedprior.regression.linear.maximum import room
 from fedprior.regression.linear.reduction import Reduction
 
@@ -11,7 +15,7 @@ _STEP = 1e-4  # relative: error of the difference about 1e-8, of the slopes 1e-1
 
 
 def variance_errors(
-    found: Profile, reduction: Reduction, noise: float, *, restricted: bool
+    found: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
 ) -> tuple[np.ndarray, float]:
     """Standard errors of theta's covariance (d, d) and of the noise variance.
 
@@ -38,20 +42,20 @@ def variance_errors(
     return np.sqrt(np.maximum(variance, 0.0)), float(np.sqrt(max(table[0, 0], 0.0)))
 
 
-def _step(found: Profile, places: np.ndarray) -> float:
+def _step(found: CovarianceProfile, places: np.ndarray) -> float:
     """_STEP, or less where a correlation is so high that such a step would leave covariances."""
     free = found.relative.ndim == 2 and len(places) > 0
     return min(_STEP, room(found.relative) / 4) if free else _STEP
 
 
-def _on_boundary(found: Profile, width: int) -> np.ndarray:
+def _on_boundary(found: CovarianceProfile, width: int) -> np.ndarray:
     """Entries of the covariance of which curvature tells nothing; a zero by structure is exact."""
     if found.relative.ndim == 2:
         return np.full((width, width), not room(found.relative))
     return np.diag(np.broadcast_to(found.relative == 0, (width,)))
 
 
-def _free(found: Profile) -> np.ndarray:
+def _free(found: CovarianceProfile) -> np.ndarray:
     """Places in the covariance's own shape, flattened, that may move: (places,)."""
     relative = found.relative
     if relative.ndim == 2:
@@ -76,7 +80,7 @@ def _scales(covariance: np.ndarray, noise: float, places: np.ndarray) -> np.ndar
 def _slope(
     point: np.ndarray,
     unmoved: float,
-    found: Profile,
+    found: CovarianceProfile,
     reduction: Reduction,
     places: np.ndarray,
     *,
@@ -92,14 +96,14 @@ def _slope(
     covariance = values.reshape(shape)
     if covariance.ndim == 2:
         covariance = np.tril(covariance) + np.tril(covariance, -1).T
-    there = profile(reduction, covariance / noise, restricted=restricted)
+    there = covariance_profile(reduction, covariance / noise, restricted=restricted)
     by_noise, change = natural_slope(there, reduction, noise, restricted=restricted)
     if change.ndim == 2:
         change = 2 * change - np.diag(np.diag(change))
     return np.concatenate([[by_noise], np.ravel(change)[places]])
 
 
-def _spread(found: Profile, places: np.ndarray, reduction: Reduction) -> np.ndarray:
+def _spread(found: CovarianceProfile, places: np.ndarray, reduction: Reduction) -> np.ndarray:
     """Slopes d vec(T covariance T') / d free places, (d * d, places), which is constant."""
     width = reduction.num_features
     unit = np.zeros((len(places), width, width))

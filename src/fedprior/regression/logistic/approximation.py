@@ -3,7 +3,12 @@
 from typing import Literal, get_args
 
 from fedprior.core import check
-from fedprior.regression.logistic.posterior import Solve, laplace, propagate, variational
+from fedprior.regression.logistic.posterior import (
+    Solve,
+    laplace_posterior,
+    propagated_posterior,
+    variational_posterior,
+)
 from fedprior.regression.logistic.quadrature import by_points
 
 Approximation = Literal["auto", "laplace", "quadrature", "variational", "expectation-propagation"]
@@ -12,13 +17,13 @@ _FEW = 2  # coefficients a group up to which a product rule costs no more than a
 _MOST = 24  # coefficients a group up to which free points are better than none
 _PRODUCT = 3
 _SOLVES: dict[str, Solve] = {
-    "laplace": laplace,
-    "variational": variational,
-    "expectation-propagation": propagate,
+    "laplace": laplace_posterior,
+    "variational": variational_posterior,
+    "expectation-propagation": propagated_posterior,
 }
 
 
-def chosen(
+def choose_approximation(
     owner: str, approximation: Approximation, *, width: int, num_classes: int
 ) -> Approximation:
     """The approximation by name; "auto" is the least biased one at a reasonable cost."""
@@ -37,12 +42,12 @@ def chosen(
 def solver(approximation: Approximation, *, num_classes: int) -> Solve:
     """The function that finds posteriors."""
     if approximation == "quadrature":
-        return by_points(propagate if num_classes == 2 else laplace)
+        return by_points(propagated_posterior if num_classes == 2 else laplace_posterior)
     return _SOLVES[approximation]
 
 
 def slack(approximation: Approximation, *, width: int) -> float:
-    """How far, a group, the evidence may fall below its best (see `Problem`).
+    """How far, a group, the evidence may fall below its best (see `EvidenceProblem`).
 
     Free points move with the posterior, and so does their error.
     """

@@ -6,70 +6,72 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.gamma import Gamma, Shape, moved
-from fedprior.regression.logistic.parts import Part
+from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, step_gamma
+from fedprior.regression.logistic.parts import ClassBlock
 from fedprior.regression.logistic.posterior import Solve
-from fedprior.regression.logistic.totals import Totals, survey
+from fedprior.regression.logistic.totals import ScoreTotals, survey
 
 _HALVINGS = 12
 _GROUPS_A_NUMBER = 20  # from so many on the scores' outer product is their information to 10%
 _NEAR = 0.02  # gain a group of the last step, below which that information is trusted
 
 _PATIENCE = 10  # rounds
-_SHORT = 1.0  # growth of a step near the maximum; `moved` would cut it from 1.5 on
+_SHORT = 1.0  # growth of a step near the maximum; `step_gamma` would cut it from 1.5 on
 
 
-class Found(NamedTuple):
+class Ascent(NamedTuple):
     """The best of an ascent, the totals there, and the evidence after each round.
 
     `short` says that it ended where no step gained although one promised to: the evidence is
     not known any closer.
     """
 
-    gamma: Gamma
-    totals: Totals
+    gamma: LogisticGamma
+    totals: ScoreTotals
     memory: list[Any]
     history: tuple[float, ...]
     converged: bool
     short: bool
 
 
-class Place(NamedTuple):
+class AscentPoint(NamedTuple):
     """The value and the totals at gamma, and what the parts remember."""
 
-    gamma: Gamma
+    gamma: LogisticGamma
     value: float
-    totals: Totals
+    totals: ScoreTotals
     memory: list[Any]
 
 
-Step = Callable[[float], Gamma]  # where that share of a step leads
+Step = Callable[[float], LogisticGamma]  # where that share of a step leads
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
+class EvidenceProblem:
     """Maximize evidence(gamma) - sum ridge (mean, fixed)^2 / 2, `ridge` (D + P,).
 
     `slack` is the fall of the evidence a group, from its best, that is still taken for none: more
     than rounding where the totals' score is not quite the slope of the evidence that `solve` gives.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[ClassBlock]
     solve: Solve
-    shape: Shape
+    shape: CovarianceShape
     ridge: np.ndarray
     slack: float
 
     def at(
-        self, gamma: Gamma, memory: Sequence[Any] | None = None, *, sweeps: int = 3
-    ) -> tuple[float, Totals, list[Any]]:
+        self, gamma: LogisticGamma, memory: Sequence[Any] | None = None, *, sweeps: int = 3
+    ) -> tuple[float, ScoreTotals, list[Any]]:
         """The value, the totals, and what the parts remember."""
         known = [None] * len(self.parts) if memory is None else memory
         totals, kept = survey(self.parts, gamma, self.shape, self.solve, known, sweeps=sweeps)
         both = np.concatenate([gamma.mean, gamma.fixed])
         return totals.evidence - 0.5 * float(self.ridge @ both**2), totals, kept
 
-    def penalized(self, gamma: Gamma, totals: Totals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def penalized(
+        self, gamma: LogisticGamma, totals: ScoreTotals
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The score, the information by mean and fixed, and the scores' outer product about their
         mean, each with the ridge's part.
         """
@@ -85,13 +87,13 @@ class Problem:
 
 
 def ascend(
-    problem: Problem,
-    start: Gamma,
+    problem: EvidenceProblem,
+    start: LogisticGamma,
     *,
     method: Literal["default", "em"],
     max_rounds: int,
     tolerance: float,
-) -> Found:
+) -> Ascent:
     """Steps from `start` until one promises or gains less than `tolerance` of evidence a group.
 
     A step that leads below the best so far, by more than the slack, is halved; where that does not
@@ -119,10 +121,12 @@ def ascend(
         history.append(here.value)
         if not converged and _stalls(history, problem.slack * here.totals.num_groups):
             converged = short = True
-    return Found(best.gamma, best.totals, best.memory, tuple(history), converged, short)
+    return Ascent(best.gamma, best.totals, best.memory, tuple(history), converged, short)
 
 
-def settle(problem: Problem, start: Gamma, *, max_rounds: int, tolerance: float) -> Found:
+def settle(
+    problem: EvidenceProblem, start: LogisticGamma, *, max_rounds: int, tolerance: float
+) -> Ascent:
     """Where the score is 0, for posteriors whose score is not the slope of their evidence.
 
     Newton's steps as long as each halves the promise of the next, EM's otherwise: those creep where
@@ -143,10 +147,10 @@ def settle(problem: Problem, start: Gamma, *, max_rounds: int, tolerance: float)
         here, step, left = there, onward, after
         history.append(here.value)
     done = left < enough
-    return Found(here.gamma, here.totals, here.memory, tuple(history), done, False)
+    return Ascent(here.gamma, here.totals, here.memory, tuple(history), done, False)
 
 
-def promise(problem: Problem, here: Place, trial: Gamma) -> float:
+def promise(problem: EvidenceProblem, here: AscentPoint, trial: LogisticGamma) -> float:
     """Half of score times step, what a Newton step gains; a bound that holds it back counts."""
     gamma, totals = here.gamma, here.totals
     score = problem.penalized(gamma, totals)[0]
@@ -158,7 +162,7 @@ def promise(problem: Problem, here: Place, trial: Gamma) -> float:
     return abs(gain) / 2
 
 
-def em_step(problem: Problem, here: Place) -> Step:
+def em_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
     """EM: mean <- mean of E theta_i, covariance <- mean of E (theta_i - m)(theta_i - m)'.
 
     With fixed coefficients, mean and fixed take Newton's step on the evidence instead.
@@ -176,7 +180,7 @@ def em_step(problem: Problem, here: Place) -> Step:
 
 
 def _steps(
-    problem: Problem, here: Place, *, method: Literal["default", "em"], near: bool
+    problem: EvidenceProblem, here: AscentPoint, *, method: Literal["default", "em"], near: bool
 ) -> Iterator[Step]:
     """The steps to try, in turn: EM's, or Newton's.
 
@@ -196,7 +200,7 @@ def _steps(
     yield _far_step(problem, here)
 
 
-def _far_step(problem: Problem, here: Place) -> Step:
+def _far_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
     """information^-1 score, by mean and fixed and by growth apart.
 
     The growth's information is sum_i P_i (x) P_i / 2, as in a linear model: exactly that where
@@ -216,9 +220,9 @@ def _far_step(problem: Problem, here: Place) -> Step:
     ratio = np.eye(width) + np.linalg.solve(room, half.T) / excess
     change = shape.projected(gamma, ratio, room) - gamma.covariance
 
-    def lead(share: float) -> Gamma:
+    def lead(share: float) -> LogisticGamma:
         covariance = shape.bounded(gamma.covariance + share * change)
-        return Gamma(
+        return LogisticGamma(
             mean=gamma.mean + share * gamma.factor @ step[:width],
             fixed=gamma.fixed + share * step[width:],
             factor=np.linalg.cholesky(covariance),
@@ -227,15 +231,19 @@ def _far_step(problem: Problem, here: Place) -> Step:
     return lead
 
 
-def _along(problem: Problem, here: Place, step: np.ndarray) -> Step:
-    return lambda share: moved(here.gamma, problem.shape, share * step)
+def _along(problem: EvidenceProblem, here: AscentPoint, step: np.ndarray) -> Step:
+    return lambda share: step_gamma(here.gamma, problem.shape, share * step)
 
 
-def _place(problem: Problem, gamma: Gamma, memory: Sequence[Any] | None = None) -> Place:
-    return Place(gamma, *problem.at(gamma, memory))
+def _place(
+    problem: EvidenceProblem, gamma: LogisticGamma, memory: Sequence[Any] | None = None
+) -> AscentPoint:
+    return AscentPoint(gamma, *problem.at(gamma, memory))
 
 
-def _kept(problem: Problem, here: Place, step: Step, least: float) -> Place | None:
+def _kept(
+    problem: EvidenceProblem, here: AscentPoint, step: Step, least: float
+) -> AscentPoint | None:
     """Where the step, or the first half of it and so on, reaches `least`; None where none does."""
     for halving in range(_HALVINGS):
         there = _place(problem, step(0.5**halving), here.memory)
@@ -249,7 +257,7 @@ def _stalls(history: list[float], slack: float) -> bool:
     return bool(before) and max(since) - max(before) < slack / 100
 
 
-def _growth(shape: Shape, gamma: Gamma, totals: Totals) -> np.ndarray:
+def _growth(shape: CovarianceShape, gamma: LogisticGamma, totals: ScoreTotals) -> np.ndarray:
     if shape.kind == "isotropic":
         return np.array([np.trace(totals.moment) / totals.square.sum()])
     toward = np.diag(totals.moment)

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.ascend import Found, Problem
-from fedprior.regression.logistic.gamma import Gamma, Shape, moved, outward
-from fedprior.regression.logistic.parts import Part
+from fedprior.regression.logistic.ascend import Ascent, EvidenceProblem
+from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, outward, step_gamma
+from fedprior.regression.logistic.parts import ClassBlock
 from fedprior.regression.logistic.posterior import Solve
 from fedprior.regression.logistic.totals import posterior_of, through_fixed
 from fedprior.regression.packed import pack
-from fedprior.regression.turn import Back
+from fedprior.regression.turn import TurnBack
 
 # With more groups the scores' outer product differs from the curvature by a few percent, and costs
 # nothing; with fewer the curvature is measured by differences.
@@ -42,7 +42,7 @@ class Posteriors(NamedTuple):
     evidence: float
 
 
-def uncertainty(problem: Problem, found: Found, back: Back) -> Uncertainty | None:
+def uncertainty(problem: EvidenceProblem, found: Ascent, back: TurnBack) -> Uncertainty | None:
     """From the observed information of the evidence; None where that is not positive.
 
     On a bound the covariance has no errors (NaN), and mean and fixed have those that they would
@@ -70,14 +70,14 @@ def uncertainty(problem: Problem, found: Found, back: Back) -> Uncertainty | Non
 
 
 def posteriors(
-    parts: Sequence[Part],
-    gamma: Gamma,
+    parts: Sequence[ClassBlock],
+    gamma: LogisticGamma,
     solve: Solve,
     memory: Sequence[Any],
     *,
     num_groups: int,
     coefficients: np.ndarray | None,
-    back: Back,
+    back: TurnBack,
 ) -> Posteriors:
     """What every group knows of its own theta.
 
@@ -109,7 +109,7 @@ def posteriors(
     return Posteriors(theta, np.sqrt(variance), triangles, evidence)
 
 
-def _by_differences(problem: Problem, found: Found) -> np.ndarray:
+def _by_differences(problem: EvidenceProblem, found: Ascent) -> np.ndarray:
     """Minus the slope of the score, by differences of both sides in every coordinate."""
     size = len(found.totals.score)
     rows = []
@@ -118,7 +118,7 @@ def _by_differences(problem: Problem, found: Found) -> np.ndarray:
         step[place] = _STRIDE
         sides = []
         for sign in (1, -1):
-            gamma = moved(found.gamma, problem.shape, sign * step)
+            gamma = step_gamma(found.gamma, problem.shape, sign * step)
             _, totals, _ = problem.at(gamma, found.memory, sweeps=_FEW_SWEEPS)
             sides.append(problem.penalized(gamma, totals)[0])
         rows.append((sides[1] - sides[0]) / (2 * _STRIDE))
@@ -126,7 +126,7 @@ def _by_differences(problem: Problem, found: Found) -> np.ndarray:
     return (information + information.T) / 2
 
 
-def _entry_errors(shape: Shape, factor: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+def _entry_errors(shape: CovarianceShape, factor: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """Of the entries of the covariance, which growth moves by factor growth factor'."""
     directions = [factor @ shape.growth(each) @ factor.T for each in np.eye(len(inverse))]
     variance = np.einsum("kab,kl,lab->ab", directions, inverse, directions, optimize=True)

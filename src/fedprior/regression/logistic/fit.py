@@ -9,17 +9,23 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.threads import one_thread
 from fedprior.regression.linear.pooled import triangle
-from fedprior.regression.logistic.approximation import Approximation, chosen, remark, slack, solver
-from fedprior.regression.logistic.ascend import Found, Problem, ascend, settle
+from fedprior.regression.logistic.approximation import (
+    Approximation,
+    choose_approximation,
+    remark,
+    slack,
+    solver,
+)
+from fedprior.regression.logistic.ascend import Ascent, EvidenceProblem, ascend, settle
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
-from fedprior.regression.logistic.gamma import Gamma, Shape, inward, outward
-from fedprior.regression.logistic.paper import descend
-from fedprior.regression.logistic.parts import Part, check_classes, parts_of
+from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, inward, outward
+from fedprior.regression.logistic.paper import descend_logistic
+from fedprior.regression.logistic.parts import ClassBlock, check_classes, parts_of
 from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, check_columns, ridged
-from fedprior.regression.logistic.posterior import laplace
-from fedprior.regression.result import Component, Covariance, Population, RegressionFit
-from fedprior.regression.rows import Rows
-from fedprior.regression.turn import Back, turn, unturned
+from fedprior.regression.logistic.posterior import laplace_posterior
+from fedprior.regression.result import Component, Covariance, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
+from fedprior.regression.turn import TurnBack, turn, unturned
 
 Method = Literal["default", "em", "paper"]
 
@@ -28,14 +34,14 @@ _ROUNDS = {"default": 100, "em": 2000, "paper": 200}
 
 
 def fit_logistic(
-    rows: Rows,
+    rows: GroupedRows,
     *,
     num_classes: int = 2,
     covariance: Covariance = "isotropic",
     approximation: Approximation = "auto",
     method: Method = "default",
-    prior: Population | None = None,
-    start: Population | None = None,
+    prior: RegressionPopulation | None = None,
+    start: RegressionPopulation | None = None,
     max_rounds: int | None = None,
     tolerance: float = 1e-8,
     rate: float = 0.5,
@@ -67,7 +73,7 @@ def fit_logistic(
     check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
     check_classes(_OWNER, rows, num_classes, all_seen=prior is None)
     width = rows.num_features * (num_classes - 1)
-    name = chosen(_OWNER, approximation, width=width, num_classes=num_classes)
+    name = choose_approximation(_OWNER, approximation, width=width, num_classes=num_classes)
     for role, given in (("prior", prior), ("start", start)):
         if given is not None:
             _check_population(rows, role, given, num_classes)
@@ -81,11 +87,11 @@ def fit_logistic(
             rows, back = turn(rows, triangle(rows), turns_x=full, num_logits=num_classes - 1)
         parts = parts_of(rows, num_classes)
         pooled, ridge = ridged(rows, parts, num_classes)
-        shape = Shape.of(rows, covariance, num_classes)
+        shape = CovarianceShape.of(rows, covariance, num_classes)
         first = _start(shape, pooled.coefficients) if start is None else _begun(shape, start, back)
         if method == "paper":
             return _paper(rows, parts, shape, first, steps=limit, rate=rate, floor=floor)
-        problem = Problem(
+        problem = EvidenceProblem(
             parts=parts,
             solve=solver(name, num_classes=num_classes),
             shape=shape,
@@ -101,7 +107,9 @@ def fit_logistic(
         return _answer(rows, problem, found, back, name, method)
 
 
-def _check_population(rows: Rows, role: str, given: Population, num_classes: int) -> None:
+def _check_population(
+    rows: GroupedRows, role: str, given: RegressionPopulation, num_classes: int
+) -> None:
     own = num_classes - 1
     width, fixed = rows.num_features * own, rows.num_fixed * own
     sizes = (len(given.mean), len(given.fixed), given.covariance.shape)
@@ -113,7 +121,7 @@ def _check_population(rows: Rows, role: str, given: Population, num_classes: int
     check.require(least >= -1e-10 * scale, _OWNER, role, rule, least)
 
 
-def _check_rows(rows: Rows) -> None:
+def _check_rows(rows: GroupedRows) -> None:
     """Two groups, and one of them of two rows: or the spread has no bearing on the data."""
     groups = int((rows.sizes > 0).sum())
     check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
@@ -123,31 +131,33 @@ def _check_rows(rows: Rows) -> None:
     check_columns(_OWNER, rows)
 
 
-def _start(shape: Shape, coefficients: np.ndarray) -> Gamma:
+def _start(shape: CovarianceShape, coefficients: np.ndarray) -> LogisticGamma:
     """The pooled coefficients, and a spread that adds 1 to the variance of the log odds."""
     width = len(shape.unit)
     unit = shape.unit.mean() if shape.kind == "isotropic" else shape.unit
     variance = np.broadcast_to(1 / (shape.num_features * unit), width)
-    return Gamma(
+    return LogisticGamma(
         mean=coefficients[:width], factor=np.diag(np.sqrt(variance)), fixed=coefficients[width:]
     )
 
 
-def _gamma(given: Population) -> Gamma:
+def _gamma(given: RegressionPopulation) -> LogisticGamma:
     """A square root of the covariance, which may be singular."""
     values, vectors = np.linalg.eigh(given.covariance)
     factor = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return Gamma(mean=given.mean, factor=factor, fixed=given.fixed)
+    return LogisticGamma(mean=given.mean, factor=factor, fixed=given.fixed)
 
 
-def _begun(shape: Shape, start: Population, back: Back) -> Gamma:
+def _begun(shape: CovarianceShape, start: RegressionPopulation, back: TurnBack) -> LogisticGamma:
     """From `start` in the turned rows' coefficients, within the shape and its bounds."""
     gamma = inward(_gamma(start), back)
     covariance = shape.bounded(gamma.factor @ gamma.factor.T)
-    return Gamma(mean=gamma.mean, factor=np.linalg.cholesky(covariance), fixed=gamma.fixed)
+    return LogisticGamma(mean=gamma.mean, factor=np.linalg.cholesky(covariance), fixed=gamma.fixed)
 
 
-def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation) -> RegressionFit:
+def _known(
+    rows: GroupedRows, parts: list[ClassBlock], prior: RegressionPopulation, name: Approximation
+) -> RegressionFit:
     num_classes = 2 if not parts else parts[0].y.shape[-1] + 1
     found = posteriors(
         parts,
@@ -176,7 +186,12 @@ def _known(rows: Rows, parts: list[Part], prior: Population, name: Approximation
 
 
 def _answer(
-    rows: Rows, problem: Problem, found: Found, back: Back, name: Approximation, method: str
+    rows: GroupedRows,
+    problem: EvidenceProblem,
+    found: Ascent,
+    back: TurnBack,
+    name: Approximation,
+    method: str,
 ) -> RegressionFit:
     doubt = uncertainty(problem, found, back)
     known = posteriors(
@@ -206,9 +221,9 @@ def _answer(
     )
 
 
-def _population(gamma: Gamma, doubt: Uncertainty | None) -> Population:
+def _population(gamma: LogisticGamma, doubt: Uncertainty | None) -> RegressionPopulation:
     whole = Component(share=1.0, mean=gamma.mean, covariance=gamma.covariance)
-    return Population(
+    return RegressionPopulation(
         kind="gaussian",
         mean=gamma.mean,
         covariance=gamma.covariance,
@@ -221,7 +236,7 @@ def _population(gamma: Gamma, doubt: Uncertainty | None) -> Population:
 
 
 def _notes(
-    problem: Problem, found: Found, doubt: Uncertainty | None, name: Approximation
+    problem: EvidenceProblem, found: Ascent, doubt: Uncertainty | None, name: Approximation
 ) -> Iterator[str]:
     yield remark(name, width=found.totals.width)
     low, high = problem.shape.at_bounds(found.gamma.covariance)
@@ -244,10 +259,10 @@ def _notes(
 
 
 def _paper(
-    rows: Rows,
-    parts: list[Part],
-    shape: Shape,
-    first: Gamma,
+    rows: GroupedRows,
+    parts: list[ClassBlock],
+    shape: CovarianceShape,
+    first: LogisticGamma,
     *,
     steps: int,
     rate: float,
@@ -257,7 +272,7 @@ def _paper(
     check.require(isotropic, _OWNER, "covariance", "isotropic with paper", shape.kind)
     check.require(rows.num_fixed == 0, _OWNER, "fixed", "without columns", rows.num_fixed)
     width = len(first.mean)
-    found = descend(
+    found = descend_logistic(
         parts,
         first.mean,
         float(np.trace(first.covariance)) / width,
@@ -266,13 +281,13 @@ def _paper(
         rate=rate,
         floor=floor,
     )
-    gamma = Gamma(
+    gamma = LogisticGamma(
         mean=found.mean, factor=np.eye(width) * np.sqrt(found.variance), fixed=first.fixed
     )
     known = posteriors(
         parts,
         gamma,
-        laplace,
+        laplace_posterior,
         [None] * len(parts),
         num_groups=rows.num_groups,
         coefficients=None,

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 
 from fedprior.regression.result import Covariance
-from fedprior.regression.rows import Rows
-from fedprior.regression.turn import Back
+from fedprior.regression.rows import GroupedRows
+from fedprior.regression.turn import TurnBack
 
 # A feature's bounds, in units of 1 / its mean square, so that they bound what it adds to the
 # variance of the log odds. At the lower one a group of mean size n has weight n / 4 * floor on its
@@ -20,7 +20,7 @@ _LONGEST = 1.5  # a step multiplies no variance by more than exp(1.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Gamma:
+class LogisticGamma:
     """theta = mean + factor z, z ~ N(0, I): covariance = factor factor'; `fixed` for all groups."""
 
     mean: np.ndarray  # (D,)
@@ -33,7 +33,7 @@ class Gamma:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Shape:
+class CovarianceShape:
     """What the covariance may be: its kind, and the least and the largest variance of a feature.
 
     `unit` (D,) is the mean square of each feature, of each class.
@@ -46,7 +46,7 @@ class Shape:
     high: float = _HIGH
 
     @classmethod
-    def of(cls, rows: Rows, kind: Covariance, num_classes: int) -> "Shape":
+    def of(cls, rows: GroupedRows, kind: Covariance, num_classes: int) -> "CovarianceShape":
         unit = np.maximum((rows.x**2).mean(axis=0), 1e-300)
         mean_size = rows.num_rows / max(int((rows.sizes > 0).sum()), 1)
         return cls(
@@ -108,7 +108,7 @@ class Shape:
         cut = (vectors * np.clip(values, self.low, self.high)) @ vectors.T
         return cut / np.outer(root, root)
 
-    def projected(self, gamma: Gamma, ratio: np.ndarray, metric: np.ndarray) -> np.ndarray:
+    def projected(self, gamma: LogisticGamma, ratio: np.ndarray, metric: np.ndarray) -> np.ndarray:
         """The covariance nearest to factor ratio factor' among those not below the lower bound.
 
         Near in |root' (ratio - other) root|, root root' = `metric` (D, D): so it is the highest of
@@ -135,19 +135,19 @@ class Shape:
         return variance <= self.low * _TOUCH, variance >= self.high / _TOUCH
 
 
-def outward(gamma: Gamma, back: Back) -> Gamma:
+def outward(gamma: LogisticGamma, back: TurnBack) -> LogisticGamma:
     """The population in the coefficients of the rows given, from those of turned rows."""
     mean, fixed = back.out(gamma.mean, gamma.fixed)
-    return Gamma(mean=mean, factor=back.x @ gamma.factor, fixed=fixed)
+    return LogisticGamma(mean=mean, factor=back.x @ gamma.factor, fixed=fixed)
 
 
-def inward(gamma: Gamma, back: Back) -> Gamma:
+def inward(gamma: LogisticGamma, back: TurnBack) -> LogisticGamma:
     """The population in the coefficients of turned rows."""
     mean, fixed = back.into(gamma.mean, gamma.fixed)
-    return Gamma(mean=mean, factor=np.linalg.solve(back.x, gamma.factor), fixed=fixed)
+    return LogisticGamma(mean=mean, factor=np.linalg.solve(back.x, gamma.factor), fixed=fixed)
 
 
-def moved(gamma: Gamma, shape: Shape, step: np.ndarray) -> Gamma:
+def step_gamma(gamma: LogisticGamma, shape: CovarianceShape, step: np.ndarray) -> LogisticGamma:
     """One step: mean + factor step, fixed + step, factor exp(growth) factor', within bounds.
 
     `step` (D + P + q,) holds all three in turn; growth's eigenvalues are cut to [-1.5, 1.5].
@@ -156,7 +156,7 @@ def moved(gamma: Gamma, shape: Shape, step: np.ndarray) -> Gamma:
     values, vectors = np.linalg.eigh(shape.growth(step[width + others :]))
     grown = (vectors * np.exp(np.clip(values, -_LONGEST, _LONGEST))) @ vectors.T
     covariance = shape.bounded(gamma.factor @ grown @ gamma.factor.T)
-    return Gamma(
+    return LogisticGamma(
         mean=gamma.mean + gamma.factor @ step[:width],
         fixed=gamma.fixed + step[width : width + others],
         factor=np.linalg.cholesky(covariance),

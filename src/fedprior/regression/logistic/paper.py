@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import Part, across, along, terms_at
+from fedprior.regression.logistic.parts import ClassBlock, across, along, terms_at
 from fedprior.regression.logistic.posterior import odds_of
 
 
-class Descended(NamedTuple):
+class LogisticDescent(NamedTuple):
     """theta (m, D), mean and variance after the last step, and whether the floor holds it."""
 
     theta: np.ndarray
@@ -22,8 +22,8 @@ class Descended(NamedTuple):
     at_floor: bool
 
 
-def descend(
-    parts: Sequence[Part],
+def descend_logistic(
+    parts: Sequence[ClassBlock],
     mean: np.ndarray,
     variance: float,
     *,
@@ -31,7 +31,7 @@ def descend(
     steps: int,
     rate: float,
     floor: float,
-) -> Descended:
+) -> LogisticDescent:
     """`steps` steps of Algorithm 3 from theta_i = mean; the variance stays above floor * start.
 
     theta_i <- theta_i - r (sum_j grad cross-entropy + (theta_i - mean) / variance): the paper
@@ -59,4 +59,4 @@ def descend(
         level = max(level - rate * (1 - (apart**2).mean() / np.exp(level)), least)
         theta = moved
     theta[np.setdiff1d(np.arange(num_groups), taking)] = mean
-    return Descended(theta, mean, float(np.exp(level)), bool(level <= least))
+    return LogisticDescent(theta, mean, float(np.exp(level)), bool(level <= least))

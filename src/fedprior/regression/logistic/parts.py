@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 
-class Part(NamedTuple):
+class ClassBlock(NamedTuple):
     """Groups of one size n, (g,): log odds of the c = C - 1 classes against class 0.
 
     log odds (g, n, c) = x theta + fixed beta, `x` (g, n, c, D) and `fixed` (g, n, c, P) spread out
@@ -21,7 +21,7 @@ class Part(NamedTuple):
     y: np.ndarray
 
 
-class Terms(NamedTuple):
+class LikelihoodTerms(NamedTuple):
     """Of each group at given log odds: sum log p(y), its slope by the log odds, and p (g, n, c)."""
 
     log_likelihood: np.ndarray
@@ -29,7 +29,9 @@ class Terms(NamedTuple):
     probability: np.ndarray
 
 
-def check_classes(owner: str, rows: Rows, num_classes: int, *, all_seen: bool = True) -> None:
+def check_classes(
+    owner: str, rows: GroupedRows, num_classes: int, *, all_seen: bool = True
+) -> None:
     """Targets are whole numbers 0, ..., C - 1; with `all_seen` each of them is somewhere."""
     check.count(owner, least=2, num_classes=num_classes)
     good = (rows.y == np.floor(rows.y)) & (rows.y >= 0) & (rows.y < num_classes)
@@ -42,12 +44,12 @@ def check_classes(owner: str, rows: Rows, num_classes: int, *, all_seen: bool = 
     check.require(len(seen) == num_classes or not all_seen, owner, "y", rule, seen, remedy)
 
 
-def parts_of(rows: Rows, num_classes: int) -> list[Part]:
+def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
     """The blocks of `rows`, spread out over the classes."""
     own = num_classes - 1
     cells = max(1, (1 << 15) // own**2)
     return [
-        Part(
+        ClassBlock(
             block.groups,
             _spread(block.x, own),
             _spread(block.fixed, own),
@@ -57,14 +59,14 @@ def parts_of(rows: Rows, num_classes: int) -> list[Part]:
     ]
 
 
-def terms_at(odds: np.ndarray, y: np.ndarray) -> Terms:
+def terms_at(odds: np.ndarray, y: np.ndarray) -> LikelihoodTerms:
     """Softmax over (0, odds): exact at any size of the log odds."""
     most = np.maximum(odds.max(axis=-1, keepdims=True), 0.0)
     weight = np.exp(odds - most)
     total = np.exp(-most) + weight.sum(axis=-1, keepdims=True)
     probability = weight / total
     log_likelihood = (y * odds).sum(axis=-1) - (most + np.log(total))[..., 0]
-    return Terms(log_likelihood.sum(axis=-1), y - probability, probability)
+    return LikelihoodTerms(log_likelihood.sum(axis=-1), y - probability, probability)
 
 
 def weighed(probability: np.ndarray, columns: np.ndarray) -> np.ndarray:

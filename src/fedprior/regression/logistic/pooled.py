@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.linear import dependent_columns
 from fedprior.regression.logistic.parts import (
-    Part,
+    ClassBlock,
     across,
     along,
     check_classes,
@@ -15,8 +15,8 @@ from fedprior.regression.logistic.parts import (
     terms_at,
     weighed,
 )
-from fedprior.regression.logistic.posterior import laplace
-from fedprior.regression.rows import Rows
+from fedprior.regression.logistic.posterior import laplace_posterior
+from fedprior.regression.rows import GroupedRows
 
 # A coefficient of a feature of mean square 1 is N(0, 5^2): so weak that it moves no coefficient
 # that the data determine, and log odds of 10 are still believed.
@@ -33,7 +33,7 @@ class Pooled(NamedTuple):
     errors: np.ndarray
 
 
-def pooled_logistic(rows: Rows, *, num_classes: int = 2) -> Pooled:
+def pooled_logistic(rows: GroupedRows, *, num_classes: int = 2) -> Pooled:
     """The argmax of sum log p(y | x b + fixed beta), one for all groups.
 
     Classes that a combination of features separates have no finite maximum: they are fitted with
@@ -44,7 +44,7 @@ def pooled_logistic(rows: Rows, *, num_classes: int = 2) -> Pooled:
     return ridged(rows, parts_of(rows, num_classes), num_classes)[0]
 
 
-def local_logistic(rows: Rows, *, num_classes: int = 2, ridge: float = 0.01) -> np.ndarray:
+def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.01) -> np.ndarray:
     """theta_i = argmax sum_j log p(y_ij | x theta_i + fixed beta) - ridge |theta_i|^2 / 2, (m, D).
 
     Each group by itself; beta is the pooled one. The ridge keeps separated groups finite, and a
@@ -61,12 +61,12 @@ def local_logistic(rows: Rows, *, num_classes: int = 2, ridge: float = 0.01) -> 
         beta = ridged(rows, parts, num_classes)[0].coefficients[width:]
     theta = np.zeros((rows.num_groups, width))
     for part in parts:
-        found, _ = laplace(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
+        found, _ = laplace_posterior(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
         theta[part.groups] = found.mean / np.sqrt(ridge)
     return theta
 
 
-def check_columns(owner: str, rows: Rows) -> None:
+def check_columns(owner: str, rows: GroupedRows) -> None:
     """No column is 0 everywhere, or a combination of the others, over all rows."""
     for table, column in dependent_columns(rows)[:1]:
         remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
@@ -74,7 +74,9 @@ def check_columns(owner: str, rows: Rows) -> None:
         check.require(False, owner, table, rule, f"column {column}", remedy)
 
 
-def ridged(rows: Rows, parts: list[Part], num_classes: int) -> tuple[Pooled, np.ndarray]:
+def ridged(
+    rows: GroupedRows, parts: list[ClassBlock], num_classes: int
+) -> tuple[Pooled, np.ndarray]:
     """The pooled fit and the ridge (D + P,) that it needed: zeros unless classes are separated."""
     columns = np.concatenate([rows.x, rows.fixed], axis=1)
     unit = (columns**2).mean(axis=0)
@@ -91,7 +93,7 @@ def ridged(rows: Rows, parts: list[Part], num_classes: int) -> tuple[Pooled, np.
     return found or Pooled(none, none), ridge
 
 
-def _newton(parts: list[Part], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:
+def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:
     """Newton's method; None where its steps do not settle, as happens with separated classes."""
     root = np.sqrt(unit)
     b, value = np.zeros(len(unit)), -np.inf
@@ -118,7 +120,7 @@ def _newton(parts: list[Part], ridge: np.ndarray, unit: np.ndarray) -> Pooled | 
 
 
 def _pooled_at(
-    parts: list[Part], b: np.ndarray, ridge: np.ndarray
+    parts: list[ClassBlock], b: np.ndarray, ridge: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """The log-likelihood with its ridge, the slope by b, and minus the curvature."""
     value = -0.5 * float(ridge @ b**2)

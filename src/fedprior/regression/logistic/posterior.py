@@ -1,9 +1,10 @@
 """Gaussian posteriors of z, theta = mean + factor z, z ~ N(0, I), for all groups of one size.
 
-`laplace`: the mode and the curvature there. `variational`: the Gaussian nearest in Kullback-Leibler
-divergence; its evidence is a lower bound. `propagate`: expectation propagation, which matches the
-mean and the variance of every row's log odds; its evidence and its slopes are nearly exact. The
-last two are for two classes. Each takes what it remembers of the round before, and gives it back.
+`laplace_posterior` uses the mode and its curvature. `variational_posterior` finds the Gaussian
+nearest in Kullback-Leibler divergence; its evidence is a lower bound. `propagated_posterior` is
+expectation propagation, which matches the mean and the variance of every row's log odds; its
+evidence and its slopes are nearly exact. The last two support two classes only. Each takes the
+memory of the previous round as a warm start and returns the new one.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import Part, across, along, flat, terms_at, weighed
+from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, terms_at, weighed
 from fedprior.regression.logistic.sigmoid import averaged, averaged_softplus, tilted
 
 _SETTLED = 1e-7  # largest change in a sweep: 1e-7 standard deviations of the population
@@ -19,7 +20,7 @@ _HALVINGS = 30
 _LEAST_ROOM = 1e-9  # what a row may leave of a variance
 
 
-class Posterior(NamedTuple):
+class LatentPosterior(NamedTuple):
     """z given the data: `mean` (g, D), `spread` (g, D, D), `evidence` (g,) = log p(y).
 
     `pull` (g, n, c) is the slope of the evidence by each log odds, `weigh` multiplies columns
@@ -34,12 +35,12 @@ class Posterior(NamedTuple):
     weigh: Callable[[np.ndarray], np.ndarray]
 
 
-Solve = Callable[[Part, np.ndarray, np.ndarray, Any, int], tuple[Posterior, Any]]
+Solve = Callable[[ClassBlock, np.ndarray, np.ndarray, Any, int], tuple[LatentPosterior, Any]]
 
 
-def laplace(
-    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
-) -> tuple[Posterior, Any]:
+def laplace_posterior(
+    part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[LatentPosterior, Any]:
     """The mode of p(y | z) N(z; 0, I) by Newton's method; remembers the mode.
 
     evidence = log p(y, mode) + log |spread| / 2, up to the constants that cancel.
@@ -64,12 +65,12 @@ def laplace(
     def weigh(columns: np.ndarray) -> np.ndarray:
         return weighed(terms.probability, columns)
 
-    return Posterior(mode, spread, evidence, terms.pull, weigh), mode
+    return LatentPosterior(mode, spread, evidence, terms.pull, weigh), mode
 
 
-def variational(
-    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
-) -> tuple[Posterior, Any]:
+def variational_posterior(
+    part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[LatentPosterior, Any]:
     """The Gaussian q of largest E_q log p(y, z) + entropy(q); remembers its mean and variances.
 
     Mean and covariance satisfy mean = design' E_q (y - p), inverse(spread) = I + design' E_q
@@ -99,13 +100,13 @@ def variational(
     evidence = height(mean) + 0.5 * (log_spread - trace + design.shape[-1])
     smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
     pull = (y - smooth.value)[..., None]
-    found = Posterior(mean, spread, evidence, pull, _by_row(smooth.slope))
+    found = LatentPosterior(mean, spread, evidence, pull, _by_row(smooth.slope))
     return found, (mean, variance)
 
 
-def propagate(
-    part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
-) -> tuple[Posterior, Any]:
+def propagated_posterior(
+    part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+) -> tuple[LatentPosterior, Any]:
     """Expectation propagation, all rows at once; remembers each row's Gaussian site in log odds.
 
     A row's site exp(-weight a^2 / 2 + nudge a) makes the posterior's mean and variance of its log
@@ -127,7 +128,7 @@ def propagate(
     lean = nudge - weight * shift
     evidence = _site_evidence(design, mean, spread, weight, lean, shift, sign) + 0.5 * log_spread
     pull = (lean - weight * odds_of(design, mean)[..., 0])[..., None]
-    return Posterior(mean, spread, evidence, pull, _by_row(weight)), (weight, nudge)
+    return LatentPosterior(mean, spread, evidence, pull, _by_row(weight)), (weight, nudge)
 
 
 def odds_of(design: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from fedprior.regression.logistic.parts import Part, across, along
-from fedprior.regression.logistic.posterior import Posterior, Solve
+from fedprior.regression.logistic.parts import ClassBlock, across, along
+from fedprior.regression.logistic.posterior import LatentPosterior, Solve
 
 _POINTS_AN_AXIS = {1: 21, 2: 9, 3: 7}
 _FREE_POINTS = 64  # in more dimensions: 32 spread evenly, and their mirror images
@@ -22,15 +22,17 @@ def by_points(around: Solve) -> Solve:
     """
 
     def solve(
-        part: Part, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
-    ) -> tuple[Posterior, Any]:
+        part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
+    ) -> tuple[LatentPosterior, Any]:
         guide, kept = around(part, design, offset, memory, sweeps)
         return _integrated(part, design, offset, guide), kept
 
     return solve
 
 
-def _integrated(part: Part, design: np.ndarray, offset: np.ndarray, guide: Posterior) -> Posterior:
+def _integrated(
+    part: ClassBlock, design: np.ndarray, offset: np.ndarray, guide: LatentPosterior
+) -> LatentPosterior:
     points, log_weights = _points(part.groups, design.shape[-1])
     root = np.linalg.cholesky(guide.spread)
     z = guide.mean[:, None, :] + points @ root.transpose(0, 2, 1)  # (g, K, D)
@@ -48,7 +50,7 @@ def _integrated(part: Part, design: np.ndarray, offset: np.ndarray, guide: Poste
         mean, spread = _by_slopes(part, design, guide, z, share, probability)
     evidence = (top + np.log(total))[:, 0]
     evidence += np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
-    return Posterior(mean, spread, evidence, part.y - expected, guide.weigh)
+    return LatentPosterior(mean, spread, evidence, part.y - expected, guide.weigh)
 
 
 def _moments(points: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -59,9 +61,9 @@ def _moments(points: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _by_slopes(
-    part: Part,
+    part: ClassBlock,
     design: np.ndarray,
-    guide: Posterior,
+    guide: LatentPosterior,
     z: np.ndarray,
     share: np.ndarray,
     probability: list[np.ndarray],
@@ -106,7 +108,7 @@ def _plausible(spread: np.ndarray, squares: np.ndarray) -> np.ndarray:
 
 
 def _at_points(
-    part: Part, design: np.ndarray, offset: np.ndarray, z: np.ndarray
+    part: ClassBlock, design: np.ndarray, offset: np.ndarray, z: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Log p(y | z) (g, K) and, class by class, the probabilities (g, K, n)."""
     odds = [

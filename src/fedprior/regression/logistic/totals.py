@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.regression.logistic.gamma import Gamma, Shape
-from fedprior.regression.logistic.parts import Part, across, along
-from fedprior.regression.logistic.posterior import Posterior, Solve
+from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma
+from fedprior.regression.logistic.parts import ClassBlock, across, along
+from fedprior.regression.logistic.posterior import LatentPosterior, Solve
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Totals:
-    """Sums over groups, in the coordinates of a step (see `gamma.moved`): mean, fixed, growth.
+class ScoreTotals:
+    """Sums over groups, in the coordinates of a step (see `step_gamma`): mean, fixed, growth.
 
     `score` (D + P + q,) is the slope of the evidence, `outer` the sum of the groups' own scores
     times their transposes. `information` (D + P, D + P) is minus the curvature by mean and fixed
@@ -36,14 +36,14 @@ class Totals:
 
 
 def survey(
-    parts: Sequence[Part],
-    gamma: Gamma,
-    shape: Shape,
+    parts: Sequence[ClassBlock],
+    gamma: LogisticGamma,
+    shape: CovarianceShape,
     solve: Solve,
     memory: Sequence[Any],
     *,
     sweeps: int,
-) -> tuple[Totals, list[Any]]:
+) -> tuple[ScoreTotals, list[Any]]:
     """The totals of all groups at `gamma`, and what each part remembers."""
     width, others = len(gamma.mean), len(gamma.fixed)
     score = np.zeros(width + others + shape.num_scales)
@@ -67,7 +67,7 @@ def survey(
         information[:width, :width] += left.sum(axis=0)
         if others:
             _add_fixed(information, part, design, found)
-    totals = Totals(
+    totals = ScoreTotals(
         evidence=evidence,
         num_groups=groups,
         score=score,
@@ -80,8 +80,8 @@ def survey(
 
 
 def posterior_of(
-    part: Part, gamma: Gamma, solve: Solve, memory: Any, *, sweeps: int
-) -> tuple[np.ndarray, Posterior, Any]:
+    part: ClassBlock, gamma: LogisticGamma, solve: Solve, memory: Any, *, sweeps: int
+) -> tuple[np.ndarray, LatentPosterior, Any]:
     """The design x factor, the posterior of z, and what is remembered of it."""
     design = part.x @ gamma.factor
     offset = part.x @ gamma.mean + part.fixed @ gamma.fixed
@@ -90,7 +90,7 @@ def posterior_of(
 
 
 def through_fixed(
-    part: Part, design: np.ndarray, found: Posterior
+    part: ClassBlock, design: np.ndarray, found: LatentPosterior
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W fixed, design' W fixed, and spread times that: -1 times the slope of z's mean by fixed."""
     weighted = found.weigh(part.fixed)
@@ -98,7 +98,9 @@ def through_fixed(
     return weighted, link, found.spread @ link
 
 
-def _add_fixed(information: np.ndarray, part: Part, design: np.ndarray, found: Posterior) -> None:
+def _add_fixed(
+    information: np.ndarray, part: ClassBlock, design: np.ndarray, found: LatentPosterior
+) -> None:
     """The rows and columns of the fixed coefficients, theta integrated out."""
     width = design.shape[-1]
     weighted, link, through = through_fixed(part, design, found)

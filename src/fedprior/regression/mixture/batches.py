@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 _CELLS = 1 << 18  # numbers in one batch: 2 MB, of which a few copies stay near the processor
 
@@ -18,7 +18,7 @@ class Padded(NamedTuple):
     table: np.ndarray
 
 
-def padded(rows: Rows, *, copies: int = 1) -> Iterator[Padded]:
+def padded(rows: GroupedRows, *, copies: int = 1) -> Iterator[Padded]:
     """All groups with rows. A row of zeros tells nothing of theta, and few widths make few batches.
 
     The widths are 1, 2, 3, 4, 6, 8, 12, ...: at most a third of a batch is filling. A number of the

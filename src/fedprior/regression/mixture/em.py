@@ -4,25 +4,25 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedprior.regression.mixture.linear import Posterior
-from fedprior.regression.mixture.parts import Parts, Rules, ahead
-from fedprior.regression.mixture.totals import Totals, move_means, move_spreads
+from fedprior.regression.mixture.linear import MixturePosterior
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, ahead
+from fedprior.regression.mixture.totals import MixtureTotals, move_means, move_spreads
 
 _HALVINGS = 30
 
 
-class Evidence(Protocol):
+class MixtureEvidence(Protocol):
     """What the groups hold, seen through sums only."""
 
-    def total(self, parts: Parts) -> Totals: ...
+    def total(self, parts: MixtureParameters) -> MixtureTotals: ...
 
-    def posterior(self, parts: Parts) -> Posterior: ...
+    def posterior(self, parts: MixtureParameters) -> MixturePosterior: ...
 
 
 class Climb(NamedTuple):
     """Where EM came to; `history` is the log-likelihood before each round, and at the end."""
 
-    parts: Parts
+    parts: MixtureParameters
     log_likelihood: float
     rounds: int
     converged: bool
@@ -32,11 +32,13 @@ class Climb(NamedTuple):
 class Step(NamedTuple):
     """The parameters after one EM step, and the log-likelihood from which it started."""
 
-    parts: Parts
+    parts: MixtureParameters
     level: float
 
 
-def step(evidence: Evidence, parts: Parts, rules: Rules, *, exact: bool) -> Step:
+def mixture_em_step(
+    evidence: MixtureEvidence, parts: MixtureParameters, rules: MixtureRules, *, exact: bool
+) -> Step:
     """One EM step: means with theta integrated out, then covariances with its posterior spread.
 
     For linear regressions (`exact`) each half raises the likelihood, given the probabilities of the
@@ -60,9 +62,9 @@ def step(evidence: Evidence, parts: Parts, rules: Rules, *, exact: bool) -> Step
 
 
 def climb(
-    evidence: Evidence,
-    parts: Parts,
-    rules: Rules,
+    evidence: MixtureEvidence,
+    parts: MixtureParameters,
+    rules: MixtureRules,
     *,
     exact: bool,
     most_rounds: int,
@@ -77,14 +79,14 @@ def climb(
     history: list[float] = []
     converged = False
     while not converged and len(history) < most_rounds:
-        first = step(evidence, parts, rules, exact=exact)
-        second = step(evidence, first.parts, rules, exact=exact)
+        first = mixture_em_step(evidence, parts, rules, exact=exact)
+        second = mixture_em_step(evidence, first.parts, rules, exact=exact)
         converged = abs(second.level - first.level) < tolerance
         history.append(first.level)
         guess = None if converged else ahead(parts, first.parts, second.parts, rules)
         parts = second.parts
         if guess is not None:
-            third = step(evidence, guess, rules, exact=exact)
+            third = mixture_em_step(evidence, guess, rules, exact=exact)
             parts = third.parts if third.level > second.level else parts
     last = evidence.total(parts).log_likelihood
     return Climb(parts, last, len(history), converged, (*history, last))

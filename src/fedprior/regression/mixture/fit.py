@@ -5,26 +5,26 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.threads import one_thread
 from fedprior.regression.clustering import Cluster
-from fedprior.regression.mixture.outcome import known, outcome, warnings
+from fedprior.regression.mixture.outcome import fit_warnings, known_mixture, outcome
 from fedprior.regression.mixture.paper import alternate
 from fedprior.regression.mixture.parts import Spread
 from fedprior.regression.mixture.search import search, without_dead
-from fedprior.regression.mixture.start import Problem
-from fedprior.regression.result import Covariance, Family, Population, RegressionFit
-from fedprior.regression.rows import Rows
+from fedprior.regression.mixture.start import MixtureProblem
+from fedprior.regression.result import Covariance, Family, RegressionFit, RegressionPopulation
+from fedprior.regression.rows import GroupedRows
 
 _OWNER = "fit_mixture"
 
 
 def fit_mixture(
-    rows: Rows,
+    rows: GroupedRows,
     *,
     family: Family = "gaussian",
     num_components: int | str = "bic",
     spread: Spread = "component",
     covariance: Covariance = "isotropic",
     method: str = "default",
-    prior: Population | None = None,
+    prior: RegressionPopulation | None = None,
     noise_variance: float | None = None,
     num_classes: int | None = None,
     cluster: Cluster | None = None,
@@ -58,9 +58,9 @@ def fit_mixture(
     if noise_variance is not None:
         check.positive(_OWNER, noise_variance=noise_variance)
         check.require(family == "gaussian", _OWNER, "noise_variance", "None", noise_variance)
-    problem = Problem(rows, family, classes, noise_variance)
+    problem = MixtureProblem(rows, family, classes, noise_variance)
     if prior is not None:
-        return known(problem, prior)
+        return known_mixture(problem, prior)
     _identifiable(rows, family, spread, noise_variance)
     rules = problem.rules(spread, covariance)
     if method == "paper":
@@ -84,12 +84,12 @@ def fit_mixture(
             problem, evidence, rules, num_components, restarts=restarts, seed=seed
         )
         found, dead = without_dead(problem, evidence, rules, found)
-    notes += dead + warnings(problem, rules, found)
+    notes += dead + fit_warnings(problem, rules, found)
     return outcome(problem, found.parts, rules, climb=found, notes=notes)
 
 
 def _check(
-    rows: Rows,
+    rows: GroupedRows,
     family: str,
     num_components: int | str,
     spread: str,
@@ -121,7 +121,7 @@ def _check(
     check.require(num_components <= some, _OWNER, "num_components", rule, num_components)
 
 
-def _classes(rows: Rows, family: Family, num_classes: int | None) -> int:
+def _classes(rows: GroupedRows, family: Family, num_classes: int | None) -> int:
     """The number of classes, 2 for numbers."""
     if family == "gaussian":
         return 2
@@ -140,7 +140,7 @@ def _classes(rows: Rows, family: Family, num_classes: int | None) -> int:
     return classes
 
 
-def _identifiable(rows: Rows, family: Family, spread: str, noise: float | None) -> None:
+def _identifiable(rows: GroupedRows, family: Family, spread: str, noise: float | None) -> None:
     """One row a group of constant length tells noise + spread, and not one from the other."""
     if family != "gaussian" or spread == "none" or noise is not None:
         return

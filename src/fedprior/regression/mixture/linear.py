@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.regression.mixture.batches import padded
-from fedprior.regression.mixture.parts import Parts, Rules
-from fedprior.regression.mixture.totals import Totals, add, log_shares, soften
-from fedprior.regression.rows import Rows
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
+from fedprior.regression.mixture.totals import MixtureTotals, log_shares, soften, sum_totals
+from fedprior.regression.rows import GroupedRows
 
 
-class Posterior(NamedTuple):
+class MixturePosterior(NamedTuple):
     """By group and component: alpha (m, k), theta given it (m, k, q), and its variances.
 
     `triangles` (m, k, ...), of the covariances, are there where probabilities of classes need them.
@@ -24,7 +24,7 @@ class Posterior(NamedTuple):
     triangles: np.ndarray | None = None
 
 
-class Batch(NamedTuple):
+class LinearBatch(NamedTuple):
     """Groups of nearly one size, turned so that few rows are left and the likelihood is the same.
 
     `table` (g, r, q + p + 1) holds [x, fixed, y] with r at most q + p + 1; `lengths` (g, r) the
@@ -41,27 +41,27 @@ class Batch(NamedTuple):
 class LinearEvidence:
     """y = x theta_i + fixed beta + N(0, noise) for every group."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[LinearBatch, ...]
     num_groups: int
 
     @classmethod
-    def of(cls, rows: Rows, rules: Rules) -> "LinearEvidence":
+    def of(cls, rows: GroupedRows, rules: MixtureRules) -> "LinearEvidence":
         """Rows turned once, for every round to come."""
         batches = []
         for groups, sizes, table in padded(rows):
             if table.shape[1] > table.shape[2]:
                 table = np.asarray(np.linalg.qr(table, mode="r"))
-            batches.append(Batch(groups, sizes, *_diagonal(table, rows.num_features, rules)))
+            batches.append(LinearBatch(groups, sizes, *_diagonal(table, rows.num_features, rules)))
         return cls(batches=tuple(batches), num_groups=rows.num_groups)
 
-    def total(self, parts: Parts) -> Totals:
+    def total(self, parts: MixtureParameters) -> MixtureTotals:
         """The sum of all groups' messages."""
-        return add(messages(batch, parts) for batch in self.batches)
+        return sum_totals(linear_mixture_totals(batch, parts) for batch in self.batches)
 
-    def posterior(self, parts: Parts) -> Posterior:
+    def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """What every group knows of its own theta."""
         count, size = parts.means.shape
-        found = Posterior(
+        found = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
@@ -81,7 +81,7 @@ class LinearEvidence:
         return found
 
 
-class _View(NamedTuple):
+class _LinearView(NamedTuple):
     """Groups as seen by one component, whitened: V = L L', V = noise I + x covariance x'."""
 
     table: np.ndarray  # (g, r, q + p + 1), L^-1 [x, fixed, y]
@@ -90,7 +90,7 @@ class _View(NamedTuple):
     log_density: np.ndarray  # (g,)
 
 
-def messages(batch: Batch, parts: Parts) -> Totals:
+def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> MixtureTotals:
     """Sum over groups of alpha (1, g, J, h h', r' V^-1 r), with g = [x, fixed]' V^-1 r (D4, D5).
 
     Where the covariances are 0 these are alpha X'X and alpha X'(y - X mean), over the noise.
@@ -107,7 +107,7 @@ def messages(batch: Batch, parts: Parts) -> Totals:
         information.append((weighted.T @ flat)[:-1, :-1])
         outer.append((own * alpha[:, None]).T @ own)
         squares.append(alpha @ view.squares)
-    return Totals(
+    return MixtureTotals(
         table.sum(axis=0),
         np.stack(scores),
         np.stack(information),
@@ -118,12 +118,14 @@ def messages(batch: Batch, parts: Parts) -> Totals:
     )
 
 
-def _responsibilities(views: list[_View], parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def _responsibilities(
+    views: list[_LinearView], parts: MixtureParameters
+) -> tuple[np.ndarray, np.ndarray]:
     densities = np.stack([view.log_density for view in views], axis=1)
     return soften(log_shares(parts) + densities)
 
 
-def _view(batch: Batch, parts: Parts, place: int) -> _View:
+def _view(batch: LinearBatch, parts: MixtureParameters, place: int) -> _LinearView:
     whitened, log_determinant = _whitened(batch, parts.covariances[place], parts.noise)
     # one product on a flat table, and one sum in einsum: many tiny products would cost their calls
     coefficients = np.concatenate([-parts.means[place], -parts.fixed, [1.0]])
@@ -134,10 +136,12 @@ def _view(batch: Batch, parts: Parts, place: int) -> _View:
     log_determinant = log_determinant + left * np.log(parts.noise)
     constant = batch.sizes * np.log(2 * np.pi)
     pull = np.einsum("gr,gra->ga", residual, whitened)[:, :-1]
-    return _View(whitened, pull, squares, -0.5 * (squares + log_determinant + constant))
+    return _LinearView(whitened, pull, squares, -0.5 * (squares + log_determinant + constant))
 
 
-def _whitened(batch: Batch, covariance: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+def _whitened(
+    batch: LinearBatch, covariance: np.ndarray, noise: float
+) -> tuple[np.ndarray, np.ndarray]:
     """L^-1 [x, fixed, y] and log |V| of the rows that are left."""
     if batch.lengths is not None:
         variance = noise + covariance[0, 0] * batch.lengths
@@ -151,7 +155,7 @@ def _whitened(batch: Batch, covariance: np.ndarray, noise: float) -> tuple[np.nd
 
 
 def _diagonal(
-    table: np.ndarray, num_features: int, rules: Rules
+    table: np.ndarray, num_features: int, rules: MixtureRules
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The table in the eigenbasis of x x', where one variance for all directions is diagonal."""
     if rules.spread == "none":

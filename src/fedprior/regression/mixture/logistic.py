@@ -10,26 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import Part, across, along, flat, terms_at, weighed
-from fedprior.regression.logistic.posterior import laplace, propagate
+from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, terms_at, weighed
+from fedprior.regression.logistic.posterior import laplace_posterior, propagated_posterior
 from fedprior.regression.mixture.batches import padded
-from fedprior.regression.mixture.linear import Posterior
-from fedprior.regression.mixture.parts import Parts
-from fedprior.regression.mixture.totals import Totals, add, log_shares, soften
+from fedprior.regression.mixture.linear import MixturePosterior
+from fedprior.regression.mixture.parts import MixtureParameters
+from fedprior.regression.mixture.totals import MixtureTotals, log_shares, soften, sum_totals
 from fedprior.regression.packed import pack
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 _MOST_SWEEPS = 40
 _MORE_SWEEPS = 4  # of one that goes on from the round before, with which it converges
 
 
-class Batch(NamedTuple):
+class LogisticBatch(NamedTuple):
     """Groups of nearly one size, their rows spread out over the classes.
 
     From row `sizes` on everything is 0: no score and no information, only a constant to take off.
     """
 
-    part: Part
+    part: ClassBlock
     sizes: np.ndarray  # (g,)
     both: np.ndarray  # (g, n, c, q + p), [x, fixed]
 
@@ -41,33 +41,33 @@ class LogisticEvidence:
     `memory` is where each group's integral stood in the round before, from which it goes on.
     """
 
-    batches: tuple[Batch, ...]
+    batches: tuple[LogisticBatch, ...]
     num_groups: int
     memory: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Rows, num_classes: int) -> "LogisticEvidence":
+    def of(cls, rows: GroupedRows, num_classes: int) -> "LogisticEvidence":
         """The groups' rows, their classes as indicators."""
         classes = np.arange(1, num_classes)
         batches = []
         for groups, sizes, table in padded(rows, copies=(num_classes - 1) ** 2):
             x, fixed = np.split(table[:, :, :-1], [rows.num_features], axis=2)
             x, fixed = _spread(x, num_classes - 1), _spread(fixed, num_classes - 1)
-            part = Part(groups, x, fixed, (table[:, :, -1:] == classes) * 1.0)
-            batches.append(Batch(part, sizes, np.concatenate([x, fixed], axis=3)))
+            part = ClassBlock(groups, x, fixed, (table[:, :, -1:] == classes) * 1.0)
+            batches.append(LogisticBatch(part, sizes, np.concatenate([x, fixed], axis=3)))
         return cls(batches=tuple(batches), num_groups=rows.num_groups)
 
-    def total(self, parts: Parts) -> Totals:
+    def total(self, parts: MixtureParameters) -> MixtureTotals:
         """The sum of all groups' messages."""
-        return add(
-            messages(batch, parts, self._views(number, parts))
+        return sum_totals(
+            logistic_mixture_totals(batch, parts, self._views(number, parts))
             for number, batch in enumerate(self.batches)
         )
 
-    def posterior(self, parts: Parts) -> Posterior:
+    def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """What every group knows of its own theta."""
         spreads = bool(parts.covariances.any())
-        found = Posterior(
+        found = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
@@ -88,7 +88,7 @@ class LogisticEvidence:
                     found.variances[groups, place] = np.diagonal(own, axis1=1, axis2=2)
         return found
 
-    def _views(self, number: int, parts: Parts) -> list["View"]:
+    def _views(self, number: int, parts: MixtureParameters) -> list["LogisticView"]:
         views = []
         for place in range(len(parts.shares)):
             before = self.memory.get((number, place))
@@ -97,7 +97,7 @@ class LogisticEvidence:
         return views
 
 
-class View(NamedTuple):
+class LogisticView(NamedTuple):
     """Groups as seen by one component."""
 
     theta: np.ndarray  # (g, q), posterior mean
@@ -107,13 +107,15 @@ class View(NamedTuple):
     log_density: np.ndarray  # (g,)
 
 
-def messages(batch: Batch, parts: Parts, views: list[View]) -> Totals:
+def logistic_mixture_totals(
+    batch: LogisticBatch, parts: MixtureParameters, views: list[LogisticView]
+) -> MixtureTotals:
     """Sum over groups of alpha (1, g, J, h h'), theta integrated out."""
     size = parts.means.shape[1]
     table, level = _responsibilities(views, parts)
     pairs = list(zip(views, table.T, strict=True))
     own = [each.scores[:, :size] for each in views]
-    return Totals(
+    return MixtureTotals(
         table.sum(axis=0),
         np.stack([alpha @ each.scores for each, alpha in pairs]),
         np.stack([np.tensordot(alpha, each.information, 1) for each, alpha in pairs]),
@@ -124,11 +126,15 @@ def messages(batch: Batch, parts: Parts, views: list[View]) -> Totals:
     )
 
 
-def _responsibilities(views: list[View], parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def _responsibilities(
+    views: list[LogisticView], parts: MixtureParameters
+) -> tuple[np.ndarray, np.ndarray]:
     return soften(log_shares(parts) + np.stack([each.log_density for each in views], axis=1))
 
 
-def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any]:
+def view(
+    batch: LogisticBatch, parts: MixtureParameters, place: int, memory: Any
+) -> tuple[LogisticView, Any]:
     """One component's view, and what its integral wants to remember."""
     part, mean, covariance = batch.part, parts.means[place], parts.covariances[place]
     odds = flat(batch.both) @ np.concatenate([mean, parts.fixed])
@@ -139,10 +145,10 @@ def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any
         theta = np.tile(mean, (len(odds), 1))
         information = across(batch.both, weighed(terms.probability, batch.both))
         scores, density = along(batch.both, terms.pull), terms.log_likelihood + filled
-        return View(theta, None, scores, information, density), None
+        return LogisticView(theta, None, scores, information, density), None
     factor = np.linalg.cholesky(covariance)
     design = part.x @ factor
-    solve = propagate if part.y.shape[2] == 1 else laplace
+    solve = propagated_posterior if part.y.shape[2] == 1 else laplace_posterior
     sweeps = _MOST_SWEEPS if memory is None else _MORE_SWEEPS
     found, memory = solve(part, design, odds, memory, sweeps)
     weighted = found.weigh(batch.both)
@@ -151,7 +157,7 @@ def view(batch: Batch, parts: Parts, place: int, memory: Any) -> tuple[View, Any
     information = information - np.swapaxes(seen, 1, 2) @ found.spread @ seen
     theta = mean + found.mean @ factor.T
     scores, density = along(batch.both, found.pull), found.evidence + filled
-    return View(theta, found.spread, scores, information, density), memory
+    return LogisticView(theta, found.spread, scores, information, density), memory
 
 
 def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:

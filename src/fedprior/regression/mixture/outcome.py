@@ -4,18 +4,18 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.regression.mixture.em import Climb
-from fedprior.regression.mixture.parts import Parts, Rules, Spread
-from fedprior.regression.mixture.start import Problem
-from fedprior.regression.result import Component, Covariance, Population, RegressionFit
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, Spread
+from fedprior.regression.mixture.start import MixtureProblem
+from fedprior.regression.result import Component, Covariance, RegressionFit, RegressionPopulation
 
 _NEGLIGIBLE = 1e3  # times the floor, and still 1e-3 of the sampling variance of a coefficient
 _FAR = 15.0  # a logit of which the probability differs from 0 or 1 by 3e-7
 
 
 def outcome(
-    problem: Problem,
-    parts: Parts,
-    rules: Rules,
+    problem: MixtureProblem,
+    parts: MixtureParameters,
+    rules: MixtureRules,
     *,
     notes: tuple[str, ...],
     climb: Climb | None = None,
@@ -56,11 +56,13 @@ def outcome(
     )
 
 
-def _population(problem: Problem, parts: Parts, kind: str) -> Population:
+def _population(
+    problem: MixtureProblem, parts: MixtureParameters, kind: str
+) -> RegressionPopulation:
     mean = parts.shares @ parts.means
     away = parts.means - mean
     within = np.tensordot(parts.shares, parts.covariances, 1)
-    return Population(
+    return RegressionPopulation(
         kind=kind,
         mean=mean,
         covariance=within + (away * parts.shares[:, None]).T @ away,
@@ -73,14 +75,14 @@ def _population(problem: Problem, parts: Parts, kind: str) -> Population:
     )
 
 
-def known(problem: Problem, prior: Population) -> RegressionFit:
+def known_mixture(problem: MixtureProblem, prior: RegressionPopulation) -> RegressionFit:
     """Every group's posterior under a population that is known: nothing is learned."""
     owner = "fit_mixture"
     noise = prior.noise_variance if problem.noise is None else problem.noise
     remedy = "The prior has none: give noise_variance."
     if problem.exact:
         check.require(noise is not None, owner, "noise_variance", "known", None, remedy)
-    parts = Parts(
+    parts = MixtureParameters(
         np.array([each.share for each in prior.components]),
         np.stack([np.asarray(each.mean, np.float64) for each in prior.components]),
         np.stack([np.asarray(each.covariance, np.float64) for each in prior.components]),
@@ -107,7 +109,7 @@ def _form(covariances: np.ndarray) -> tuple[Spread, Covariance]:
     return "component", "isotropic" if (covariances == round_ones).all() else "full"
 
 
-def warnings(problem: Problem, rules: Rules, found: Climb) -> tuple[str, ...]:
+def fit_warnings(problem: MixtureProblem, rules: MixtureRules, found: Climb) -> tuple[str, ...]:
     """Notes on floors, on what is approximate, on separated classes, on rounds that ran out."""
     notes = []
     parts = found.parts
@@ -141,7 +143,7 @@ def warnings(problem: Problem, rules: Rules, found: Climb) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _collinear(problem: Problem) -> bool:
+def _collinear(problem: MixtureProblem) -> bool:
     """Whether the rows of all groups together leave a direction of the coefficients unseen."""
     design = np.concatenate([problem.rows.x, problem.rows.fixed], axis=1)
     lengths = np.linalg.norm(design, axis=0)
@@ -149,7 +151,7 @@ def _collinear(problem: Problem) -> bool:
     return bool(np.linalg.eigvalsh(square)[0] < 1e-10)
 
 
-def _separated(problem: Problem, parts: Parts) -> bool:
+def _separated(problem: MixtureProblem, parts: MixtureParameters) -> bool:
     """Whether half of all rows have a logit beyond 15 under some component."""
     rows = problem.rows
     common = rows.fixed @ parts.fixed.reshape(problem.num_logits, -1).T

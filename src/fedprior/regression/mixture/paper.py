@@ -14,10 +14,10 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.clustering import Cluster, Clusters, clustered, k_means
 from fedprior.regression.logistic.parts import along, flat, terms_at
-from fedprior.regression.logistic.posterior import laplace
+from fedprior.regression.logistic.posterior import laplace_posterior
 from fedprior.regression.mixture.logistic import LogisticEvidence
-from fedprior.regression.mixture.parts import Parts, Rules
-from fedprior.regression.mixture.start import Problem
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
+from fedprior.regression.mixture.start import MixtureProblem
 from fedprior.regression.mixture.totals import soften
 
 _WEAK = 10.0  # scale of the local logistic fits' prior: without any, separated rows have no mode
@@ -27,14 +27,14 @@ _MOST_SWEEPS = 40
 class Alternated(NamedTuple):
     """The last clustering, the thetas that the clients were left with, and what to know of it."""
 
-    parts: Parts
+    parts: MixtureParameters
     theta: np.ndarray
     notes: tuple[str, ...]
 
 
 def alternate(
-    problem: Problem,
-    rules: Rules,
+    problem: MixtureProblem,
+    rules: MixtureRules,
     *,
     num_components: int,
     cluster: Cluster | None,
@@ -69,16 +69,18 @@ def alternate(
     return Alternated(parts, theta, _notes(apart, floored=floored, floor=rules.spread_floor))
 
 
-def _parts(found: Clusters, fixed: np.ndarray, noise: float, rules: Rules) -> Parts:
+def _parts(
+    found: Clusters, fixed: np.ndarray, noise: float, rules: MixtureRules
+) -> MixtureParameters:
     size = found.centers.shape[1]
     variance = np.zeros(len(found.scales))
     if rules.spread == "component":
         variance = np.maximum(found.scales**2, rules.spread_floor)
     covariances = variance[:, None, None] * np.eye(size)
-    return Parts(found.probabilities, found.centers, covariances, fixed, noise)
+    return MixtureParameters(found.probabilities, found.centers, covariances, fixed, noise)
 
 
-def _pooled_fixed(problem: Problem) -> np.ndarray:
+def _pooled_fixed(problem: MixtureProblem) -> np.ndarray:
     """Coefficients in common from the pooled fit; the paper has none."""
     rows, number = problem.rows, problem.num_logits * problem.rows.num_fixed
     if number == 0 or not problem.exact:
@@ -89,7 +91,7 @@ def _pooled_fixed(problem: Problem) -> np.ndarray:
     return np.linalg.lstsq(design, rows.y, rcond=None)[0][rows.num_features :]
 
 
-def _noise(problem: Problem, fixed: np.ndarray) -> float:
+def _noise(problem: MixtureProblem, fixed: np.ndarray) -> float:
     """The variance of one target, pooled from the local fits unless it is known."""
     if not problem.exact or problem.noise is not None:
         return problem.noise or 1.0
@@ -106,7 +108,7 @@ def _noise(problem: Problem, fixed: np.ndarray) -> float:
     return max(squares / free, 1e-200)
 
 
-def _local(problem: Problem, fixed: np.ndarray) -> np.ndarray:
+def _local(problem: MixtureProblem, fixed: np.ndarray) -> np.ndarray:
     """theta_i^0: by the pseudo-inverse, or the mode under N(0, 100 I) for classes."""
     rows = problem.rows
     theta = np.zeros((rows.num_groups, problem.num_logits * rows.num_features))
@@ -117,12 +119,14 @@ def _local(problem: Problem, fixed: np.ndarray) -> np.ndarray:
         return theta
     for batch in LogisticEvidence.of(rows, problem.num_classes).batches:
         part = batch.part
-        found, _ = laplace(part, _WEAK * part.x, np.zeros(part.y.shape), None, _MOST_SWEEPS)
+        found, _ = laplace_posterior(
+            part, _WEAK * part.x, np.zeros(part.y.shape), None, _MOST_SWEEPS
+        )
         theta[part.groups] = _WEAK * found.mean
     return theta
 
 
-def _descend(problem: Problem, theta: np.ndarray, parts: Parts) -> np.ndarray:
+def _descend(problem: MixtureProblem, theta: np.ndarray, parts: MixtureParameters) -> np.ndarray:
     """One step of every client on its own loss + the corrected penalty (Algorithm 4, line 6)."""
     away = theta[:, None, :] - parts.means
     variance = parts.covariances[:, 0, 0]
@@ -139,7 +143,7 @@ def _descend(problem: Problem, theta: np.ndarray, parts: Parts) -> np.ndarray:
 
 
 def _curvatures(
-    problem: Problem, theta: np.ndarray, parts: Parts
+    problem: MixtureProblem, theta: np.ndarray, parts: MixtureParameters
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """By batch: groups, gradient of log p(y | theta), and a bound on minus its second derivative.
 

@@ -11,7 +11,7 @@ from fedprior.regression.result import Covariance
 Spread = Literal["component", "none"]
 
 
-class Parts(NamedTuple):
+class MixtureParameters(NamedTuple):
     """theta_i ~ N(means[l], covariances[l]) with probability shares[l]; the rest is common.
 
     `shares` (k,), `means` (k, q), `covariances` (k, q, q), `fixed` (p,), and the `noise` variance
@@ -26,7 +26,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class MixtureRules:
     """What is learned, and how small a variance may become.
 
     Under `spread_floor` (a variance of theta) the data cannot tell a component's members apart;
@@ -40,7 +40,7 @@ class Rules:
     noise_floor: float
 
 
-def restrict(matrix: np.ndarray, *, covariance: Covariance, floor: float) -> np.ndarray:
+def floored_covariance(matrix: np.ndarray, *, covariance: Covariance, floor: float) -> np.ndarray:
     """The nearest matrix of the asked form whose variances are at least `floor`."""
     size = len(matrix)
     if covariance == "isotropic":
@@ -53,7 +53,9 @@ def restrict(matrix: np.ndarray, *, covariance: Covariance, floor: float) -> np.
     return (vectors * np.maximum(values, floor)) @ vectors.T
 
 
-def num_free(num_components: int, num_features: int, num_fixed: int, rules: Rules) -> int:
+def num_mixture_parameters(
+    num_components: int, num_features: int, num_fixed: int, rules: MixtureRules
+) -> int:
     """Parameters that the data decide, for BIC."""
     shape = {
         "isotropic": 1,
@@ -64,7 +66,12 @@ def num_free(num_components: int, num_features: int, num_fixed: int, rules: Rule
     return num_components * each + num_components - 1 + num_fixed + rules.learns_noise
 
 
-def ahead(start: Parts, first: Parts, second: Parts, rules: Rules) -> Parts | None:
+def ahead(
+    start: MixtureParameters,
+    first: MixtureParameters,
+    second: MixtureParameters,
+    rules: MixtureRules,
+) -> MixtureParameters | None:
     """The `extrapolated` parameters (SQUAREM).
 
     A length for the means, one for the shares and one for the logarithms of the variances, because
@@ -83,7 +90,7 @@ def ahead(start: Parts, first: Parts, second: Parts, rules: Rules) -> Parts | No
         logs, noise = logs[:-1], max(float(np.exp(logs[-1])), rules.noise_floor)
     if rules.spread == "component":
         covariances = _unfold(logs.reshape(count, size, size), rules)
-    return Parts(
+    return MixtureParameters(
         shares / shares.sum(),
         centers[: count * size].reshape(count, size),
         covariances,
@@ -95,7 +102,9 @@ def ahead(start: Parts, first: Parts, second: Parts, rules: Rules) -> Parts | No
 _LARGEST_LOG = 200.0  # e^200: an extrapolation that far is no proposal
 
 
-def _free(parts: Parts, rules: Rules) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _free(
+    parts: MixtureParameters, rules: MixtureRules
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means and fixed coefficients; shares; logarithms of variances (at least one number)."""
     logs = np.zeros(1)
     if rules.spread == "component":
@@ -108,9 +117,12 @@ def _free(parts: Parts, rules: Rules) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return np.concatenate([parts.means.ravel(), parts.fixed]), parts.shares, logs
 
 
-def _unfold(logs: np.ndarray, rules: Rules) -> np.ndarray:
+def _unfold(logs: np.ndarray, rules: MixtureRules) -> np.ndarray:
     values, vectors = np.linalg.eigh(logs)
     grown = (vectors * np.exp(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     return np.stack(
-        [restrict(one, covariance=rules.covariance, floor=rules.spread_floor) for one in grown]
+        [
+            floored_covariance(one, covariance=rules.covariance, floor=rules.spread_floor)
+            for one in grown
+        ]
     )

@@ -3,9 +3,13 @@
 import numpy as np
 
 from fedprior.regression.mixture import em
-from fedprior.regression.mixture.em import Climb, Evidence
-from fedprior.regression.mixture.parts import Parts, Rules, num_free
-from fedprior.regression.mixture.start import Problem, Starts
+from fedprior.regression.mixture.em import Climb, MixtureEvidence
+from fedprior.regression.mixture.parts import (
+    MixtureParameters,
+    MixtureRules,
+    num_mixture_parameters,
+)
+from fedprior.regression.mixture.start import MixtureProblem, Starts
 
 MOST_COMPONENTS = 6
 _MOST_ROUNDS = 200
@@ -15,9 +19,9 @@ _DEAD = 0.5  # expected members below which a component stands for no group
 
 
 def search(
-    problem: Problem,
-    evidence: Evidence,
-    rules: Rules,
+    problem: MixtureProblem,
+    evidence: MixtureEvidence,
+    rules: MixtureRules,
     num_components: int | str,
     *,
     restarts: int,
@@ -36,7 +40,9 @@ def search(
         near = em.climb(
             evidence, start, rules, exact=problem.exact, most_rounds=50, tolerance=1e-6 * groups
         )
-        free = num_free(count, near.parts.means.shape[1], len(near.parts.fixed), rules)
+        free = num_mixture_parameters(
+            count, near.parts.means.shape[1], len(near.parts.fixed), rules
+        )
         tried.append((-2 * near.log_likelihood + free * float(np.log(groups)), near.parts))
     scores = np.array([score for score, _ in tried])
     best = int(np.argmin(scores))
@@ -48,14 +54,14 @@ def search(
 
 
 def without_dead(
-    problem: Problem, evidence: Evidence, rules: Rules, found: Climb
+    problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, found: Climb
 ) -> tuple[Climb, tuple[str, ...]]:
     """EM continued without the components that no group belongs to."""
     alive = found.parts.shares * problem.num_groups >= _DEAD
     if alive.all() or not alive.any():
         return found, ()
     shares, means, covariances = (each[alive] for each in found.parts[:3])
-    parts = Parts(shares / shares.sum(), means, covariances, *found.parts[3:])
+    parts = MixtureParameters(shares / shares.sum(), means, covariances, *found.parts[3:])
     again = _learn(problem, evidence, rules, parts)
     note = f"{int((~alive).sum())} of {len(alive)} components had no members and were removed."
     whole = again._replace(
@@ -64,7 +70,12 @@ def without_dead(
     return whole, (note,)
 
 
-def _learn(problem: Problem, evidence: Evidence, rules: Rules, start: Parts) -> Climb:
+def _learn(
+    problem: MixtureProblem,
+    evidence: MixtureEvidence,
+    rules: MixtureRules,
+    start: MixtureParameters,
+) -> Climb:
     """EM to convergence."""
     exact = problem.exact or rules.spread == "none"
     return em.climb(

@@ -6,12 +6,12 @@ import numpy as np
 
 from fedprior.core import random
 from fedprior.estimation.mixture.cluster import seeds
-from fedprior.regression.mixture.em import Climb, Evidence, climb
+from fedprior.regression.mixture.em import Climb, MixtureEvidence, climb
 from fedprior.regression.mixture.linear import LinearEvidence
 from fedprior.regression.mixture.logistic import LogisticEvidence
-from fedprior.regression.mixture.parts import Parts, Rules
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
 from fedprior.regression.result import Covariance, Family
-from fedprior.regression.rows import Rows
+from fedprior.regression.rows import GroupedRows
 
 # Enough to rank the starts; the winner then sees every group. Integrals make logistic ones slow.
 _START_GROUPS = 5000
@@ -28,10 +28,10 @@ _SPREAD_FLOOR = 1e-6
 _NOISE_FLOOR = 1e-10  # of the variance of y
 
 
-class Problem(NamedTuple):
+class MixtureProblem(NamedTuple):
     """Rows and how they are to be read; `noise` is None where it is learned."""
 
-    rows: Rows
+    rows: GroupedRows
     family: Family
     num_classes: int
     noise: float | None
@@ -50,12 +50,12 @@ class Problem(NamedTuple):
     def num_logits(self) -> int:
         return 1 if self.exact else self.num_classes - 1
 
-    def rules(self, spread: Literal["component", "none"], covariance: Covariance) -> Rules:
+    def rules(self, spread: Literal["component", "none"], covariance: Covariance) -> MixtureRules:
         """Floors in the units of the data."""
         rows = self.rows
         length = float((rows.x**2).sum()) / (rows.num_features * max(self.num_groups, 1))
         variance = float(rows.y.var()) if self.exact else 4.0
-        return Rules(
+        return MixtureRules(
             spread=spread,
             covariance=covariance,
             learns_noise=self.exact and self.noise is None,
@@ -63,12 +63,12 @@ class Problem(NamedTuple):
             noise_floor=max(_NOISE_FLOOR * variance, 1e-200),
         )
 
-    def evidence(self, rules: Rules) -> Evidence:
+    def evidence(self, rules: MixtureRules) -> MixtureEvidence:
         if self.exact:
             return LinearEvidence.of(self.rows, rules)
         return LogisticEvidence.of(self.rows, self.num_classes)
 
-    def some(self, seed: int) -> "Problem":
+    def some(self, seed: int) -> "MixtureProblem":
         """At most 5,000 of the groups that have rows, 1,000 where targets are classes."""
         there = np.flatnonzero(self.rows.sizes > 0)
         most = _START_GROUPS if self.exact else _START_GROUPS_OF_CLASSES
@@ -82,14 +82,14 @@ class Problem(NamedTuple):
 class Starts(NamedTuple):
     """What all starts share: some groups, one component for all of them, and their estimates."""
 
-    problem: Problem
-    rules: Rules
-    evidence: Evidence
-    parts: Parts
+    problem: MixtureProblem
+    rules: MixtureRules
+    evidence: MixtureEvidence
+    parts: MixtureParameters
     points: np.ndarray  # (groups with rows, q)
 
     @classmethod
-    def of(cls, problem: Problem, rules: Rules, seed: int) -> "Starts":
+    def of(cls, problem: MixtureProblem, rules: MixtureRules, seed: int) -> "Starts":
         """theta_i ~ N(mean, covariance): the ridge whose penalty the groups themselves decide."""
         some = problem.some(seed)
         own = some.rules("component", rules.covariance)
@@ -98,7 +98,7 @@ class Starts(NamedTuple):
         theta = evidence.posterior(found.parts).theta[:, 0]
         return cls(some, rules, some.evidence(rules), found.parts, theta[some.rows.sizes > 0])
 
-    def best(self, num_components: int, *, restarts: int, seed: int) -> Parts:
+    def best(self, num_components: int, *, restarts: int, seed: int) -> MixtureParameters:
         """The start of highest likelihood among `restarts` k-means++ draws, after a little EM.
 
         All draws get 2 rounds and the best three 10 more. Coefficients are compared in units of
@@ -118,10 +118,10 @@ class Starts(NamedTuple):
         again = [self._climb(each.parts, _MORE_ROUNDS) for each in found[:_KEPT]]
         return max(again, key=lambda each: each.log_likelihood).parts
 
-    def _climb(self, parts: Parts, rounds: int) -> Climb:
+    def _climb(self, parts: MixtureParameters, rounds: int) -> Climb:
         return _climb(self.problem, self.evidence, parts, self.rules, rounds)
 
-    def _around(self, centers: np.ndarray) -> Parts:
+    def _around(self, centers: np.ndarray) -> MixtureParameters:
         """Equal shares; the spread of all thetas divided among the components."""
         count = len(centers)
         share = 1 / count**2 if self.rules.spread == "component" else 0.0
@@ -131,7 +131,13 @@ class Starts(NamedTuple):
         )
 
 
-def _climb(problem: Problem, evidence: Evidence, parts: Parts, rules: Rules, rounds: int) -> Climb:
+def _climb(
+    problem: MixtureProblem,
+    evidence: MixtureEvidence,
+    parts: MixtureParameters,
+    rules: MixtureRules,
+    rounds: int,
+) -> Climb:
     return climb(
         evidence,
         parts,
@@ -142,13 +148,13 @@ def _climb(problem: Problem, evidence: Evidence, parts: Parts, rules: Rules, rou
     )
 
 
-def _first(problem: Problem, rules: Rules) -> Parts:
+def _first(problem: MixtureProblem, rules: MixtureRules) -> MixtureParameters:
     """Zero coefficients, half of y's variance for the noise and half for the spread."""
     rows, size = problem.rows, problem.num_logits * problem.rows.num_features
     variance = max(float(rows.y.var()) if problem.exact else 1.0, rules.noise_floor)
     length = max(float((rows.x**2).sum(axis=1).mean()), 1e-300)
     noise = (problem.noise or variance / 2) if problem.exact else 1.0
-    return Parts(
+    return MixtureParameters(
         np.ones(1),
         np.zeros((1, size)),
         max(variance / 2 / length, rules.spread_floor) * np.eye(size)[None],

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.mixture.parts import Parts, Rules, restrict
+from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, floored_covariance
 
 
-class Totals(NamedTuple):
+class MixtureTotals(NamedTuple):
     """What the groups send; totals of several groups add up field by field.
 
     Under component l group i has the score g_il in (theta, fixed) of its log density and the
@@ -25,14 +25,14 @@ class Totals(NamedTuple):
     log_likelihood: float
 
 
-def add(parts: Iterable[Totals]) -> Totals:
+def sum_totals(parts: Iterable[MixtureTotals]) -> MixtureTotals:
     """The sum of messages, field by field."""
     return reduce(_sum, parts)
 
 
-def _sum(one: Totals, other: Totals) -> Totals:
+def _sum(one: MixtureTotals, other: MixtureTotals) -> MixtureTotals:
     pairs: Iterable[Any] = zip(one, other, strict=True)
-    return Totals(*(left + right for left, right in pairs))
+    return MixtureTotals(*(left + right for left, right in pairs))
 
 
 def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,13 +43,15 @@ def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table / whole, (most + np.log(whole))[:, 0]
 
 
-def log_shares(parts: Parts) -> np.ndarray:
+def log_shares(parts: MixtureParameters) -> np.ndarray:
     """Log p_l, -inf for a component that has died."""
     with np.errstate(divide="ignore"):
         return np.log(parts.shares)
 
 
-def move_means(total: Totals, parts: Parts, rules: Rules, *, most: float = np.inf) -> Parts:
+def move_means(
+    total: MixtureTotals, parts: MixtureParameters, rules: MixtureRules, *, most: float = np.inf
+) -> MixtureParameters:
     """p_l = sum alpha_il / m; means and fixed coefficients by generalized least squares.
 
     theta is integrated out, so that a step is the whole way for given covariances, where EM's mean
@@ -73,7 +75,9 @@ def move_means(total: Totals, parts: Parts, rules: Rules, *, most: float = np.in
     )
 
 
-def move_spreads(total: Totals, parts: Parts, rules: Rules) -> Parts:
+def move_spreads(
+    total: MixtureTotals, parts: MixtureParameters, rules: MixtureRules
+) -> MixtureParameters:
     """Covariances and noise by EM with theta's posterior spread, never the joint mode (D5).
 
     mean of (theta - mean)(theta - mean)' + Sigma is C + C (sum alpha h h' - sum alpha J) C / n_l
@@ -84,7 +88,9 @@ def move_spreads(total: Totals, parts: Parts, rules: Rules) -> Parts:
     covariances = []
     for place, old in enumerate(parts.covariances):
         moved = old + old @ inner[place] @ old / max(total.counts[place], 1e-12)
-        covariances.append(restrict(moved, covariance=rules.covariance, floor=rules.spread_floor))
+        covariances.append(
+            floored_covariance(moved, covariance=rules.covariance, floor=rules.spread_floor)
+        )
     noise = parts.noise
     if rules.learns_noise:
         taken = float(np.einsum("kab,kba->", parts.covariances, inner))
@@ -95,7 +101,7 @@ def move_spreads(total: Totals, parts: Parts, rules: Rules) -> Parts:
     )
 
 
-def _solve(total: Totals, count: int, size: int) -> np.ndarray:
+def _solve(total: MixtureTotals, count: int, size: int) -> np.ndarray:
     """The step (k, q + p): own coefficients of each component, the fixed ones in common."""
     common = total.scores.shape[1] - size
     whole = np.zeros((count * size + common, count * size + common))
