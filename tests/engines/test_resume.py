@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +13,12 @@ from pathlib import Path
 import long_run
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 import fedprior
 from fedprior.engines.store import DiskStore
+from fedprior.exchange import trees
+from fedprior.exchange.checkpoint import FORMAT, read_checkpoint
 
 STORES = ["device", "disk"]
 RUN = {"rounds": 20, "cohort": fedprior.FixedSize(size=3), "seed": 2, "evaluate_every": 5}
@@ -214,14 +214,14 @@ def test_killed_at_random_moments(real, killed, store):
 
 
 def header_of(path):
-    with safe_open(str(path), framework="numpy") as file:
-        return json.loads(file.metadata()["fedprior"])
+    return read_checkpoint(path).facts
 
 
-def rewrite(path, **changes):
-    """The same checkpoint with another header."""
-    header = {**header_of(path), **changes}
-    path.write_bytes(save(load_file(path), metadata={"fedprior": json.dumps(header)}))
+def rewrite(path, arrays=None, format=FORMAT, **changes):
+    """The same checkpoint with other arrays or another header."""
+    packed = read_checkpoint(path)
+    named, facts = packed.arrays if arrays is None else arrays, {**packed.facts, **changes}
+    trees.write(path, named, kind="checkpoint", format=format, **facts)
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_another_configuration_is_refused(saved, toy):
 def test_a_newer_format_is_refused(saved):
     saving, resume = saved("device")
     rewrite(saving.file, format=99)
-    with pytest.raises(ValueError, match=r"format must be at most 1, got 99\. A newer fedprior"):
+    with pytest.raises(ValueError, match=r"format must be at most 2, got 99\. A newer fedprior"):
         resume()
 
 
@@ -269,7 +269,7 @@ def test_a_checkpoint_cut_short_is_refused(saved, share):
     saving, resume = saved("device")
     content = saving.file.read_bytes()
     saving.file.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"must be a whole fedprior checkpoint.*cut short"):
+    with pytest.raises(ValueError, match=r"checkpoint.safetensors is damaged.*cut short"):
         resume()
 
 
@@ -277,26 +277,29 @@ def test_what_is_no_checkpoint_is_refused(saved):
     saving, resume = saved("device")
     for content in (b"garbage" * 100, save({"a": np.zeros(3)}), save({}, metadata={"b": "c"})):
         saving.file.write_bytes(content)
-        with pytest.raises(ValueError, match="must be a whole fedprior checkpoint, got"):
+        with pytest.raises(ValueError, match="or not a file written by fedprior"):
             resume()
-    for text in ("{", "3", "{}"):
-        saving.file.write_bytes(save({"a": np.zeros(3)}, metadata={"fedprior": text}))
-        with pytest.raises(ValueError, match="must be a whole fedprior checkpoint, got no fedpr"):
-            resume()
+    trees.write(saving.file, {}, kind="memory", format=1)
+    with pytest.raises(ValueError, match="is not a checkpoint file"):
+        resume()
 
 
 def test_other_arrays_are_refused(saved):
     """The right header over the wrong arrays."""
     saving, resume = saved("device")
-    header = header_of(saving.file)
-    arrays = load_file(saving.file)
-    for name, changed in (("memories/own", np.zeros((6, 3), np.float32)), ("state/gamma", None)):
-        changes = {**arrays, name: changed} if changed is not None else dict(arrays)
+    arrays = read_checkpoint(saving.file).arrays
+    for name, changed in (
+        ("memories/own", np.zeros((6, 3), np.float32)),
+        ("memories/own", arrays["memories/own"].astype(np.float64)),
+        ("state/gamma", None),
+    ):
+        changes = {**arrays, name: changed}
         if changed is None:
             del changes[name]
-        saving.file.write_bytes(save(changes, metadata={"fedprior": json.dumps(header)}))
-        with pytest.raises(ValueError, match=f"checkpoint: {name} must have shape"):
+        rewrite(saving.file, changes)
+        with pytest.raises(ValueError, match=f"checkpoint.safetensors: {name} must be float32 of"):
             resume()
+        rewrite(saving.file, arrays)
 
 
 def test_a_journal_cut_short_is_refused(saved, monkeypatch, tmp_path):

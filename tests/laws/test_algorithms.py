@@ -15,7 +15,7 @@ import pytest
 import fedprior
 from fedprior.core import random, tree
 from fedprior.data.federation import ClientData
-from fedprior.engines import checkpoint
+from fedprior.exchange import checkpoint
 
 
 def close(first, second, tolerance=1e-5):
@@ -118,7 +118,7 @@ def test_state_is_data(begun, tmp_path):
     state, memory, _ = begun
     path = tmp_path / "state.safetensors"
     checkpoint.save_checkpoint(path, {"state": state, "memory": memory}, identity="x")
-    back = checkpoint.load_arrays(path, {"state": state, "memory": memory})
+    back = checkpoint.read_checkpoint(path).tree({"state": state, "memory": memory})
     same(back, {"state": state, "memory": memory})
 
 

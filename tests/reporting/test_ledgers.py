@@ -8,7 +8,7 @@ import pytest
 from dp_accounting import dp_event, pld
 
 from fedprior.core.check import PrivacyError
-from fedprior.engines.checkpoint import save_checkpoint
+from fedprior.exchange.checkpoint import save_checkpoint
 from fedprior.privacy.events import Event, gaussian, response
 from fedprior.privacy.ledger import Ledger, Terms
 from fedprior.reporting import ledgers

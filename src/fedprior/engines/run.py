@@ -16,8 +16,8 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
-from fedprior.engines import checkpoint
 from fedprior.engines import source as sources
+from fedprior.exchange import checkpoint
 from fedprior.privacy import secure
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
@@ -266,7 +266,8 @@ class Run:
         """(arrays, history, facts) of the last checkpoint, or None where the run begins."""
         if self.saving is None or not self.saving.resume or not self.saving.file.exists():
             return None
-        facts = checkpoint.read_header(self.saving.file, identity=self.identity)
+        saved = checkpoint.read_checkpoint(self.saving.file, identity=self.identity)
+        facts = saved.facts
         seen = facts.get("ledger")
         if (seen is None) != (self.ledger is None):
             raise check.PrivacyError(
@@ -276,7 +277,7 @@ class Run:
         if self.ledger is not None:
             self.ledger.verify(Head(**facts["ledger"]))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
-        arrays = checkpoint.load_arrays(self.saving.file, {**like, "history": columns})
+        arrays = saved.tree({**like, "history": columns})
         found = arrays.pop("history")
         history = [
             {name: float(found[name][r]) for name in found if not np.isnan(found[name][r])}

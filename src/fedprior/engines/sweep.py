@@ -12,9 +12,10 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Cohort
 from fedprior.data.federation import Federation
-from fedprior.engines import cache, checkpoint, source
+from fedprior.engines import cache, source
 from fedprior.engines.grid import Family, Member, Point, families, points
 from fedprior.engines.trainings import Models, Seeds, at_once, personal, scores, train
+from fedprior.exchange import checkpoint
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
@@ -143,10 +144,9 @@ class _Book:
         self._identity = "" if folder is None else _identity(seeds, grid, rest)
         self.scores = np.empty((0, 0))  # test scores of the best point, when all is done
         if self._file is not None and self._file.exists():
-            facts = checkpoint.read_header(self._file, identity=self._identity)
-            like = {"valid": self.valid, "done": self.done}
-            like["scores"] = np.empty(facts["scores"])
-            found = checkpoint.load_arrays(self._file, like)
+            saved = checkpoint.read_checkpoint(self._file, identity=self._identity)
+            like = {"valid": self.valid, "done": self.done, "scores": saved.arrays["scores"]}
+            found = saved.tree(like)
             self.valid, self.done = found["valid"].copy(), found["done"].copy()
             self.scores = found["scores"]
 
@@ -172,8 +172,7 @@ class _Book:
         """To disk, where there is a folder."""
         if self._file is not None:
             arrays = {"valid": self.valid, "done": self.done, "scores": self.scores}
-            shape = self.scores.shape
-            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity, scores=shape)
+            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity)
 
 
 def _identity(seeds: Seeds, grid: list[Point], rest: Any) -> str:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import IO
 
+from fedprior.core import lock
 from fedprior.core.check import PrivacyError
 
 
@@ -69,17 +70,7 @@ class HeldFile:
 
 def _lock(file: IO[bytes], path: Path) -> None:
     """Nobody else, until the file is closed (by the system, if the process dies)."""
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    if not lock.take(file):
         raise PrivacyError(
             f"ledger: {path} must be free, got one that another process holds. Wait for it to end."
-        ) from error
+        )

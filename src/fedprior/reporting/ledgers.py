@@ -33,9 +33,9 @@ def spent(run: Path) -> list[dict[str, Any]]:
 def check_heads(run: Path) -> None:
     """Every checkpoint of a private run finds its ledger as long as it saw it, or longer."""
     for path in _checkpoints(Path(run)):
-        from fedprior.engines.checkpoint import read_header
+        from fedprior.exchange.checkpoint import read_checkpoint
 
-        seen = read_header(path).get("ledger")
+        seen = read_checkpoint(path).facts.get("ledger")
         if seen is None:
             continue
         ledger = _ledger_of(path)

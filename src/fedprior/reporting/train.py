@@ -10,10 +10,10 @@ import numpy as np
 
 from fedprior.core.files import write_atomically
 from fedprior.data.federation import Federation
-from fedprior.engines import checkpoint
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
+from fedprior.exchange import checkpoint
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
@@ -114,9 +114,10 @@ def _one(
     """One method and seed: run it (or read it back), note its scores, tell how it went."""
     file = folder.scores(name, seed)
     if resume and file.exists():
-        header = checkpoint.read_header(file, identity=_identity(config, name))
+        saved = checkpoint.read_checkpoint(file, identity=_identity(config, name))
+        header = saved.facts
         like = {part: np.empty(clients.num_clients) for part in ("test", "valid")}
-        arrays = checkpoint.load_arrays(file, like)
+        arrays = saved.tree(like)
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
         return history, End(name, seed, len(history), header.get("planned", len(history)), why)
