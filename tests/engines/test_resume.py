@@ -314,7 +314,7 @@ def test_a_journal_cut_short_is_refused(saved, monkeypatch, tmp_path):
             saved("disk")
     journal = tmp_path / "memory" / "journal-0.bin"
     os.truncate(journal, journal.stat().st_size - 1)
-    with pytest.raises(ValueError, match=r"journal journal-0.bin must hold \d+ bytes, got \d+. It"):
+    with pytest.raises(ValueError, match=r"journal-0.bin must hold \d+ bytes, got \d+. It"):
         saved("disk")
 
 

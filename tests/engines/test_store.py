@@ -193,3 +193,49 @@ def test_both_stores_read_alike(tmp_path):
     device = DeviceStore(jax.tree.map(jnp.asarray, memories), jnp.asarray(enrolled))
     check_against(device, {1: 3, 4: 8})
     assert not DeviceStore.empty(SHAPE, NUM_CLIENTS).enrolled.any()
+
+
+def flip(path, place, mask=16):
+    content = bytearray(path.read_bytes())
+    content[place] ^= mask
+    path.write_bytes(content)
+
+
+def test_a_changed_byte_of_a_row_is_refused_when_the_row_is_read(tmp_path):
+    """Of the row that has it, and of no other; holes of the file take no part."""
+    store = DiskStore.create(tmp_path, SHAPE, NUM_CLIENTS)
+    store.write(np.array([1, 2], np.int32), rows([5, 6]))
+    store.seal()
+    store.settle()
+    for place in range(store._row, 2 * store._row):
+        flip(tmp_path / "rows.bin", place)
+        with pytest.raises(ValueError, match=r"rows.bin is damaged: the checksum of .* client 1"):
+            store.read(np.array([1]))
+        assert store.read(np.array([0, 2]))[1].tolist() == [False, True]
+        flip(tmp_path / "rows.bin", place)
+    check_against(store, {1: 5, 2: 6})
+
+
+def test_a_row_of_another_client_is_refused(tmp_path):
+    store = DiskStore.create(tmp_path, SHAPE, NUM_CLIENTS)
+    store.write(np.array([1, 2], np.int32), rows([5, 6]))
+    store.seal()
+    store.settle()
+    content, size = bytearray((tmp_path / "rows.bin").read_bytes()), store._row
+    content[size : 2 * size] = content[2 * size : 3 * size]
+    (tmp_path / "rows.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=r"rows.bin is damaged: .* client 1"):
+        store.read(np.array([1]))
+
+
+def test_a_changed_byte_of_a_journal_is_refused(tmp_path):
+    """When a run is resumed from it; all bytes of it count."""
+    store = DiskStore.create(tmp_path / "whole", SHAPE, NUM_CLIENTS)
+    store.write(np.array([3], np.int32), rows([7]))
+    sealed = store.seal()
+    for place in range(sealed["length"]):
+        copy = shutil.copytree(tmp_path / "whole", tmp_path / "copy")
+        flip(copy / "journal-0.bin", place)
+        with pytest.raises(ValueError, match=r"journal-0.bin is damaged"):
+            DiskStore.restore(copy, SHAPE, NUM_CLIENTS, **sealed)
+        shutil.rmtree(copy)

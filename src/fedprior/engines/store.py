@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core import tree
 from fedprior.core.algorithm import Memory
-
-_ENROLLED = 8  # bytes before a row: its first says whether the client is enrolled; rest aligns
+from fedprior.core.files import naming
+from fedprior.exchange.rows import RowFormat
 
 
 class Store(Protocol):
@@ -57,10 +56,12 @@ class DiskStore:
         self.folder = Path(folder or self._temporary.name)  # type: ignore[union-attr]
         self.num_clients = num_clients
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._leaves, self._structure = jax.tree.flatten(shape)
-        self._row = _row_bytes(shape)
-        self._rows = os.open(self.folder / "rows.bin", os.O_RDWR | os.O_CREAT, 0o644)
-        os.ftruncate(self._rows, num_clients * self._row)  # sparse: takes no space yet
+        self._format = RowFormat(shape)
+        self._row = self._format.size
+        self._path = self.folder / "rows.bin"
+        with naming(self._path):
+            self._rows = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            os.ftruncate(self._rows, num_clients * self._row)  # sparse: takes no space yet
         self._places: dict[int, int] = {}  # client -> where its newest row stands in the journal
         self._generation, self._length = 0, 0
         self._journal = -1
@@ -80,11 +81,11 @@ class DiskStore:
         cls, folder: Path, shape: Memory, num_clients: int, *, generation: int, length: int
     ) -> "DiskStore":
         """The store as the checkpoint that names (generation, length) saw it."""
-        rows, wanted = folder / "rows.bin", num_clients * _row_bytes(shape)
-        found = rows.stat().st_size if rows.exists() else 0
-        if found != wanted:
+        rows, wanted = folder / "rows.bin", num_clients * RowFormat(shape).size
+        size = rows.stat().st_size if rows.exists() else 0
+        if size != wanted:
             raise ValueError(
-                f"checkpoint: rows.bin must hold {wanted} bytes, got {found}. "
+                f"{rows} must hold {wanted} bytes, got {size}. "
                 "It was cut short or belongs to another run; start the run anew."
             )
         store = cls(folder, shape, num_clients)
@@ -92,14 +93,13 @@ class DiskStore:
         if named.exists():
             if named.stat().st_size < length:
                 raise ValueError(
-                    f"checkpoint: journal {named.name} must hold {length} bytes, "
-                    f"got {named.stat().st_size}. It was cut short; start the run anew."
+                    f"{named} must hold {length} bytes, got {named.stat().st_size}. "
+                    "It was cut short; start the run anew."
                 )
             store._apply(named, length)
         elif length and not os.fstat(store._rows).st_blocks:
             raise ValueError(
-                "checkpoint: rows.bin must hold the clients' memories, got an empty file. "
-                "Start the run anew."
+                f"{rows} must hold the clients' memories, got an empty file. Start the run anew."
             )
         for name in _journals(store.folder):
             (folder / name).unlink()
@@ -114,36 +114,32 @@ class DiskStore:
                 os.preadv(self._rows, [buffer[place].data], client * self._row)
             else:
                 os.preadv(self._journal, [buffer[place].data], journal)
-        return jax.tree.unflatten(self._structure, self._split(buffer)), buffer[:, 0] == 1
+        return self._format.decode(clients, buffer, self._path)
 
     def write(self, clients: np.ndarray, memories: Memory) -> None:
         """New memories of the given clients, to the journal."""
-        buffer = np.zeros((len(clients), 8 + self._row), np.uint8)
+        buffer = np.empty((len(clients), 8 + self._row), np.uint8)
         buffer[:, :8] = np.asarray(clients, "<i8").reshape(-1, 1).view(np.uint8)
-        buffer[:, 8] = 1
-        first = 8 + _ENROLLED
-        for leaf in jax.tree.leaves(memories):
-            rows = np.ascontiguousarray(leaf).reshape(len(clients), -1)
-            raw = rows.view(np.uint8)
-            buffer[:, first : first + raw.shape[1]] = raw
-            first += raw.shape[1]
-        _write(self._journal, buffer)
+        buffer[:, 8:] = self._format.encode(np.asarray(clients), memories)
+        with naming(self._journal_path):
+            _write(self._journal, buffer)
         for place, client in enumerate(clients.tolist()):
             self._places[client] = self._length + place * buffer.shape[1] + 8
         self._length += buffer.size
 
     def seal(self) -> dict[str, int]:
         """Sync the journal; a checkpoint that records the answer can be restored."""
-        os.fsync(self._journal)
+        with naming(self._journal_path):
+            os.fsync(self._journal)
         return {"generation": self._generation, "length": self._length}
 
     def settle(self) -> None:
         """After the checkpoint stands: move the journal into the row file and begin a new one."""
-        name = self.folder / _journal_name(self._generation)
-        self._apply(name, self._length)
+        settled = self._journal_path
+        self._apply(settled, self._length)
         os.close(self._journal)
         self._begin(self._generation + 1)
-        name.unlink()
+        settled.unlink()
 
     def __del__(self) -> None:
         for descriptor in (getattr(self, "_rows", -1), getattr(self, "_journal", -1)):
@@ -154,27 +150,21 @@ class DiskStore:
 
     def _begin(self, generation: int) -> None:
         self._generation, self._length, self._places = generation, 0, {}
-        name = self.folder / _journal_name(generation)
-        self._journal = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._journal_path = self.folder / _journal_name(generation)
+        with naming(self._journal_path):
+            self._journal = os.open(self._journal_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def _apply(self, journal: Path, length: int) -> None:
-        with journal.open("rb") as file:
+        """Copy the first `length` bytes of a journal into the row file, after checking them."""
+        with journal.open("rb") as file, naming(self._path):
             while file.tell() < length:
                 client = int.from_bytes(file.read(8), "little")
-                os.pwrite(self._rows, file.read(self._row), client * self._row)
-        os.fsync(self._rows)
-
-    def _split(self, buffer: np.ndarray) -> Iterator[np.ndarray]:
-        first = _ENROLLED
-        for leaf in self._leaves:
-            end = first + tree.nbytes(leaf)
-            raw = np.ascontiguousarray(buffer[:, first:end])
-            yield raw.view(leaf.dtype).reshape(len(buffer), *leaf.shape)
-            first = end
-
-
-def _row_bytes(shape: Memory) -> int:
-    return _ENROLLED + tree.nbytes(shape)
+                row = np.frombuffer(file.read(self._row), np.uint8)
+                if client >= self.num_clients or row[0] != 1:
+                    raise ValueError(f"{journal} is damaged: it holds no row where one must be.")
+                self._format.check(client, row, journal)
+                os.pwrite(self._rows, row.data, client * self._row)
+            os.fsync(self._rows)
 
 
 def _journal_name(generation: int) -> str:
