@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from fedprior.core.files import read_sealed, seal
 from fedprior.exchange import trees
 
 HEADER = "shop,price,color,outcome\n"
@@ -229,14 +230,17 @@ def test_resume_of_a_newer_format(refused, copied):
 
 
 def test_resume_with_another_configuration(refused, copied, trained, tmp_path):
-    """config.toml was edited; unfinished and finished methods notice it alike."""
+    """config.toml was edited, with its checksum made anew."""
     for run in (copied, shutil.copytree(trained, tmp_path / "finished")):
         file = run / "config.toml"
-        file.write_text(file.read_text().replace("theta_rate = 0.1", "theta_rate = 0.2"))
+        edited = read_sealed(file).replace("theta_rate = 0.1", "theta_rate = 0.2")
+        file.write_text(edited)
+        refused("train", "--resume", run, wanted="config.toml is damaged or was edited")
+        file.write_text(seal(edited))
         wanted = "configuration must be the one the run began with"
         refused("train", "--resume", run, wanted=wanted)
 
 
 def test_resume_of_an_unreadable_configuration(refused, copied):
-    (copied / "config.toml").write_text("[training\n")
+    (copied / "config.toml").write_text(seal("[training"))
     refused("train", "--resume", copied, wanted="must be a TOML file, got")

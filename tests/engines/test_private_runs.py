@@ -14,6 +14,7 @@ from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.chain import Chain
 from fedprior.channels.identity import Identity
 from fedprior.core.check import PrivacyError
+from fedprior.core.files import read_sealed
 from fedprior.engines.debug import debug
 from fedprior.engines.run import Run, Saving
 from fedprior.engines.simulate import simulate
@@ -168,7 +169,7 @@ def test_a_run_is_named_on_disk_before_anything_is_spent(plane, tmp_path, monkey
     def reserve(self, *args, **options):
         inodes.extend(place.stat().st_ino for place in (saving.token, saving.folder, tmp_path))
         assert set(inodes) <= set(synced)
-        assert len(saving.token.read_text()) == 32
+        assert len(read_sealed(saving.token).strip()) == 32
         return 0
 
     monkeypatch.setattr(Ledger, "reserve", reserve)

@@ -331,3 +331,23 @@ def test_what_is_no_ledger_is_named(tmp_path):
     empty.touch()
     with pytest.raises(PrivacyError, match="got no line"):
         read(empty)
+
+
+def test_a_changed_byte_is_refused_or_changes_nothing(path):
+    """Also of the last line's end: the line is then damaged, not torn, and stays spent."""
+    with Ledger(path, terms()) as ledger:
+        ledger.reserve(response(0.3), first=0, rounds=2, source="run")
+        ledger.commit()
+    content, wanted = path.read_bytes(), read(path)
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        try:
+            assert read(path) == wanted
+        except PrivacyError as error:
+            assert str(path) in str(error)  # noqa: PT017
+    for mask in (1, 2, 64, 128):
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ mask]))
+        with pytest.raises(PrivacyError, match=r"line 3 of .* must be as it was written"):
+            read(path)

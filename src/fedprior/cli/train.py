@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.core import lock
 
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
@@ -86,16 +87,18 @@ def train(
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _, remarks = check_run(settings)
-        settings = folder.create(settings)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(quiet=quiet, scores=not scores_stay(settings.privacy), speed=not secure)
     for remark in remarks:
         watcher.say(remark)
-    try:
-        summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
-    except KeyboardInterrupt:
-        watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
-        raise
+    with lock.owned(folder.path):
+        if resume is None:
+            settings = folder.create(settings)
+        try:
+            summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
+        except KeyboardInterrupt:
+            watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
+            raise
     if as_json:
         typer.echo(json.dumps(summary))
     elif summary["methods"]:

@@ -48,7 +48,7 @@ def _aside(path: Path) -> Iterator[Path]:
 
 def remove_temporary(folder: Path) -> None:
     """Remove what processes that were killed left behind; only for the folder's owner."""
-    for path in Path(folder).rglob("*.tmp"):
+    for path in Path(folder).rglob("*.[0-9]*-[0-9]*.tmp"):
         path.unlink(missing_ok=True)
 
 
@@ -73,7 +73,7 @@ def read_sealed(path: Path) -> str:
 def write_json(path: Path, document: dict[str, Any], *, indent: int | None = None) -> None:
     """`document` with its checksum under the key sha256; whole or not at all."""
     sealed = {**document, "sha256": _sha256(_canonical(document))}
-    write_atomically(path, (json.dumps(sealed, indent=indent, allow_nan=False) + "\n").encode())
+    write_atomically(path, (json.dumps(sealed, indent=indent) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from fedprior.core.files import naming
+from fedprior.core.files import make_folder, naming, remove_temporary
+
+NAME = ".lock"  # in a folder that is owned
 
 
 def take(file: IO[bytes]) -> bool:
@@ -24,6 +26,18 @@ def take(file: IO[bytes]) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Own a folder, which is made if need be; a second owner is refused by name meanwhile.
+
+    Temporary files that killed processes left in it are removed.
+    """
+    make_folder(Path(folder))
+    with held(Path(folder) / NAME, folder):
+        remove_temporary(Path(folder))
+        yield
 
 
 @contextlib.contextmanager

@@ -4,13 +4,13 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from fedprior.channels.identity import Identity
-from fedprior.core import check
+from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
@@ -92,10 +92,11 @@ def simulate(
         store=store,
     )
     cache.enable()
-    engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
-    with _interruptible(saving is not None) as interrupted:
-        ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
-    found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
+    with lock.owned(saving.folder) if saving else nullcontext():
+        engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
+        with _interruptible(saving is not None) as interrupted:
+            ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
+        found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
     return Result(
         algorithm=algorithm,
         federation=federation,

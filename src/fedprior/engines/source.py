@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.files import make_folder, write_atomically
+from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
 from fedprior.data.federation import Split
 
 _ROWS = 2**13  # of a table that is read at once; it may be larger than memory
@@ -22,10 +22,10 @@ def token(path: Path, *, resume: bool) -> str:
     run.
     """
     if resume and path.is_file() and path.stat().st_size:
-        return path.read_text()
+        return read_sealed(path).strip()
     fresh = secrets.token_hex(16)
     make_folder(path.parent)
-    write_atomically(path, fresh.encode())
+    write_atomically(path, seal(fresh).encode())
     return fresh
 
 

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 

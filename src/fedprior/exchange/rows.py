@@ -1,9 +1,8 @@
 """Rows of equal size in a file, one per client, each with a checksum of its own.
 
-    1 byte    1 where the row has been written, 0 where it never was (a hole of a sparse file)
-    7 bytes   zeros
-    24 bytes  the first of SHA-256 over the row's number (8 bytes) and its payload
-    payload   the leaves of the client's tree, C order
+A row is a head of 32 bytes and a payload, the leaves of the client's tree in C order. Byte 0 of the
+head is 1 where the row has been written and 0 where it never was (a hole of a sparse file); bytes 8
+to 31 begin the SHA-256 of the row's number (8 bytes) and the payload; the others are 0.
 """
 
 import hashlib

@@ -38,10 +38,10 @@ def split(content: bytes) -> tuple[bytes, bytes]:
     """
     whole, _, rest = content.rpartition(b"\n")
     try:
-        json.loads(rest)
+        json.JSONDecoder().raw_decode(rest.decode("latin-1"))  # written as ASCII
     except ValueError:  # no beginning of a line parses, but for the whole of it
         return whole, rest
-    return content, b""
+    return content, b""  # whatever follows a whole line on it, `parse` refuses
 
 
 def parse(content: bytes, path: Path) -> list[dict[str, Any]]:

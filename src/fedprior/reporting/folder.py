@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tomli_w
 
-from fedprior.core import check
-from fedprior.core.files import write_atomically
+from fedprior.core import check, lock
+from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
 from fedprior.reporting import setting
 from fedprior.reporting.config import Config, as_tables, read
 
@@ -56,7 +56,10 @@ class Folder:
 
     def check_free(self) -> None:
         """A place that holds anything is refused."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        free = not self.path.exists()
+        if self.path.is_dir():
+            free = all(inside.name == lock.NAME for inside in self.path.iterdir())
+        if not free:
             remedy = "Choose another folder, or continue the run there with --resume."
             rule = "a new or empty folder"
             raise ValueError(check.message("train", "--out", rule, str(self.path), remedy))
@@ -74,11 +77,11 @@ class Folder:
             shown = "" if secure else found
             data = replace(config.data, path=path, encoder=encoder, fingerprint=shown)
             config = replace(config, data=data)
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         if secure:
-            self.fingerprint.parent.mkdir(exist_ok=True)
-            write_atomically(self.fingerprint, found.encode())
-        write_atomically(self.config, tomli_w.dumps(as_tables(config)).encode())
+            make_folder(self.fingerprint.parent)
+            write_atomically(self.fingerprint, seal(found).encode())
+        write_atomically(self.config, seal(tomli_w.dumps(as_tables(config))).encode())
         return config
 
     def open(self) -> Config:
@@ -86,6 +89,7 @@ class Folder:
         if not self.config.exists():
             got = "one without config.toml" if self.path.is_dir() else "none"
             raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
+        read_sealed(self.config)  # checked; its last line is a comment
         config = read(self.config)
         for path in sorted(self.path.glob("checkpoint/*/*/ledger.jsonl")):
             raise check.PrivacyError(
@@ -97,7 +101,7 @@ class Folder:
             there = self.fingerprint.is_file()
             remedy = "It stays with whoever holds the data."
             check.require(there, "run", "checkpoint/", "in the run's folder", "none", remedy)
-            noted = self.fingerprint.read_text()
+            noted = read_sealed(self.fingerprint).strip()
         if noted != found:
             got = "another content" if found else "nothing"
             raise ValueError(

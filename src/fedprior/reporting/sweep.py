@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedprior.core import check
-from fedprior.core.files import make_folder, may_be_folder, write_atomically
+from fedprior.core import check, lock
+from fedprior.core.files import (
+    make_folder,
+    may_be_folder,
+    read_json,
+    seal,
+    write_atomically,
+    write_json,
+)
 from fedprior.engines.sweep import Sweep, sweep
 from fedprior.reporting.config import as_tables
 from fedprior.reporting.summary import write_table
@@ -50,7 +57,8 @@ class SweepFolder:
         """A new or empty folder, or one with a sweep."""
         fine = may_be_folder(self.path)
         if fine and self.path.exists():
-            fine = any(self.path.glob("checkpoint/*/sweep.*")) or not any(self.path.iterdir())
+            inside = [path.name for path in self.path.iterdir() if path.name != lock.NAME]
+            fine = any(self.path.glob("checkpoint/*/sweep.*")) or not inside
         check.require(fine, _OWNER, "--out", "a new or empty folder, or a sweep's", str(self.path))
 
     def check(self, plan: Plan) -> None:
@@ -59,7 +67,7 @@ class SweepFolder:
         for part in plan.parts:
             folder = self.part(part.method)
             note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
-            kept = json.loads(note.read_text()) if begun and note.exists() else part.identity
+            kept = read_json(note) if begun and note.exists() else part.identity
             changed = [name for name in part.identity if kept.get(name) != part.identity[name]]
             if changed:
                 raise ValueError(
@@ -72,9 +80,8 @@ class SweepFolder:
         self.check(plan)
         for part in plan.parts:
             make_folder(self.part(part.method))
-            note = json.dumps(part.identity, indent=2)
-            write_atomically(self.part(part.method) / "sweep.json", note.encode())
-        write_atomically(self.config, tomli_w.dumps(as_tables(plan.config)).encode())
+            write_json(self.part(part.method) / "sweep.json", part.identity, indent=2)
+        write_atomically(self.config, seal(tomli_w.dumps(as_tables(plan.config))).encode())
 
 
 def sweep_methods(
@@ -85,6 +92,11 @@ def sweep_methods(
     Returns what sweep.json holds: a row a method, with the chosen values and its test scores, all
     None where every point diverged.
     """
+    with lock.owned(folder.path):
+        return _sweep_methods(plan, folder, progress)
+
+
+def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
     found = {
