@@ -112,17 +112,15 @@ if TYPE_CHECKING:
     from fedprior.populations.subspace import Subspace as Subspace
     from fedprior.populations.tether import Tether as Tether
     from fedprior.privacy.accounting import epsilon as epsilon
-    from fedprior.privacy.accounting import paper_bound as paper_bound
     from fedprior.privacy.cohort import Everyone as Everyone
     from fedprior.privacy.cohort import FixedSize as FixedSize
     from fedprior.privacy.cohort import Poisson as Poisson
     from fedprior.privacy.deployments import distributed_noise as distributed_noise
-    from fedprior.privacy.deployments import seen_uploads as seen_uploads
-    from fedprior.privacy.deployments import step_noise as step_noise
     from fedprior.privacy.events import Event as Event
     from fedprior.privacy.guarantee import Guarantee as Guarantee
     from fedprior.privacy.ledger import Ledger as Ledger
     from fedprior.privacy.ledger import Terms as Terms
+    from fedprior.privacy.paper import paper_bound as paper_bound
     from fedprior.privacy.plan import plan as privacy_plan  # noqa: F401
     from fedprior.privacy.planning import clients_needed as clients_needed
     from fedprior.privacy.planning import noise_multiplier as noise_multiplier
@@ -250,7 +248,7 @@ _PUBLIC = {
     "mutual_learning": "learning.baselines.mutual_learning",
     "network": "models.network",
     "noise_multiplier": "privacy.planning",
-    "paper_bound": "privacy.accounting",
+    "paper_bound": "privacy.paper",
     "per_fedavg": "learning.baselines.per_fedavg",
     "pfedme": "learning.baselines.pfedme",
     "privacy_plan": "privacy.plan:plan",
@@ -258,13 +256,11 @@ _PUBLIC = {
     "rates_channel": "estimation.federated.algorithms",
     "risk": "estimation.risk",
     "rounds_affordable": "privacy.planning",
-    "seen_uploads": "privacy.deployments",
     "shared_body": "learning.representation",
     "shared_subspace": "learning.representation",
     "simulate": "engines.simulate",
     "Sweep": "engines.sweep",
     "sweep": "engines.sweep",
-    "step_noise": "privacy.deployments",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import minimize
 
+from fedprior.estimation.clustering import k_means
 from fedprior.estimation.mixture import em as mixture_em
-from fedprior.estimation.mixture.cluster import lloyd
 from fedprior.estimation.mixture.em import (
     DiscreteMixture,
     maximize_mixture,
@@ -277,14 +277,14 @@ class TestLearnedMixture:
     def test_a_clustering_function_is_only_the_start(self):
         calls = []
 
-        def cluster(points, num_components, seed):
-            calls.append((points.shape, num_components, seed))
-            return np.array([[-5.0], [5.0]]), np.array([0.5, 0.5])
+        def cluster(points, num_components):
+            calls.append((points.shape, num_components))
+            return np.array([0.5, 0.5]), np.array([[-5.0], [5.0]]), np.ones(2)
 
         rng = np.random.default_rng(9)
         statistics, _ = draw(rng, [-1.0, 1.0], np.full(500, 5), 1.0)
-        found = estimate_mixture(statistics, num_components=2, cluster=cluster, seed=3)
-        assert calls == [((500, 1), 2, 3)]
+        found = estimate_mixture(statistics, num_components=2, cluster=cluster)
+        assert calls == [((500, 1), 2)]
         np.testing.assert_allclose(np.sort(found.centers), [-1, 1], atol=0.2)
 
     @pytest.mark.parametrize("num_components", [1, 3])
@@ -305,7 +305,7 @@ class TestLearnedMixture:
         for _ in range(40):
             statistics, _ = draw(rng, [-1.0, 1.0], np.full(400, 1), 1.0)
             found = estimate_mixture(
-                statistics, num_components=2, noise_variance=1.0, cluster=lloyd
+                statistics, num_components=2, noise_variance=1.0, cluster=k_means
             )
             fitted.append(found.centers.max())
             place = int(found.centers.argmax()) + 1
@@ -371,9 +371,9 @@ class TestPrinted:
     def test_clusters_first_and_then_what_it_shrunk(self):
         seen = []
 
-        def cluster(points, num_components, seed):
+        def cluster(points, num_components):
             seen.append(points[:, 0])
-            return lloyd(points, num_components, seed)
+            return k_means(points, num_components)
 
         rng = np.random.default_rng(13)
         statistics, _ = draw(rng, [-1.0, 1.0], np.full(200, 2), 1.0)
@@ -415,15 +415,6 @@ class TestPrinted:
         found = estimate_mixture(statistics, num_components=2, noise_variance=1.0)
         assert error(found.estimates.personal, theta) < 0.13
 
-    def test_lloyd_finds_separate_clusters(self):
-        rng = np.random.default_rng(15)
-        points = np.repeat([[0.0, 0], [10, 0], [0, 10]], [10, 20, 30], axis=0)
-        centers, shares = lloyd(points + 0.1 * rng.normal(size=points.shape), 3, 0)
-        order = np.argsort(shares)
-        np.testing.assert_allclose(centers[order], [[0, 0], [10, 0], [0, 10]], atol=0.2)
-        np.testing.assert_allclose(shares[order], [1 / 6, 1 / 3, 1 / 2])
-        assert lloyd(np.zeros((5, 1)), 2, 0)[0].tolist() == [[0], [0]]
-
 
 class TestRefusals:
     statistics = Means(n=np.array([2, 2, 3]), mean=np.array([0.0, 1.0, 5.0]), within=np.ones(3))
@@ -445,12 +436,12 @@ class TestRefusals:
                 "probabilities must be 2 numbers of at least 0 with sum 1",
             ),
             (
-                {"num_components": 2, "cluster": lambda points, count, seed: (points, [1])},
-                r"a function whose first result is finite centers of shape \(2, 1\)",
+                {"num_components": 2, "cluster": lambda points, count: ([1, 1], points, [1, 1])},
+                r"cluster: centers must be finite and of shape \(2, 1\)",
             ),
             (
-                {"num_components": 2, "cluster": lambda points, count, seed: (points[:2], [1])},
-                "cluster must be a function whose second result is 2 probabilities",
+                {"num_components": 2, "cluster": lambda points, count: ([1], points[:2], [1, 1])},
+                "cluster: probabilities must be 2 numbers of at least 0",
             ),
         ],
     )
@@ -543,7 +534,7 @@ class TestKnownFigures:
         for run in range(runs):
             n = rng.integers(2, 51, num_groups)
             statistics, theta = draw(rng, [-0.3, 0.3], n, 1.0)
-            found = estimate_mixture(statistics, num_components=2, cluster=lloyd, seed=run)
+            found = estimate_mixture(statistics, num_components=2, cluster=k_means, seed=run)
             lower, upper = found.estimates.lower, found.estimates.upper
             covered.append(np.mean((lower <= theta) & (theta <= upper)))
         assert np.mean(covered) >= 0.93

@@ -7,7 +7,7 @@ from fedprior.estimation.private.means import estimate_means_privately
 from fedprior.estimation.private.moments import Ball
 from fedprior.estimation.private.round import Sent, Variances, combine_reports, widened
 from fedprior.estimation.statistics import Means
-from fedprior.privacy import calibrate
+from fedprior.privacy import paper
 
 # ERRATA 3.5: m = 10,000, n = 15, sigma_theta = 0.1, sigma_x = 0.5, r = 1, delta = 1e-4.
 TABLE = {
@@ -68,7 +68,7 @@ def test_the_papers_epsilon_is_never_printed_as_the_guarantee():
     found = estimate_means_privately(
         means, epsilon=0.5, delta=1e-4, low=-1, high=1, method="paper", seed=0, **KNOWN
     )
-    true = calibrate.paper_gaussian_epsilon(0.5, 1e-4, dimension=10)
+    true = paper.paper_gaussian_epsilon(0.5, 1e-4, dimension=10)
     assert found.guarantee.epsilon == true > 1.1
     assert found.population.fitted_by == "paper"
     assert "The paper states epsilon = 0.5" in found.notes[0]

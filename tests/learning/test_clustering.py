@@ -9,7 +9,8 @@ import fedprior
 from fedprior.core import random
 from fedprior.core.algorithm import Message
 from fedprior.data.federation import Federation, Split
-from fedprior.learning.clustering import CollapseWarning, kmeans
+from fedprior.estimation.clustering import k_means
+from fedprior.learning.clustering import CollapseWarning
 
 MODEL = fedprior.logistic(2)
 pytestmark = pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
@@ -95,7 +96,7 @@ def test_a_clustering_function_of_the_wrong_shape_is_refused():
 
 
 def test_equal_thetas_are_one_cluster_in_silence():
-    shares, centers, scales = kmeans(np.ones((4, 2)), 2)
+    shares, centers, scales = k_means(np.ones((4, 2)), 2)
     np.testing.assert_allclose(shares.sum(), 1)
     np.testing.assert_allclose(centers[shares > 0], 1)
     np.testing.assert_allclose(scales, 0, atol=1e-12)

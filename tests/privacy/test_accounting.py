@@ -13,10 +13,10 @@ from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import (
     epsilon,
     epsilon_from_renyi,
-    paper_bound,
     renyi_epsilon,
 )
 from fedprior.privacy.events import Event, gaussian, laplace, response
+from fedprior.privacy.paper import paper_bound
 
 
 def poisson(noise, rate):

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedprior.privacy import calibrate
+from fedprior.privacy import calibrate, paper
 
 
 def delta_of(ratio, epsilon):
@@ -34,11 +34,11 @@ def test_the_papers_noise_has_another_epsilon():
     """ERRATA 7: claimed (0.5, 1e-4), true by dimension; ERRATA 8: true delta above the claim."""
     true = {1: 0.315, 2: 0.464, 5: 0.778, 10: 1.15, 50: 2.90, 100: 4.37}
     for dimension, expected in true.items():
-        found = calibrate.paper_gaussian_epsilon(0.5, 1e-4, dimension=dimension)
+        found = paper.paper_gaussian_epsilon(0.5, 1e-4, dimension=dimension)
         assert found == pytest.approx(expected, rel=0.005)
-    assert calibrate.paper_gaussian_epsilon(10.0, 1e-4, dimension=1) > 10
-    assert calibrate.paper_gaussian_epsilon(5.0, 1e-4, dimension=1) < 5
-    scale = calibrate.paper_gaussian_scale(0.5, 1e-4, radius=2.0)
+    assert paper.paper_gaussian_epsilon(10.0, 1e-4, dimension=1) > 10
+    assert paper.paper_gaussian_epsilon(5.0, 1e-4, dimension=1) < 5
+    scale = paper.paper_gaussian_scale(0.5, 1e-4, radius=2.0)
     assert scale == pytest.approx(2 / 0.5 * np.sqrt(8 * np.log(2e4)))
     assert delta_of(scale / 4, 10.0) < 1e-4
 
@@ -55,4 +55,4 @@ def test_refusals():
     with pytest.raises(ValueError, match="rounds must be"):
         calibrate.gaussian_scale(1.0, 1e-5, sensitivity=1.0, rounds=0)
     with pytest.raises(ValueError, match="dimension must be"):
-        calibrate.paper_gaussian_epsilon(1.0, 1e-5, dimension=0)
+        paper.paper_gaussian_epsilon(1.0, 1e-5, dimension=0)

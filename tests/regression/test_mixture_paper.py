@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_mixture_linear import draw, error, population
 
-from fedprior.regression.clustering import clustered, k_means
+from fedprior.estimation.clustering import cluster_points, k_means
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.rows import GroupedRows
 
@@ -51,7 +51,7 @@ class TestServer:
     )
     def test_a_bad_clustering_function_is_refused(self, found, message):
         with pytest.raises(ValueError, match=message):
-            clustered(lambda points, number: found, np.ones((4, 2)), 2)
+            cluster_points(lambda points, number: found, np.ones((4, 2)), 2)
 
     def test_any_clustering_function_will_do(self):
         """A private one need not look at the points: here it does not."""

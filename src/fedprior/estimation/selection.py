@@ -1,6 +1,11 @@
 """Which population to take: one rule for means and for rates, and what the user is told of it."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
+
+Candidate = TypeVar("Candidate")
 
 FOLDS = 5
 FEWEST = 20  # groups for which a nonparametric population is considered
@@ -31,6 +36,17 @@ def pick(scores: dict[str, np.ndarray], count: np.ndarray | None = None) -> tupl
             best = other
     listed = ", ".join(f"{name} {float(each @ scores[name]) / groups:.4f}" for name in names)
     return best, f"population='auto' picked {best} by held-out likelihood: {listed} a group."
+
+
+def pick_by_bic(tried: Sequence[tuple[float, Candidate]]) -> tuple[Candidate, str]:
+    """The candidate of least BIC among those with 1, 2, ... components, and a note on it."""
+    scores = np.array([score for score, _ in tried])
+    best = int(np.argmin(scores))
+    others = np.delete(scores, best)
+    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
+    word = "component" + "s" * (best > 0)
+    note = f"{best + 1} {word} picked among 1..{len(tried)} by BIC{margin}."
+    return tried[best][1], note
 
 
 def unpicked(name: str, why: str) -> str:

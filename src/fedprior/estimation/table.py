@@ -201,7 +201,7 @@ class GroupMixture(MeansEstimator):
     The personal estimate is the average of the centers by their posterior probabilities,
     `responsibilities_`, one column a component (paper Thm 5, ERRATA 20-23, D4). On `auto` the
     number of components is that of least BIC. `centers`, `probabilities` and `noise_variance` are
-    given where they are known. `cluster(means, num_components, seed) -> centers, probabilities`
+    given where they are known. `cluster(means, num_components) -> probabilities, centers, scales`
     takes the place of k-means; `method="paper"` runs Algorithm 1 as printed, for `rounds` rounds.
     Fitted besides what all estimators have: `centers_`, `probabilities_`, `noise_variance_`,
     `responsibilities_`, `log_likelihood_`.

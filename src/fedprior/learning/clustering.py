@@ -1,7 +1,6 @@
 """The clustering server of the paper (Algorithm 4): it sees every client's theta."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,14 +12,12 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Gamma, Model
 from fedprior.data.federation import ClientData
+from fedprior.estimation.clustering import Cluster, k_means
 from fedprior.learning.batches import Batches
 from fedprior.learning.descent import Descent
 from fedprior.learning.posterior import Steps, toward
 from fedprior.learning.predictive import several
 from fedprior.populations.mixture import GaussianMixture
-
-# (thetas (clients, d), components) -> shares (components,), centers (components, d), scales
-Cluster = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 COLLAPSE = (
     "clusters thetas that are already shrunk toward the clusters: the spread within a cluster runs "
@@ -73,7 +70,7 @@ def mixture_clustering(
     method = _Clustering(
         model=model,
         population=population,
-        cluster=kmeans if cluster is None else cluster,
+        cluster=k_means if cluster is None else cluster,
         local_steps=local_steps,
         newcomer_steps=newcomer_steps,
         batches=Batches(size=20) if batches is None else batches,
@@ -163,20 +160,6 @@ class _Clustering:
             return toward(moved, center, tree.combine(lambda _: strength, center))
 
         return jax.lax.fori_loop(0, number, body, memory["w"])
-
-
-def kmeans(thetas: np.ndarray, num_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares, centers and root mean squared distances a coordinate of scikit-learn's k-means."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct thetas than clusters
-        found = KMeans(num_components, n_init=4, random_state=0).fit(thetas)
-    size = np.bincount(found.labels_, minlength=num_components)
-    squares = ((thetas - found.cluster_centers_[found.labels_]) ** 2).mean(axis=1)
-    variance = np.bincount(found.labels_, squares, num_components) / np.maximum(size, 1)
-    return size / len(thetas), found.cluster_centers_, np.sqrt(variance)
 
 
 def _serve(

@@ -91,22 +91,6 @@ def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> floa
     return max(0.0, divergence + shift)
 
 
-def paper_bound(
-    *, noise_multiplier: float, rate: float, rounds: int, local_steps: int, delta: float
-) -> float:
-    """Thm 7 as printed, NOT a guarantee (ERRATA 46-51): Renyi rounds * 6 q^2 order / (tau z^2).
-
-    `noise_multiplier` z is the noise on the sum over the clip of a whole upload. In the paper's
-    per-step units z = sqrt(K/tau) sigma_q/C_1, which turns its K sigma_q^2/C_1^2 into tau z^2.
-    """
-    check.positive("paper_bound", noise_multiplier=noise_multiplier)
-    check.fraction("paper_bound", rate=rate)
-    check.count("paper_bound", rounds=rounds, local_steps=local_steps)
-    slope = rounds * 6 * rate**2 / (local_steps * noise_multiplier**2)
-    orders = [1 + 10 ** (step / 100) for step in range(-200, 401)]
-    return min(epsilon_from_renyi(order, slope * order, delta=delta) for order in orders)
-
-
 def check_delta(owner: str, delta: Any) -> None:
     """Delta is a number in (0, 1), and never a default."""
     check.positive(owner, delta=delta)

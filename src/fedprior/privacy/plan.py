@@ -7,9 +7,10 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy import planning
-from fedprior.privacy.accounting import check_delta, epsilon, paper_bound
+from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, Relation, gaussian
+from fedprior.privacy.paper import paper_bound
 
 FORMAT = 1
 

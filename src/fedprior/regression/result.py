@@ -1,10 +1,11 @@
 """What a fit of many regressions gives back."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.regression.packed import unpack
 
 Family = Literal["gaussian", "binomial", "multinomial"]
@@ -39,6 +40,37 @@ class RegressionPopulation:
     covariance_errors: np.ndarray | None = None  # (d, d), of the entries of `covariance`
     fixed_errors: np.ndarray | None = None  # (p,)
     noise_error: float | None = None
+
+
+def gaussian_population(
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    fixed: np.ndarray,
+    **others: Any,
+) -> RegressionPopulation:
+    """theta_i ~ N(mean, covariance), a single component; `others` are further fields."""
+    return RegressionPopulation(
+        kind="gaussian",
+        mean=mean,
+        covariance=covariance,
+        components=(Component(share=1.0, mean=mean, covariance=covariance),),
+        fixed=fixed,
+        **others,
+    )
+
+
+def check_population(
+    owner: str, role: str, population: RegressionPopulation, num_varying: int, num_fixed: int
+) -> None:
+    """Raise unless the population has so many coefficients and a covariance matrix."""
+    shapes = (len(population.mean), len(population.fixed), population.covariance.shape)
+    rule = f"for {num_varying} coefficients that vary and {num_fixed} that do not"
+    expected = (num_varying, num_fixed, (num_varying, num_varying))
+    check.require(shapes == expected, owner, role, rule, shapes)
+    eigenvalues = np.linalg.eigvalsh(population.covariance)
+    rule = "with a covariance without negative eigenvalues"
+    semidefinite = bool(eigenvalues[0] >= -1e-9 * max(eigenvalues[-1], 0.0))
+    check.require(semidefinite, owner, role, rule, float(eigenvalues[0]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,7 +21,6 @@ from fedprior.estimation.bernoulli.model import (
     population_of,
     table_of,
 )
-from fedprior.estimation.bernoulli.paper import paper_population, paper_weights
 from fedprior.estimation.bernoulli.posterior import moments
 from fedprior.estimation.intervals import robust_critical_value
 from fedprior.estimation.nonparametric.atoms import fit_rates
@@ -29,7 +28,7 @@ from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.selection import few_groups
 from fedprior.estimation.statistics import Pairs
 
-_BORROWED = "The intervals are those of the Beta population, widened to hold the {} estimates{}."
+BORROWED = "The intervals are those of the Beta population, widened to hold the {} estimates{}."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,31 +74,6 @@ def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None)
     )
 
 
-def paper_answer(
-    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, minus_one: bool
-) -> RateAnswer:
-    """The paper's weights; their expected error is that under the Beta fit.
-
-    Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
-    """
-    weight, mean = paper_weights(pairs, minus_one=minus_one)
-    personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)
-    law = law_of(model.grid)
-    noise = law.binomial / np.maximum(pairs.n, 1)
-    variance = weight**2 * noise + (1 - weight) ** 2 * (law.variance + law.mean_variance)
-    error = average(pairs, variance)
-    errors = replace(answer.errors, personal=error)
-    if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
-        errors = ExpectedErrors(personal=error, raw=error, pooled=error)
-    found = replace(
-        answer,
-        table=answer.table.around(personal, variance=variance, weight=weight),
-        population=paper_population(pairs),
-        errors=errors,
-    )
-    return found.with_notes(_BORROWED.format("paper's", ", which come with none"))
-
-
 def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally) -> RateAnswer:
     """One rate for all where held-out groups speak for it; the interval allows for differences."""
     rate, _ = common_rate(data)
@@ -112,7 +86,7 @@ def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tall
         population=shapes.point_population(data),
         errors=replace(answer.errors, personal=average(pairs, variance)),
     )
-    return common.with_notes(_BORROWED.format("common", ", since differences cannot be ruled out"))
+    return common.with_notes(BORROWED.format("common", ", since differences cannot be ruled out"))
 
 
 def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateAnswer:
@@ -126,7 +100,7 @@ def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateA
         errors=shapes.any_errors(pairs, atoms, data, table),
     )
     few = few_groups(round(data.num_groups), safer="beta")
-    borrowed = _BORROWED.format("nonparametric", ", whose own quantiles cover too little")
+    borrowed = BORROWED.format("nonparametric", ", whose own quantiles cover too little")
     return found.with_notes(borrowed, few)
 
 

@@ -12,6 +12,7 @@ from fedprior.estimation.bernoulli.likelihood import Tally, tally
 from fedprior.estimation.bernoulli.model import BetaModel, fit_model, known_model
 from fedprior.estimation.bernoulli.shapes import pick_rate_population
 from fedprior.estimation.bernoulli.size_test import size_warning
+from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Pairs, collapse
@@ -62,7 +63,7 @@ def estimate_rates(
     model = known_model(*map(float, prior)) if prior else fit_model(data, fit=fit)
     answer = answers.beta_answer(model, pairs, data, **said)
     if method == "paper":
-        answer = answers.paper_answer(answer, model, pairs, minus_one=minus_one)
+        answer = paper_answer(answer, model, pairs, minus_one=minus_one)
     elif population != "beta":
         answer = _reshaped(answer, model, pairs, data, population)
     if intervals == "robust":

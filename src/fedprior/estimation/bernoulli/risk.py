@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.paper.rates import paper_private_weight, paper_weight
 from fedprior.estimation.risk import Risk
 
 
@@ -45,9 +46,12 @@ def bernoulli_risk(
     if method == "known":
         shape = _Weight(law.best_weight, 0.0, 0.0)
     elif epsilon is None:
-        shape = _moment_weight(law, m, debiased=method == "default")
+        printed = method == "paper"
+        weighted = paper_weight(n, law.mean, law.raw[0]) if printed else _moment_weight(law)
+        shape = _with_noise(law, m, *weighted)
     elif method == "paper":
-        shape = _paper_private_weight(law, m, epsilon)
+        weight, variance = paper_private_weight(n, law.mean, epsilon)
+        shape = _Weight(weight, 0.0, variance / (m - 1))
     else:
         shape = _split_weight(law, m, epsilon)
     local, a = law.binomial / n, shape.weight
@@ -117,32 +121,22 @@ def _atom_law(n: int, atoms: Any, weights: Any) -> _Law:
     return _law(n, mean, float(weights @ (atoms - mean) ** 2), mass)
 
 
-def _moment_weight(law: _Law, m: int, *, debiased: bool) -> _Weight:
-    """The weight that moments of raw rates converge to, and its variance by the delta method.
+def _moment_weight(law: _Law) -> tuple[float, np.ndarray]:
+    """The weight that debiased moments of raw rates converge to, and its slope by (mu, V).
 
-    Printed: a = n / (n - 1 + mu(1-mu)/V), V = Var(raw). Debiased: sigma^2 = (nV - mu(1-mu))/(n-1).
+    a = sigma^2 / V with sigma^2 = (n V - mu (1 - mu)) / (n - 1), so a = n / (n - 1) - mu (1 - mu) /
+    ((n - 1) V).
     """
-    n, mean = law.n, law.mean
+    mean, second = law.mean, law.raw[0]
+    slope = np.array([-(1 - 2 * mean) / second, mean * (1 - mean) / second**2]) / (law.n - 1)
+    return law.best_weight, slope
+
+
+def _with_noise(law: _Law, m: int, weight: float, slope: np.ndarray) -> _Weight:
+    """The weight's variance from that of (mean, V) of m raw rates, to first order in 1 / m."""
     second, third, fourth = law.raw
-    product = mean * (1 - mean)
-    # Covariance of (mean, V) of m raw rates, to first order in 1/m.
     noise = np.array([[second, third], [third, fourth - second**2]]) / m
-    if debiased:
-        # a = sigma^2/V, sigma^2 as above: a = n/(n-1) - mu(1-mu)/((n-1) V).
-        a = law.best_weight
-        slope = np.array([-(1 - 2 * mean) / second, product / second**2]) / (n - 1)
-    else:
-        a = n / (n - 1 + product / second)
-        slope = a**2 / n * np.array([-(1 - 2 * mean) / second, product / second**2])
-    return _Weight(a, float(slope @ noise @ slope), second / (m - 1))
-
-
-def _paper_private_weight(law: _Law, m: int, epsilon: float) -> _Weight:
-    """Thm 4 as printed: Var(q) knows the mean only, so the weight hardly moves (ERRATA 17)."""
-    odds = math.exp(epsilon)
-    product = law.mean * (1 - law.mean)
-    variance = product + odds / (odds - 1) ** 2
-    return _Weight(law.n / (law.n + product / variance), 0.0, variance / (m - 1))
+    return _Weight(weight, float(slope @ noise @ slope), second / (m - 1))
 
 
 def _split_weight(law: _Law, m: int, epsilon: float) -> _Weight:

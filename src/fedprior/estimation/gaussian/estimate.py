@@ -27,6 +27,7 @@ from fedprior.estimation.gaussian.posterior import (
 )
 from fedprior.estimation.gaussian.robust import FEW, robust_half_widths
 from fedprior.estimation.gaussian.summary import gains, integrated_population, plug_in_population
+from fedprior.estimation.paper.means import paper_fit
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
@@ -137,9 +138,10 @@ def fit_gaussian(
     few = kind == "likelihood" and bins.num_groups < FEW
     known = theta_variance is not None
     if kind == "paper":
-        return _paper_fit(bins, law, nodes, theta_variance)
-    rule = mean_rule(nodes if few else nodes_at(bins, law, fitted.ratio, np.ones(1)))
-    fitted_by = "known" if known else "integrated" if few else kind
+        (fitted, rule), noise = paper_fit(bins, law, theta_variance), bins.noise_guess
+    else:
+        rule = mean_rule(nodes if few else nodes_at(bins, law, fitted.ratio, np.ones(1)))
+    fitted_by = "known" if known and kind != "paper" else "integrated" if few else kind
     if few and not known:
         described = integrated_population(bins, law, nodes, fitted_by=fitted_by)
     else:
@@ -156,30 +158,6 @@ def fit_gaussian(
         rule=rule,
         few=few,
         population=described,
-    )
-
-
-def _paper_fit(
-    bins: Bins, law: MeanLaw, nodes: PopulationNodes, theta_variance: float | None
-) -> GaussianFit:
-    """Thm 1 as printed: the plain mean, and the raw variance of the means for theta's variance."""
-    noise = bins.noise_guess
-    groups = bins.num_groups
-    raw_variance = bins.between * groups / (groups - 1)
-    variance = raw_variance if theta_variance is None else theta_variance
-    fitted = ratio_profile(bins, law, np.array([variance / noise]))
-    plain = replace(fitted, coefficients=np.zeros_like(fitted.coefficients))
-    slope = np.append(variance / (variance + noise * bins.unit), 0.0)
-    return GaussianFit(
-        bins=bins,
-        law=law,
-        fitted=plain,
-        nodes=nodes,
-        rule=LinearRule(slope=slope, offset=np.zeros((len(slope), bins.dimension))),
-        few=False,
-        population=plug_in_population(
-            bins, law, plain, noise=noise, fitted_by="paper", known=theta_variance is not None
-        ),
     )
 
 

@@ -1,14 +1,18 @@
 """theta_i is one of k centers: a discrete mixture of means, known or learned (paper sec. 2.3)."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation import selection
+from fedprior.estimation.clustering import Cluster, cluster_points, k_means
 from fedprior.estimation.mixture import em
-from fedprior.estimation.mixture.cluster import Cluster, best_start, lloyd
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
+from fedprior.estimation.mixture.start import best_start
 from fedprior.estimation.mixture.summary import center_errors, separation, summarize_mixture
+from fedprior.estimation.paper.mixture import paper_mixture
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
 from fedprior.estimation.stein import with_checked_gains
@@ -51,7 +55,7 @@ def estimate_mixture(
 
     `centers` and `probabilities` known: Thm 5 (ERRATA 20, 21); centers alone: their probabilities
     by EM. Neither known: EM on the raw means (D4), from the best of several k-means++ starts, or
-    from `cluster(means, num_components, seed) -> centers, probabilities`; `num_components="auto"`
+    from `cluster(means, num_components) -> probabilities, centers, scales`; `num_components="auto"`
     takes the least BIC among 1..8. `noise_variance`, that of one value, is pooled from `within`
     unless known. `method="paper"` is Algorithm 1 as printed: `rounds` times, cluster the shrunken
     estimates and shrink again (ERRATA 22, 23: with rounds > 1 the centers collapse).
@@ -81,7 +85,13 @@ def estimate_mixture(
     elif known is not None:
         mixture, found = _learn(seen, own, known, fixed=True)
     elif method == "paper":
-        mixture, found = _printed(seen, own, num_components, cluster or lloyd, rounds, seed)
+        mixture, found = paper_mixture(
+            seen,
+            own,
+            _count(num_components, len(seen)),
+            cluster=cluster or partial(k_means, seed=seed),
+            rounds=rounds,
+        )
     else:
         mixture, found = _choose(seen, own, num_components, cluster, seed)
     errors = center_errors(seen, own, mixture) if known is None else 0 * mixture.centers
@@ -212,7 +222,8 @@ def _choose(
     def start(count: int) -> DiscreteMixture:
         if cluster is None:
             return best_start(mean, variance, count, seed)
-        return _clustered(cluster, mean, count, seed)
+        clusters = cluster_points(cluster, mean, count)
+        return DiscreteMixture(clusters.centers, clusters.probabilities)
 
     if num_components != "auto":
         return _learn(mean, variance, start(_count(num_components, len(mean))))
@@ -223,59 +234,9 @@ def _choose(
         free = near.mixture.centers.size + count - 1
         score = -2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean)))
         tried.append((score, near.mixture))
-    scores = np.array([score for score, _ in tried])
-    best = int(np.argmin(scores))
-    others = np.delete(scores, best)
-    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
-    mixture, notes = _learn(mean, variance, tried[best][1])
-    word = "component" + "s" * (best > 0)
-    return mixture, (f"{best + 1} {word} picked among 1..{len(tried)} by BIC{margin}.", *notes)
-
-
-def _printed(
-    mean: np.ndarray,
-    variance: np.ndarray,
-    num_components: int | str | None,
-    cluster: Cluster,
-    rounds: int,
-    seed: int,
-) -> tuple[DiscreteMixture, tuple[str, ...]]:
-    """Algorithm 1 as printed, clustering first (ERRATA 22): mixture = Cluster(theta), theta = E."""
-    count = _count(num_components, len(mean))
-    points, apart = mean, []
-    for _ in range(rounds):
-        mixture = _clustered(cluster, points, count, seed)
-        points = responsibilities(mean, variance, mixture)[0] @ mixture.centers
-        apart.append(separation(mixture, variance))
-    if rounds == 1:
-        return mixture, ()
-    path = ", ".join(f"{apart[place - 1]:.2f}" for place in _milestones(rounds))
-    listed = ", ".join(str(place) for place in _milestones(rounds))
-    return mixture, (
-        "The printed algorithm clusters estimates that are already shrunken, so its centers draw "
-        f"together in every round (ERRATA 23): the nearest two are {path} standard deviations of a "
-        f"typical mean apart after rounds {listed}. Use one round, or method='default'.",
-    )
-
-
-def _clustered(cluster: Cluster, points: np.ndarray, count: int, seed: int) -> DiscreteMixture:
-    """What the clustering function found, checked."""
-    found = cluster(points, count, seed)
-    centers, share = (np.asarray(each, np.float64) for each in found)
-    shape = (count, points.shape[1])
-    fits = centers.shape == shape and bool(np.isfinite(centers).all())
-    rule = f"a function whose first result is finite centers of shape {shape}"
-    check.require(fits, _OWNER, "cluster", rule, centers.shape)
-    fits = share.shape == (count,) and bool((share >= 0).all()) and float(share.sum()) > 0
-    rule = f"a function whose second result is {count} probabilities"
-    check.require(fits, _OWNER, "cluster", rule, share.tolist())
-    return DiscreteMixture(centers, share / share.sum())
-
-
-def _milestones(rounds: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50 ... and the last round."""
-    marks = [lead * 10**power for power in range(9) for lead in (1, 2, 5)]
-    return [mark for mark in marks if mark < rounds] + [rounds]
+    best, note = selection.pick_by_bic(tried)
+    mixture, notes = _learn(mean, variance, best)
+    return mixture, (note, *notes)
 
 
 def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> str:

@@ -6,9 +6,15 @@ import numpy as np
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
+from fedprior.estimation.paper.reports import paper_mean_reports
 from fedprior.estimation.private.moments import Ball, Known, fit_moments
 from fedprior.estimation.private.result import NEIGHBORS, Fitted, assemble, unit_of
-from fedprior.estimation.private.round import Variances, one_round
+from fedprior.estimation.private.round import (
+    Variances,
+    combine_reports,
+    means_of_groups,
+    one_round,
+)
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
 from fedprior.privacy.guarantee import Guarantee
@@ -64,9 +70,13 @@ def estimate_means_privately(
         key = random.stream(check.seed(_OWNER, seed or 0), "encode")
     if known.theta is not None and known.noise is not None:
         both = Variances(known.theta, known.noise, known.size, known.least)
-        fitted = one_round(
-            statistics, both, ball, epsilon, delta, key, method=method, widen=bounds == "population"
-        )
+        budget, widen = (epsilon, delta, key), bounds == "population"
+        if method == "paper":
+            means = means_of_groups(statistics, both)
+            sent = paper_mean_reports(means, both, ball, *budget, widen=widen)
+            fitted = combine_reports(statistics, both, sent)
+        else:
+            fitted = one_round(statistics, both, ball, *budget, widen=widen)
     else:
         rule = "known for bounds='population' and for method='paper'"
         needed = bounds == "population" or method == "paper"

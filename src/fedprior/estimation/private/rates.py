@@ -7,6 +7,7 @@ import numpy as np
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
+from fedprior.estimation.paper.reports import paper_rate_weights
 from fedprior.estimation.private import reports
 from fedprior.estimation.private.posterior import (
     ReportPosterior,
@@ -61,14 +62,33 @@ def estimate_rates_privately(
     there = n > 0
     _check_groups(n[there])
     keys = _keys(seed)
+    center: float | np.ndarray
     if scheme == "paper":
-        return _paper(n, successes, epsilon, keys[1], level)
-    if scheme == "auto":
-        scheme = choose_scheme(n[there], epsilon)
-    evidence, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
-    average, share, found = on_square(*evidence)
+        center, weighing, population = paper_rate_weights(n, successes, epsilon, keys[1])
+        bits = 1.0
+    else:
+        scheme = choose_scheme(n[there], epsilon) if scheme == "auto" else scheme
+        evidence, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
+        center, weighing, population = _fit(evidence, n, fitted_by=f"private {scheme}")
+    return assemble(
+        n=n,
+        raw=np.where(there, successes / np.maximum(n, 1), np.nan),
+        center=center,
+        weighing=weighing,
+        population=population,
+        guarantee=_guarantee(scheme, epsilon, bits, keys[1]),
+        level=level,
+        limits=(0.0, 1.0),
+    )
+
+
+def _fit(
+    evidence: reports.ReportEvidence, n: np.ndarray, *, fitted_by: str
+) -> tuple[float, Weighing, FittedPopulation]:
+    """The mean to shrink to, the weights and the population, from the reports' likelihood."""
+    average, share, log_likelihood = on_square(*evidence)
     # Flat over (mean, variance): the variance is share * mean * (1 - mean).
-    probability = normalized(found + np.log(average * (1 - average)))
+    probability = normalized(log_likelihood + np.log(average * (1 - average)))
     average, variance = average.ravel(), (share * average * (1 - average)).ravel()
     center = float(probability @ average)
     posterior = ReportPosterior(
@@ -76,19 +96,7 @@ def estimate_rates_privately(
         spread=variance + (average - center) ** 2,
         noise=average * (1 - average) - variance,
     )
-    population = _population(posterior, average, variance, f"private {scheme}")
-    guarantee = _guarantee(scheme, epsilon, bits, keys[1])
-    raw = _rates(n, successes)
-    return assemble(
-        n=n,
-        raw=raw,
-        center=center,
-        weighing=weigh(posterior, n),
-        population=population,
-        guarantee=guarantee,
-        level=level,
-        limits=(0.0, 1.0),
-    )
+    return center, weigh(posterior, n), _population(posterior, average, variance, fitted_by)
 
 
 def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
@@ -184,10 +192,6 @@ def _center(channel: OneBit, bits: reports.Bits, n: np.ndarray) -> float:
     return float(centers[np.argmin(noise + error)])
 
 
-def _rates(n: np.ndarray, successes: np.ndarray) -> np.ndarray:
-    return np.where(n > 0, successes / np.maximum(n, 1), np.nan)
-
-
 def _keys(seed: int | None) -> tuple[Key, Key]:
     """Streams of the public split and of the answers."""
     if seed is None:
@@ -237,56 +241,4 @@ def _population(
             "mean": posterior.scale(average),
             "heterogeneity": posterior.scale(np.sqrt(variance)),
         },
-    )
-
-
-def _paper(
-    n: np.ndarray, successes: np.ndarray, epsilon: float, key: Key, level: float
-) -> Estimates:
-    """Weight n / (mu (1 - mu) / sigma^2 + n) from the others' q_priv (Thm 4; ERRATA 17, 19).
-
-    sigma^2 is the variance of two-valued reports, whatever the rates are. Means outside [0, 1] are
-    moved to its edge, without which the printed weight leaves [0, 1]. Errors are bounds: neither
-    p (1 - p) nor the heterogeneity can pass mu (1 - mu) on average.
-    """
-    there = n > 0
-    number = int(there.sum())
-    rule = "at least 3 groups with trials for scheme paper"
-    check.require(number > 2, _OWNER, "statistics", rule, number)
-    sent = OneBit(epsilon=epsilon).encode((successes[there] / n[there])[:, None], key)[:, 0]
-    others = (sent.sum() - sent) / (number - 1)
-    squares = (sent @ sent - sent**2) - (number - 1) * others**2
-    mean = np.clip(others, 1e-9, 1 - 1e-9)
-    size = mean * (1 - mean) / (squares / (number - 2))
-    own = np.zeros(len(n))
-    own[there] = n[there] / (n[there] + size)
-    center, typical = float(mean.mean()), float(size.mean())
-    most = center * (1 - center)
-    local = most / np.maximum(n, 1)
-    risk = own**2 * local + (1 - own) ** 2 * most
-    note = (
-        "Scheme paper: the variance of two-valued reports is the same for every population, so the "
-        "heterogeneity is not an estimate of anything (ERRATA 17); errors and "
-        "intervals are bounds, the gain is not."
-    )
-    weighing = Weighing(own, risk, np.zeros(len(n)), local, most, note)
-    population = FittedPopulation(
-        kind="beta",
-        fitted_by="paper (uninformative)",
-        mean=center,
-        heterogeneity=float(np.sqrt(most / (typical + 1))),
-        parameters={"alpha": center * typical, "beta": (1 - center) * typical},
-    )
-    centers = np.full(len(n), center)
-    centers[there] = mean
-    raw = _rates(n, successes)
-    return assemble(
-        n=n,
-        raw=raw,
-        center=centers,
-        weighing=weighing,
-        population=population,
-        guarantee=_guarantee("paper", epsilon, 1.0, key),
-        level=level,
-        limits=(0.0, 1.0),
     )

@@ -6,13 +6,11 @@ import numpy as np
 
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
-from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.estimation.private.moments import MISSED, Ball, seems_to_miss
 from fedprior.estimation.private.posterior import Weighing
 from fedprior.estimation.private.result import Fitted, gaussian_population
 from fedprior.estimation.statistics import Means
-from fedprior.privacy import calibrate
 
 
 class Variances(NamedTuple):
@@ -49,31 +47,31 @@ def one_round(
     delta: float,
     key: Key,
     *,
-    method: str,
     widen: bool,
 ) -> Fitted:
     """The population's mean from one report of each group's mean, and the weights that go with it.
 
-    `widen`: the ball holds the population's mean and is made to hold all groups' means.
+    `widen` says that the ball holds the population's mean and must be enlarged to hold the groups'
+    means. Every group keeps its raw value where the ball seems to miss the groups.
     """
-    there, limits = known.size > 0, ball.limits
-    means = np.asarray(statistics.mean, np.float64).reshape(len(there), -1)[there]
-    if method == "paper":
-        sent = as_printed(means, known, ball, epsilon, delta, key, widen=widen)
-    else:
-        if widen:
-            ball = ball._replace(radius=widened(ball.radius, known, dimension=ball.dimension))
-        sent = through_channel(means, known, ball, epsilon, delta, key)
+    limits = ball.limits
+    if widen:
+        ball = ball._replace(radius=widened(ball.radius, known, dimension=ball.dimension))
+    sent = through_channel(means_of_groups(statistics, known), known, ball, epsilon, delta, key)
     fitted = combine_reports(statistics, known, sent)
-    if method == "paper":
-        return fitted
     center = np.atleast_1d(fitted.population.mean)
     error = fitted.population.standard_errors["mean" if len(center) == 1 else "mean_1"]
     typical = known.theta + float(known.sampling.mean())
-    away = center - ball.center
-    if seems_to_miss(ball, away=away, error=error, variance=typical):
-        return fitted._replace(weighing=_kept(fitted.weighing, there, MISSED.format(*limits)))
+    if seems_to_miss(ball, away=center - ball.center, error=error, variance=typical):
+        note = MISSED.format(*limits)
+        return fitted._replace(weighing=_kept(fitted.weighing, known.size > 0, note))
     return fitted
+
+
+def means_of_groups(statistics: Means, known: Variances) -> np.ndarray:
+    """The means of the groups that have data, (groups, d)."""
+    means = np.asarray(statistics.mean, np.float64)
+    return means.reshape(len(known.size), -1)[known.size > 0]
 
 
 def _kept(weighing: Weighing, there: np.ndarray, note: str) -> Weighing:
@@ -119,46 +117,6 @@ def through_channel(
     variance = max(whole - known.theta - float(known.sampling.mean()), 0.0)
     bits, what = coin.bits(ball.dimension), "one randomized bit of the mean"
     return Sent(reports, variance, bits, what, epsilon)
-
-
-def as_printed(
-    means: np.ndarray,
-    known: Variances,
-    ball: Ball,
-    epsilon: float,
-    delta: float,
-    key: Key,
-    *,
-    widen: bool,
-) -> Sent:
-    """Thm 2.2 as printed: sigma_q = (b / epsilon) sqrt(8 log(2 / delta)) on the box [-b, b]^d.
-
-    b = r + (sqrt(theta variance) + sqrt(s)) sqrt(log(m^2 n)), which holds the means less often than
-    claimed (ERRATA 5); the noise is per coordinate and its epsilon is another one (ERRATA 7, 8).
-    """
-    remedy = "The printed mechanism is Gaussian."
-    check.require(delta > 0, "Thm 2.2", "delta", "above 0 for method='paper'", delta, remedy)
-    radius = ball.radius
-    if widen:
-        reach = np.sqrt(np.log(float(len(means)) ** 2 * known.least))
-        scales = np.sqrt(known.theta) + np.sqrt(known.sampling.max())
-        radius = float(radius + scales * reach)
-    scale = calibrate.paper_gaussian_scale(epsilon, delta, radius=radius)
-    true = calibrate.paper_gaussian_epsilon(epsilon, delta, dimension=ball.dimension)
-    inside = np.clip(means, ball.center - radius, ball.center + radius)
-    note = (
-        f"The paper states epsilon = {epsilon:g} for this noise; its true epsilon at delta = "
-        f"{delta:g} in {ball.dimension} dimension(s) is {true:.4g}, the one in the guarantee."
-    )
-    return Sent(
-        inside + scale * random.normal(key, inside.shape),
-        scale**2,
-        32.0 * ball.dimension,
-        f"Gaussian noise of scale {scale:g} per coordinate, as printed (paper Thm 2.2)",
-        epsilon=max(true, 1e-12),  # 0 where there is so much noise that delta alone would do
-        fitted_by="paper",
-        notes=(note,),
-    )
 
 
 def combine_reports(statistics: Means, known: Variances, sent: Sent) -> Fitted:

@@ -9,7 +9,7 @@ from fedprior.regression.linear.posterior import posterior
 from fedprior.regression.linear.reduction import Reduction
 from fedprior.regression.linear.structure import expand, num_covariance_parameters
 from fedprior.regression.linear.uncertainty import MOST_PARAMETERS, variance_errors
-from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
+from fedprior.regression.result import RegressionFit, RegressionPopulation, gaussian_population
 from fedprior.regression.rows import GroupedRows
 
 
@@ -68,12 +68,10 @@ def _population(
     if num_covariance_parameters(reduction.covariance, width) < MOST_PARAMETERS:
         spread_errors, noise_error = variance_errors(found, reduction, noise, restricted=restricted)
     errors = np.sqrt(np.diag(table))
-    return RegressionPopulation(
-        kind="gaussian",
-        mean=coefficients[:width],
-        covariance=spread,
-        components=(Component(share=1.0, mean=coefficients[:width], covariance=spread),),
-        fixed=coefficients[width:],
+    return gaussian_population(
+        coefficients[:width],
+        spread,
+        coefficients[width:],
         noise_variance=noise,
         mean_errors=errors[:width],
         covariance_errors=spread_errors,

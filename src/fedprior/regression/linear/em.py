@@ -14,7 +14,7 @@ from fedprior.core import check
 from fedprior.regression.linear.posterior import condition
 from fedprior.regression.linear.reduction import CELLS
 from fedprior.regression.linear.structure import expand, nearest_covariance
-from fedprior.regression.result import Component, Covariance, RegressionPopulation
+from fedprior.regression.result import Covariance, RegressionPopulation, gaussian_population
 from fedprior.regression.rows import Block, GroupedRows
 
 
@@ -27,14 +27,9 @@ class LinearGamma(NamedTuple):
     noise_variance: float
 
     def population(self) -> RegressionPopulation:
-        """The same as a single Gaussian population."""
-        return RegressionPopulation(
-            kind="gaussian",
-            mean=self.mean,
-            covariance=self.covariance,
-            components=(Component(share=1.0, mean=self.mean, covariance=self.covariance),),
-            fixed=self.fixed,
-            noise_variance=self.noise_variance,
+        """The same parameters as a population."""
+        return gaussian_population(
+            self.mean, self.covariance, self.fixed, noise_variance=self.noise_variance
         )
 
 

@@ -15,11 +15,17 @@ from fedprior.regression.linear.likelihood import (
     profile_log_likelihood,
 )
 from fedprior.regression.linear.maximum import maximum_likelihood
-from fedprior.regression.linear.paper import descend_linear
 from fedprior.regression.linear.pooled import inverse_triangle
 from fedprior.regression.linear.reduction import reduce
-from fedprior.regression.linear.structure import expand, nearest_covariance
-from fedprior.regression.result import Covariance, RegressionFit, RegressionPopulation
+from fedprior.regression.linear.structure import nearest_covariance
+from fedprior.regression.paper.linear import check_printed, paper_linear
+from fedprior.regression.result import (
+    Covariance,
+    RegressionFit,
+    RegressionPopulation,
+    check_population,
+    gaussian_population,
+)
 from fedprior.regression.rows import GroupedRows
 from fedprior.regression.turn import turn
 
@@ -61,7 +67,9 @@ def fit_linear(
     _check_choices(rows, covariance, criterion, method)
     for name, given in (("prior", prior), ("start", start)):
         if given is not None:
-            _check_population(rows, name, given)
+            check_population(_OWNER, name, given, rows.num_features, rows.num_fixed)
+            noise, rule = given.noise_variance, "with a positive noise variance"
+            check.require(noise is not None and 0 < noise < np.inf, _OWNER, name, rule, noise)
     with one_thread():
         if prior is not None:
             return known_linear(rows, prior)
@@ -70,7 +78,7 @@ def fit_linear(
         if method == "em":
             return _em(rows, corner, covariance, first, limit=limit, tolerance=tolerance)
         if method == "paper":
-            return _paper(rows, first, limit=limit, rate=rate, floor=floor)
+            return paper_linear(rows, first, steps=limit, rate=rate, floor=floor)
         restricted = criterion == "reml"
         return _default(rows, corner, covariance, restricted=restricted, start=start, limit=limit)
 
@@ -84,25 +92,7 @@ def _check_choices(
         rule, remedy = f"ml with {method}", 'Use method="default", or criterion="ml".'
         check.require(criterion == "ml", _OWNER, "criterion", rule, criterion, remedy)
     if method == "paper":
-        remedy = 'Algorithm 2 has no other: use method="default" or "em".'
-        plain = covariance == "isotropic"
-        check.require(plain, _OWNER, "covariance", "isotropic with paper", covariance, remedy)
-        count = rows.num_fixed
-        check.require(count == 0, _OWNER, "fixed", "without columns with paper", count, remedy)
-
-
-def _check_population(rows: GroupedRows, name: str, given: RegressionPopulation) -> None:
-    width, fixed = rows.num_features, rows.num_fixed
-    sizes = (len(given.mean), len(given.fixed), given.covariance.shape)
-    rule = f"for {width} features that vary and {fixed} that do not"
-    check.require(sizes == (width, fixed, (width, width)), _OWNER, name, rule, sizes)
-    noise = given.noise_variance
-    rule = "with a positive noise variance"
-    check.require(noise is not None and 0 < noise < np.inf, _OWNER, name, rule, noise)
-    values = np.linalg.eigvalsh(given.covariance)
-    rule = "with a covariance without negative variances"
-    fine = bool(values[0] >= -1e-9 * max(values[-1], 0.0))
-    check.require(fine, _OWNER, name, rule, float(values[0]))
+        check_printed(_OWNER, rows, covariance)
 
 
 def _guess(rows: GroupedRows, corner: np.ndarray) -> RegressionPopulation:
@@ -111,12 +101,10 @@ def _guess(rows: GroupedRows, corner: np.ndarray) -> RegressionPopulation:
     half = corner[-1, -1] ** 2 / rows.num_rows / 2
     length = np.sum(corner[:-1, : rows.num_features] ** 2) / rows.num_rows
     width = rows.num_features
-    return RegressionPopulation(
-        kind="gaussian",
-        mean=coefficients[:width],
-        covariance=half / length * np.eye(width),
-        components=(),
-        fixed=coefficients[width:],
+    return gaussian_population(
+        coefficients[:width],
+        half / length * np.eye(width),
+        coefficients[width:],
         noise_variance=half,
     )
 
@@ -191,36 +179,4 @@ def _em(
         rounds=len(fitted.history),
         converged=fitted.converged,
         history=fitted.history,
-    )
-
-
-def _paper(
-    rows: GroupedRows, start: RegressionPopulation, *, limit: int, rate: float, floor: float
-) -> RegressionFit:
-    width = rows.num_features
-    spread = expand(nearest_covariance(start.covariance, "isotropic"), width=width)
-    check.require(spread[0, 0] > 0, _OWNER, "start", "with a positive spread", spread[0, 0])
-    begin = RegressionPopulation(
-        kind="gaussian",
-        mean=start.mean,
-        covariance=spread,
-        components=(),
-        fixed=start.fixed,
-        noise_variance=start.noise_variance,
-    )
-    found = descend_linear(rows, begin, steps=limit, rate=rate, floor=floor)
-    notes = []
-    if found.spread_at_floor:
-        notes.append(
-            "The floor of the spread is active: the joint objective falls without end as every "
-            "theta approaches the mean (ERRATA 31), so theta is nearly pooled."
-        )
-    if found.noise_at_floor:
-        notes.append(
-            "The floor of the noise is active: the joint objective falls without end as every "
-            "theta interpolates its rows (ERRATA 31), so theta is nearly local."
-        )
-    population = found.gamma.population()
-    return known_linear(
-        rows, population, method="paper", theta=found.theta, notes=tuple(notes), rounds=limit
     )

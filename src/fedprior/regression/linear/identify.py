@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.linear.pooled import dependent_columns, triangle
+from fedprior.regression.linear.pooled import check_columns, triangle
 from fedprior.regression.linear.reduction import Reduction, TurnedGroups
 from fedprior.regression.rows import GroupedRows
 
@@ -19,10 +19,7 @@ def check_coefficients(rows: GroupedRows) -> np.ndarray:
     check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
     check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
     corner = triangle(rows)
-    for table, column in dependent_columns(rows, corner=corner)[:1]:
-        remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
-        rule = "a table whose columns do not determine one another"
-        check.require(False, _OWNER, table, rule, f"column {column}", remedy)
+    check_columns(_OWNER, rows, corner=corner)
     width = rows.num_features + rows.num_fixed
     check.require(
         rows.num_rows > width,

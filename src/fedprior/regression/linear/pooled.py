@@ -57,6 +57,14 @@ def dependent_columns(
     return [("x", int(j)) if j < width else ("fixed", int(j) - width) for j in places]
 
 
+def check_columns(owner: str, rows: GroupedRows, *, corner: np.ndarray | None = None) -> None:
+    """Raise if a column is 0 everywhere or a combination of others, over all rows."""
+    for table, column in dependent_columns(rows, corner=corner)[:1]:
+        remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
+        rule = "a table whose columns do not determine one another"
+        check.require(False, owner, table, rule, f"column {column}", remedy)
+
+
 def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
     """(Z'Z)^+ Z'y with Z = [x, fixed], (d + p,), and its standard errors: one model for all.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
-from fedprior.regression.linear.pooled import triangle
+from fedprior.regression.linear.pooled import check_columns, triangle
 from fedprior.regression.logistic.approximation import (
     Approximation,
     choose_approximation,
@@ -19,11 +19,17 @@ from fedprior.regression.logistic.approximation import (
 from fedprior.regression.logistic.ascend import Ascent, EvidenceProblem, ascend, settle
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, inward, outward
-from fedprior.regression.logistic.paper import descend_logistic
 from fedprior.regression.logistic.parts import ClassBlock, check_classes, parts_of
-from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, check_columns, ridged
-from fedprior.regression.logistic.posterior import laplace_posterior
-from fedprior.regression.result import Component, Covariance, RegressionFit, RegressionPopulation
+from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, ridged
+from fedprior.regression.paper.linear import check_printed
+from fedprior.regression.paper.logistic import paper_logistic
+from fedprior.regression.result import (
+    Covariance,
+    RegressionFit,
+    RegressionPopulation,
+    check_population,
+    gaussian_population,
+)
 from fedprior.regression.rows import GroupedRows
 from fedprior.regression.turn import TurnBack, turn, unturned
 
@@ -71,12 +77,15 @@ def fit_logistic(
     limit = _ROUNDS[method] if max_rounds is None else max_rounds
     check.count(_OWNER, max_rounds=limit)
     check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
+    if method == "paper":
+        check_printed(_OWNER, rows, covariance)
     check_classes(_OWNER, rows, num_classes, all_seen=prior is None)
     width = rows.num_features * (num_classes - 1)
     name = choose_approximation(_OWNER, approximation, width=width, num_classes=num_classes)
     for role, given in (("prior", prior), ("start", start)):
         if given is not None:
-            _check_population(rows, role, given, num_classes)
+            others = rows.num_fixed * (num_classes - 1)
+            check_population(_OWNER, role, given, width, others)
     with one_thread():
         if prior is not None:
             return _known(rows, parts_of(rows, num_classes), prior, name)
@@ -90,7 +99,7 @@ def fit_logistic(
         shape = CovarianceShape.of(rows, covariance, num_classes)
         first = _start(shape, pooled.coefficients) if start is None else _begun(shape, start, back)
         if method == "paper":
-            return _paper(rows, parts, shape, first, steps=limit, rate=rate, floor=floor)
+            return paper_logistic(rows, parts, first, steps=limit, rate=rate, floor=floor)
         problem = EvidenceProblem(
             parts=parts,
             solve=solver(name, num_classes=num_classes),
@@ -105,20 +114,6 @@ def fit_logistic(
         else:
             found = ascend(problem, first, method=method, max_rounds=limit, tolerance=tolerance)
         return _answer(rows, problem, found, back, name, method)
-
-
-def _check_population(
-    rows: GroupedRows, role: str, given: RegressionPopulation, num_classes: int
-) -> None:
-    own = num_classes - 1
-    width, fixed = rows.num_features * own, rows.num_fixed * own
-    sizes = (len(given.mean), len(given.fixed), given.covariance.shape)
-    rule = f"for {width} coefficients that vary and {fixed} that do not"
-    check.require(sizes == (width, fixed, (width, width)), _OWNER, role, rule, sizes)
-    least = float(np.linalg.eigvalsh(given.covariance)[0])
-    scale = float(np.abs(given.covariance).max())
-    rule = "with a covariance without negative eigenvalues"
-    check.require(least >= -1e-10 * scale, _OWNER, role, rule, least)
 
 
 def _check_rows(rows: GroupedRows) -> None:
@@ -221,18 +216,15 @@ def _answer(
     )
 
 
-def _population(gamma: LogisticGamma, doubt: Uncertainty | None) -> RegressionPopulation:
-    whole = Component(share=1.0, mean=gamma.mean, covariance=gamma.covariance)
-    return RegressionPopulation(
-        kind="gaussian",
-        mean=gamma.mean,
-        covariance=gamma.covariance,
-        components=(whole,),
-        fixed=gamma.fixed,
-        mean_errors=None if doubt is None else doubt.mean,
-        covariance_errors=None if doubt is None else doubt.covariance,
-        fixed_errors=None if doubt is None else doubt.fixed,
-    )
+def _population(gamma: LogisticGamma, uncertain: Uncertainty | None) -> RegressionPopulation:
+    errors = {}
+    if uncertain is not None:
+        errors = {
+            "mean_errors": uncertain.mean,
+            "covariance_errors": uncertain.covariance,
+            "fixed_errors": uncertain.fixed,
+        }
+    return gaussian_population(gamma.mean, gamma.covariance, gamma.fixed, **errors)
 
 
 def _notes(
@@ -256,58 +248,3 @@ def _notes(
         yield f"Stopped after {rounds} rounds, the last of which still changed the evidence."
     if doubt is None:
         yield "The curvature at the maximum is not positive: no standard errors."
-
-
-def _paper(
-    rows: GroupedRows,
-    parts: list[ClassBlock],
-    shape: CovarianceShape,
-    first: LogisticGamma,
-    *,
-    steps: int,
-    rate: float,
-    floor: float,
-) -> RegressionFit:
-    isotropic = shape.kind == "isotropic"
-    check.require(isotropic, _OWNER, "covariance", "isotropic with paper", shape.kind)
-    check.require(rows.num_fixed == 0, _OWNER, "fixed", "without columns", rows.num_fixed)
-    width = len(first.mean)
-    found = descend_logistic(
-        parts,
-        first.mean,
-        float(np.trace(first.covariance)) / width,
-        num_groups=rows.num_groups,
-        steps=steps,
-        rate=rate,
-        floor=floor,
-    )
-    gamma = LogisticGamma(
-        mean=found.mean, factor=np.eye(width) * np.sqrt(found.variance), fixed=first.fixed
-    )
-    known = posteriors(
-        parts,
-        gamma,
-        laplace_posterior,
-        [None] * len(parts),
-        num_groups=rows.num_groups,
-        coefficients=None,
-        back=unturned(width, 0),
-    )
-    notes = ["Joint mode (paper, Algorithm 3): the spread is biased to 0 (ERRATA 37)."]
-    if found.at_floor:
-        notes.append(f"Floor active: the variance is at {floor:g} times its start.")
-    return RegressionFit(
-        family="binomial" if parts[0].y.shape[-1] == 1 else "multinomial",
-        method="paper",
-        criterion="ml",
-        population=_population(gamma, None),
-        theta=found.theta,
-        errors=known.errors,
-        responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=None,
-        rounds=steps,
-        converged=True,
-        notes=tuple(notes),
-        means=found.theta[:, None],
-        triangles=known.triangles[:, None],
-    )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.linear import dependent_columns
+from fedprior.regression.linear.pooled import check_columns
 from fedprior.regression.logistic.parts import (
     ClassBlock,
     across,
@@ -64,14 +64,6 @@ def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.
         found, _ = laplace_posterior(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
         theta[part.groups] = found.mean / np.sqrt(ridge)
     return theta
-
-
-def check_columns(owner: str, rows: GroupedRows) -> None:
-    """No column is 0 everywhere, or a combination of the others, over all rows."""
-    for table, column in dependent_columns(rows)[:1]:
-        remedy = "Leave it out: a constant, doubled or summed column has no coefficient of its own."
-        rule = "a table whose columns do not determine one another"
-        check.require(False, owner, table, rule, f"column {column}", remedy)
 
 
 def ridged(

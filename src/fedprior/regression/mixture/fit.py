@@ -4,12 +4,12 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
-from fedprior.regression.clustering import Cluster
+from fedprior.estimation.clustering import Cluster
 from fedprior.regression.mixture.outcome import fit_warnings, known_mixture, outcome
-from fedprior.regression.mixture.paper import alternate
 from fedprior.regression.mixture.parts import Spread
 from fedprior.regression.mixture.search import search, without_dead
 from fedprior.regression.mixture.start import MixtureProblem
+from fedprior.regression.paper.mixture import alternate
 from fedprior.regression.result import Covariance, Family, RegressionFit, RegressionPopulation
 from fedprior.regression.rows import GroupedRows
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedprior.estimation.selection import pick_by_bic
 from fedprior.regression.mixture import em
 from fedprior.regression.mixture.em import Climb, MixtureEvidence
 from fedprior.regression.mixture.parts import (
@@ -44,13 +45,8 @@ def search(
             count, near.parts.means.shape[1], len(near.parts.fixed), rules
         )
         tried.append((-2 * near.log_likelihood + free * float(np.log(groups)), near.parts))
-    scores = np.array([score for score, _ in tried])
-    best = int(np.argmin(scores))
-    others = np.delete(scores, best)
-    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
-    found = _learn(problem, evidence, rules, tried[best][1])
-    word = "component" + "s" * (best > 0)
-    return found, (f"{best + 1} {word} picked among 1..{len(tried)} by BIC{margin}.",)
+    best, note = pick_by_bic(tried)
+    return _learn(problem, evidence, rules, best), (note,)
 
 
 def without_dead(

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedprior.core import random
-from fedprior.estimation.mixture.cluster import seeds
+from fedprior.estimation.mixture.start import seeds
 from fedprior.regression.mixture.em import Climb, MixtureEvidence, climb
 from fedprior.regression.mixture.linear import LinearEvidence
 from fedprior.regression.mixture.logistic import LogisticEvidence

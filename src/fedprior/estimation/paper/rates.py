@@ -1,8 +1,13 @@
-"""The paper's own estimator of a rate, kept as `method="paper"` (ERRATA 11 to 14)."""
+"""The paper's estimator of a rate and the risk of it (section 2, Thm 3, 4; ERRATA 11-14, 17)."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.bernoulli.answers import BORROWED, RateAnswer
+from fedprior.estimation.bernoulli.model import BetaModel, ExpectedErrors, average, law_of
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
@@ -56,3 +61,44 @@ def paper_population(pairs: Pairs) -> FittedPopulation:
         parameters=parameters,
         standard_errors={"mean": float(np.sqrt(variance / groups))},
     )
+
+
+def paper_answer(
+    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, minus_one: bool
+) -> RateAnswer:
+    """The paper's weights; their expected error is that under the Beta fit.
+
+    Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
+    """
+    weight, mean = paper_weights(pairs, minus_one=minus_one)
+    personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)
+    law = law_of(model.grid)
+    noise = law.binomial / np.maximum(pairs.n, 1)
+    variance = weight**2 * noise + (1 - weight) ** 2 * (law.variance + law.mean_variance)
+    error = average(pairs, variance)
+    errors = replace(answer.errors, personal=error)
+    if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
+        errors = ExpectedErrors(personal=error, raw=error, pooled=error)
+    found = replace(
+        answer,
+        table=answer.table.around(personal, variance=variance, weight=weight),
+        population=paper_population(pairs),
+        errors=errors,
+    )
+    return found.with_notes(BORROWED.format("paper's", ", which come with none"))
+
+
+def paper_weight(n: int, mean: float, raw_variance: float) -> tuple[float, np.ndarray]:
+    """A = n / (n - 1 + mu (1 - mu) / V), V the variance of raw rates; and its slope by (mu, V)."""
+    product = mean * (1 - mean)
+    weight = n / (n - 1 + product / raw_variance)
+    slope = np.array([-(1 - 2 * mean) / raw_variance, product / raw_variance**2])
+    return weight, weight**2 / n * slope
+
+
+def paper_private_weight(n: int, mean: float, epsilon: float) -> tuple[float, float]:
+    """Thm 4 as printed: the weight, which hardly moves, and Var(q), which knows only the mean."""
+    odds = math.exp(epsilon)
+    product = mean * (1 - mean)
+    variance = product + odds / (odds - 1) ** 2
+    return n / (n + product / variance), variance

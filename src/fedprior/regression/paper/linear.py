@@ -5,14 +5,17 @@ That objective has no minimum: it falls without end as the spread or the noise g
 floors, for a fixed number of steps, each parameter's rate in units of its own curvature.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.core import check
+from fedprior.regression.linear.answer import known_linear
 from fedprior.regression.linear.em import LinearGamma
 from fedprior.regression.linear.posterior import posterior
 from fedprior.regression.linear.reduction import CELLS
-from fedprior.regression.result import RegressionPopulation
+from fedprior.regression.result import RegressionFit, RegressionPopulation
 from fedprior.regression.rows import Block, GroupedRows
 
 
@@ -23,6 +26,41 @@ class LinearDescent(NamedTuple):
     gamma: LinearGamma
     spread_at_floor: bool
     noise_at_floor: bool
+
+
+def check_printed(owner: str, rows: GroupedRows, covariance: str) -> None:
+    """Raise for what the printed algorithms have not: other covariances, fixed coefficients."""
+    remedy = 'The printed algorithm has no other: use method="default" or "em".'
+    isotropic = covariance == "isotropic"
+    check.require(isotropic, owner, "covariance", "isotropic with paper", covariance, remedy)
+    count = rows.num_fixed
+    check.require(count == 0, owner, "fixed", "without columns with paper", count, remedy)
+
+
+def paper_linear(
+    rows: GroupedRows, start: RegressionPopulation, *, steps: int, rate: float, floor: float
+) -> RegressionFit:
+    """Algorithm 2 from `start`, with notes on the floors that it ends on."""
+    width = rows.num_features
+    spread = float(np.trace(start.covariance)) / width
+    check.require(spread > 0, "fit_linear", "start", "with a positive spread", spread)
+    begin = replace(start, covariance=spread * np.eye(width))
+    descent = descend_linear(rows, begin, steps=steps, rate=rate, floor=floor)
+    notes = []
+    if descent.spread_at_floor:
+        notes.append(
+            "The floor of the spread is active: the joint objective falls without end as every "
+            "theta approaches the mean (ERRATA 31), so theta is nearly pooled."
+        )
+    if descent.noise_at_floor:
+        notes.append(
+            "The floor of the noise is active: the joint objective falls without end as every "
+            "theta interpolates its rows (ERRATA 31), so theta is nearly local."
+        )
+    population = descent.gamma.population()
+    return known_linear(
+        rows, population, method="paper", theta=descent.theta, notes=tuple(notes), rounds=steps
+    )
 
 
 def descend_linear(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.clustering import Cluster, Clusters, clustered, k_means
+from fedprior.estimation.clustering import Cluster, Clusters, cluster_points, k_means
 from fedprior.regression.logistic.parts import along, flat, terms_at
 from fedprior.regression.logistic.posterior import laplace_posterior
 from fedprior.regression.mixture.logistic import LogisticEvidence
@@ -55,7 +55,7 @@ def alternate(
     evidence = problem.evidence(rules)
     apart, floored = [], False
     for _ in range(rounds):
-        found = clustered(cluster, theta[there], num_components)
+        found = cluster_points(cluster, theta[there], num_components)
         floored = floored or bool((found.scales**2 < rules.spread_floor).any())
         parts = _parts(found, fixed, noise, rules)
         if rules.spread == "none":

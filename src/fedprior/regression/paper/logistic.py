@@ -9,8 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.regression.logistic.errors import posteriors
+from fedprior.regression.logistic.gamma import LogisticGamma
 from fedprior.regression.logistic.parts import ClassBlock, across, along, terms_at
-from fedprior.regression.logistic.posterior import odds_of
+from fedprior.regression.logistic.posterior import laplace_posterior, odds_of
+from fedprior.regression.result import RegressionFit, gaussian_population
+from fedprior.regression.rows import GroupedRows
+from fedprior.regression.turn import unturned
 
 
 class LogisticDescent(NamedTuple):
@@ -20,6 +25,58 @@ class LogisticDescent(NamedTuple):
     mean: np.ndarray
     variance: float
     at_floor: bool
+
+
+def paper_logistic(
+    rows: GroupedRows,
+    blocks: list[ClassBlock],
+    start: LogisticGamma,
+    *,
+    steps: int,
+    rate: float,
+    floor: float,
+) -> RegressionFit:
+    """Algorithm 3 from `start`, with Laplace's standard errors at the population it ends with."""
+    width = len(start.mean)
+    variance = float(np.trace(start.covariance)) / width
+    descent = descend_logistic(
+        blocks,
+        start.mean,
+        variance,
+        num_groups=rows.num_groups,
+        steps=steps,
+        rate=rate,
+        floor=floor,
+    )
+    factor = np.eye(width) * np.sqrt(descent.variance)
+    gamma = LogisticGamma(mean=descent.mean, factor=factor, fixed=start.fixed)
+    known = posteriors(
+        blocks,
+        gamma,
+        laplace_posterior,
+        [None] * len(blocks),
+        num_groups=rows.num_groups,
+        coefficients=None,
+        back=unturned(width, 0),
+    )
+    notes = ["Joint mode (paper, Algorithm 3): the spread is biased to 0 (ERRATA 37)."]
+    if descent.at_floor:
+        notes.append(f"Floor active: the variance is at {floor:g} times its start.")
+    return RegressionFit(
+        family="binomial" if blocks[0].y.shape[-1] == 1 else "multinomial",
+        method="paper",
+        criterion="ml",
+        population=gaussian_population(gamma.mean, gamma.covariance, gamma.fixed),
+        theta=descent.theta,
+        errors=known.errors,
+        responsibilities=np.ones((rows.num_groups, 1)),
+        log_likelihood=None,
+        rounds=steps,
+        converged=True,
+        notes=tuple(notes),
+        means=descent.theta[:, None],
+        triangles=known.triangles[:, None],
+    )
 
 
 def descend_logistic(
