@@ -107,7 +107,7 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
                 "--method",
                 "paper",
             ),
-            "regress: --fixed must be without columns, got 1",
+            "regress: --fixed must be without columns with paper, got 1",
         ),
     ],
 )
