@@ -67,8 +67,7 @@ def main():
     )
     algorithm = fedprior.fedavg(
         cnn(),
-        local_epochs=1,
-        batches=fedprior.Batches(size=10),
+        steps=fedprior.Steps(local_epochs=1, batches=fedprior.Batches(size=10)),
         gamma_rate=0.005,
         weight="samples",
     )

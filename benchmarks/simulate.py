@@ -57,8 +57,10 @@ def images(num_clients, samples):
 def ours(method, clients, batch, repeats, rounds):
     """Seconds a round of the device engine, for each of `repeats` calls, and of the first call."""
     factory = {"adaped": fedprior.adaped, "fedavg": fedprior.fedavg}[method]
-    options = {"local_steps": STEPS, "weight_decay": 1e-4}
-    algorithm = factory(fedprior.lenet5(), batches=fedprior.Batches(size=batch), **options)
+    steps = fedprior.Steps(
+        local_steps=STEPS, weight_decay=1e-4, batches=fedprior.Batches(size=batch)
+    )
+    algorithm = factory(fedprior.lenet5(), steps=steps)
     run = Run(
         algorithm=algorithm,
         federation=images(2 * clients, 10 * batch),
@@ -148,7 +150,7 @@ def disk_rounds(num_clients):
             folder=folder,
         )
         model = fedprior.mlp((100,), 10, hidden=(80,))
-        algorithm = fedprior.adaped(model, batches=fedprior.Batches(size=10))
+        algorithm = fedprior.adaped(model, steps=fedprior.Steps(batches=fedprior.Batches(size=10)))
         run = Run(
             algorithm=algorithm,
             federation=federation,

@@ -83,9 +83,9 @@ if TYPE_CHECKING:
     from fedprior.learning.baselines.pfedme import pfedme as pfedme
     from fedprior.learning.baselines.quped import quped as quped
     from fedprior.learning.batches import Batches as Batches
-    from fedprior.learning.clustering import mixture_clustering as mixture_clustering
     from fedprior.learning.em import em as em
     from fedprior.learning.multitask import multitask as multitask
+    from fedprior.learning.paper import mixture_clustering as mixture_clustering
     from fedprior.learning.priors import clustered as clustered
     from fedprior.learning.priors import discrete_mixture as discrete_mixture
     from fedprior.learning.priors import gaussian_em as gaussian_em
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from fedprior.learning.priors import mixture_em as mixture_em
     from fedprior.learning.representation import shared_body as shared_body
     from fedprior.learning.representation import shared_subspace as shared_subspace
+    from fedprior.learning.steps import Steps as Steps
     from fedprior.models.lenet import lenet5 as lenet5
     from fedprior.models.network import linear as linear
     from fedprior.models.network import logistic as logistic
@@ -194,6 +195,7 @@ _PUBLIC = {
     "Saving": "engines.run",
     "SharedBody": "populations.shared_body",
     "Split": "data.federation",
+    "Steps": "learning.steps",
     "Subspace": "populations.subspace",
     "Terms": "privacy.ledger",
     "Tether": "populations.tether",
@@ -240,7 +242,7 @@ _PUBLIC = {
     "local": "learning.baselines.local",
     "logistic": "models.network",
     "mean_regularized": "learning.baselines.mean_regularized",
-    "mixture_clustering": "learning.clustering",
+    "mixture_clustering": "learning.paper",
     "mixture_em": "learning.priors",
     "mixture_means": "estimation.federated.algorithms",
     "mlp": "models.network",

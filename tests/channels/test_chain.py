@@ -109,7 +109,9 @@ def test_a_chain_runs_in_the_engine(federation):
 
     chain = Chain((CENTRAL, ROUNDING))
     model = fedprior.logistic(4, 3)
-    algorithm = fedprior.fedavg(model, local_steps=1, batches=fedprior.Batches(size=4))
+    algorithm = fedprior.fedavg(
+        model, steps=fedprior.Steps(local_steps=1, batches=fedprior.Batches(size=4))
+    )
     result = fedprior.simulate(algorithm, federation, rounds=2, channel=chain)
     assert np.isfinite(result.scores).all()
     assert hash(chain) == hash(Chain((CENTRAL, ROUNDING)))

@@ -25,9 +25,9 @@ def setting():
     algorithm = fedprior.adaped_fine_tuning(
         fedprior.logistic(3, 2),
         catch_up=3,
-        local_steps=2,
-        batches=fedprior.Batches(size=3),
-        rule=optax.trace(0.9),
+        steps=fedprior.Steps(
+            local_steps=2, batches=fedprior.Batches(size=3), rule=optax.trace(0.9)
+        ),
     )
     return algorithm, clients
 

@@ -94,7 +94,9 @@ def test_a_real_model_that_overflows_is_left_out():
     x[clients == 1] *= 1e30
     y = (x @ np.ones(3) > 0).astype(int)
     federation = fedprior.Federation.from_arrays(x, y, clients)
-    algorithm = fedprior.fedavg(fedprior.mlp((3,), 2, hidden=(3,)), local_steps=2)
+    algorithm = fedprior.fedavg(
+        fedprior.mlp((3,), 2, hidden=(3,)), steps=fedprior.Steps(local_steps=2)
+    )
     result = fedprior.simulate(algorithm, federation, rounds=2)
     assert result.left_out == 2
     assert bool(tree.is_finite(result.state))

@@ -17,7 +17,7 @@ from fedprior.engines.trainings import Seeds
 from fedprior.learning.budget import rates
 from fedprior.learning.catalog import METHODS
 
-FAST = {"local_steps": 2, "batches": fedprior.Batches(size=4)}
+FAST = {"steps": fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))}
 RUN = {"rounds": 4, "cohort": fedprior.FixedSize(size=3), "evaluate_every": 2}
 RATES = (0.5, 0.02)
 
@@ -164,7 +164,7 @@ def test_training_is_blind_to_the_test_samples(methods, federation, name):
 
 
 @pytest.mark.evidence
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_is_blind_to_the_test_samples(federation, name):
     algorithm = METHODS[name].build(fedprior.mlp((4,), 3, hidden=(5,)), {}, **FAST)
@@ -175,7 +175,7 @@ def test_training_from_disk_is_blind_to_the_test_samples(toy, plane):
     assert leaks(training(toy, store="disk"), plane) == set()
 
 
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize(
     "name",
     [

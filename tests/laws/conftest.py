@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedprior
-from fedprior.learning.clustering import CollapseWarning
+from fedprior.learning.paper import CollapseWarning
 
 ON_DEMAND = {
     "adamap",
@@ -35,7 +35,7 @@ ON_DEMAND = {
     "shared-body",
     "shared-subspace",
 }
-FAST = {"local_steps": 3, "batches": fedprior.Batches(size=4)}
+FAST = {"steps": fedprior.Steps(local_steps=3, batches=fedprior.Batches(size=4))}
 
 
 def algorithms():
@@ -43,7 +43,7 @@ def algorithms():
     return {
         "adamap": lambda: fedprior.adamap(small, newcomer_steps=3, **FAST),
         "adaped": lambda: fedprior.adaped(model, **FAST),
-        "adaped-paper": lambda: fedprior.adaped(model, upload_stale=True, start="initial", **FAST),
+        "adaped-paper": lambda: fedprior.adaped(model, method="paper", start="initial", **FAST),
         "adaped-fine-tuning": lambda: fedprior.adaped_fine_tuning(model, catch_up=5, **FAST),
         "fedavg": lambda: fedprior.fedavg(model, **FAST),
         "fedavg-fine-tuning": lambda: fedprior.fedavg_fine_tuning(

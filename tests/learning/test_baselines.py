@@ -1,5 +1,7 @@
 """FedAvg, fine-tuning, local and the Gaussian prior against each other and a NumPy twin."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +12,11 @@ import fedprior
 from fedprior.core import random, tree
 
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)  # every step reads all of a client's samples
-COMMON = {"local_steps": 3, "batches": EVERYTHING, "newcomer_steps": 0}
+STEPS = fedprior.Steps(local_steps=3, batches=EVERYTHING)
+COMMON = {"steps": STEPS, "newcomer_steps": 0}
 RUN = {"rounds": 3, "cohort": fedprior.FixedSize(size=3), "seed": 1}
 MODEL = fedprior.logistic(4, 3)
-AVERAGED = {"gamma_rate": 0.3, "weight_decay": 0.01, **COMMON}
+AVERAGED = {"gamma_rate": 0.3, "steps": replace(STEPS, weight_decay=0.01)}
 
 
 def same(first, second, tolerance=0.0):
@@ -41,7 +44,7 @@ def test_fedavg_is_the_average_of_full_gradient_descents(federation, averaged, w
             data = federation.train.client(client)
             x = np.hstack([np.ones((len(data.x), 1)), data.x])
             own = mean.copy()
-            for _ in range(COMMON["local_steps"]):
+            for _ in range(STEPS.local_steps):
                 gradient = x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y]) / len(x)
                 own = own - 0.3 * (gradient + 0.01 * own)
             increments.append(own - mean)
@@ -66,7 +69,7 @@ def test_fine_tuning_without_steps_is_fedavg(federation, averaged):
 
 def test_fine_tuning_descends_each_clients_own_loss(federation):
     algorithm = fedprior.fedavg_fine_tuning(
-        MODEL, fine_tuning_steps=2, fine_tuning_rate=0.2, **COMMON
+        MODEL, fine_tuning_steps=2, fine_tuning_rate=0.2, steps=STEPS
     )
     result = fedprior.simulate(algorithm, federation, **RUN)
     mean = jax.tree.map(lambda leaf: np.asarray(leaf, float), result.state["gamma"]["mean"])
@@ -100,12 +103,12 @@ def test_local_is_gradient_descent_of_those_who_took_part(alone, federation):
     memories, _ = alone.store.read(np.arange(5))
     draws = [RUN["cohort"].draw(RUN["seed"], round_, 5) for round_ in range(RUN["rounds"])]
     times = np.bincount(np.concatenate(draws), minlength=5)
-    np.testing.assert_array_equal(memories["step"], times * COMMON["local_steps"])
+    np.testing.assert_array_equal(memories["step"], times * STEPS.local_steps)
     for client in range(5):
         data = federation.train.client(client)
         x = np.hstack([np.ones((len(data.x), 1)), data.x])
         own = np.zeros((5, 3))
-        for _ in range(times[client] * COMMON["local_steps"]):
+        for _ in range(times[client] * STEPS.local_steps):
             own = own - 0.1 * x.T @ (softmax(x @ own, axis=1) - np.eye(3)[data.y]) / len(x)
         np.testing.assert_allclose(alone.thetas["weight"][client], own[1:], atol=1e-5)
 
@@ -122,7 +125,7 @@ def test_a_narrow_gaussian_prior_holds_theta_at_the_mean(federation):
     """
     scale = 0.3
     algorithm = fedprior.gaussian_prior(
-        MODEL, scale=scale, gamma_rate=0.0, local_steps=300, batches=EVERYTHING
+        MODEL, scale=scale, gamma_rate=0.0, steps=replace(STEPS, local_steps=300)
     )
     result = fedprior.simulate(algorithm, federation, rounds=2)
     for client in range(5):
@@ -145,8 +148,8 @@ class Linear:
 @pytest.mark.parametrize("size", [1, 4])
 def test_an_epoch_reads_every_sample_once_and_ends_with_the_client(federation, play, size):
     """Two passes, whatever the client's size; the last batch of a pass takes what is left."""
-    batches = fedprior.Batches(size=size)
-    algorithm = fedprior.fedavg(Linear(), local_epochs=2, batches=batches, gamma_rate=1.0)
+    steps = fedprior.Steps(local_epochs=2, batches=fedprior.Batches(size=size))
+    algorithm = fedprior.fedavg(Linear(), steps=steps, gamma_rate=1.0)
     state, memories = play(algorithm, federation, 1)
     assert memories["step"].tolist() == [2 * -(-int(n) // size) for n in federation.train.size]
     if size == 1:  # a mean over a smaller last batch would count its samples more
@@ -154,7 +157,7 @@ def test_an_epoch_reads_every_sample_once_and_ends_with_the_client(federation, p
         np.testing.assert_allclose(state["gamma"]["mean"], -2 * np.mean(sums, axis=0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("option", [{"catch_up": 3}, {"upload_stale": True}])
+@pytest.mark.parametrize("option", [{"catch_up": 3}, {"method": "paper"}])
 def test_epochs_do_not_go_with_what_counts_steps(option):
-    with pytest.raises(ValueError, match="local_epochs must be None with"):
-        fedprior.adaped(MODEL, local_epochs=1, **option)
+    with pytest.raises(ValueError, match=r"^adaped: local_epochs is not supported"):
+        fedprior.adaped(MODEL, steps=fedprior.Steps(local_epochs=1), **option)

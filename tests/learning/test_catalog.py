@@ -1,12 +1,16 @@
 """Every method by name, with options that are what they say."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 import fedprior
 from fedprior.core import random
 from fedprior.learning import catalog
+from fedprior.learning.method import ChannelNoise
 from fedprior.learning.traffic import outline, sketch, traffic
 
 # A value of each option other than its default.
@@ -36,7 +40,7 @@ VALUES = {
     "inner_steps": 2,
     "jitter": 0.1,
     "learn_mean": False,
-    "local_steps": 4,
+    "method": "paper",
     "mixing": 0.25,
     "mixing_rate": 0.1,
     "newcomer_steps": 0,
@@ -61,14 +65,13 @@ VALUES = {
     "temperature": 2.0,
     "theta_rate": 0.2,
     "theta_share": 0.5,
-    "upload_stale": True,
     "weight": "samples",
     "weight_decay": 1e-3,
 }
 MODEL = fedprior.mlp((4,), 3, hidden=(5,))  # a body and a head
 
 
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize("name", sorted(catalog.METHODS))
 def test_every_method_builds_and_takes_each_option_it_lists(name):
     method = catalog.method(name)
@@ -94,7 +97,7 @@ def test_options_are_listed_where_they_are_understood():
         assert {"theta_rate", "weight"} <= listed[name]
         assert not {"newcomer_steps", "start"} & listed[name]
     assert {"theta_share", "gamma_share", "start"} <= listed["mutual-learning"]
-    assert not {"catch_up", "upload_stale"} & listed["mutual-learning"]
+    assert "catch_up" not in listed["mutual-learning"]
     assert {"penalty", "direction", "temperature"} <= listed["quped"]
     assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
     unmoved = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, or stays
@@ -103,7 +106,7 @@ def test_options_are_listed_where_they_are_understood():
     assert "penalty" in listed["ditto"]
     assert "catch_up" not in listed["fedrep"]  # it would be refused: the head is ahead already
     assert {"curvature", "scale", "scale_floor"} <= listed["gaussian-em"]
-    assert not {"start", "catch_up", "upload_stale"} & listed["gaussian-em"]
+    assert not {"start", "catch_up"} & listed["gaussian-em"]
     for name, options in listed.items():
         assert "decay" in options
         assert ("gamma_rate" in options) == (name not in unmoved)
@@ -117,7 +120,7 @@ def test_options_are_listed_where_they_are_understood():
 SWEPT = {name for name, value in VALUES.items() if isinstance(value, float)}
 
 
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize("name", sorted(catalog.METHODS))
 def test_every_number_that_is_no_count_may_be_an_axis_of_a_sweep(name):
     """The method is built and traced, not compiled, with a tracer for each of them."""
@@ -126,8 +129,8 @@ def test_every_number_that_is_no_count_may_be_an_axis_of_a_sweep(name):
     assert {"decay", "weight_decay", "clip"} <= swept.keys()
 
     def one_round(numbers):
-        given = {"local_steps": 2, "batches": fedprior.Batches(size=2)}
-        algorithm, key = method.build(MODEL, numbers, **given), random.root(0)
+        steps = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=2))
+        algorithm, key = method.build(MODEL, numbers, steps=steps), random.root(0)
         state = algorithm.init(key)
         memory = algorithm.enroll(state, 0, key)
         message, memory = algorithm.local(state, memory, data, key)
@@ -142,10 +145,12 @@ def test_every_number_that_is_no_count_may_be_an_axis_of_a_sweep(name):
     assert jax.tree.leaves(theta)
 
 
-def test_what_is_given_yields_to_the_options():
-    method = catalog.method("adaped")
+def test_options_override_what_all_methods_share():
+    method, steps = catalog.method("adaped"), fedprior.Steps(local_steps=1)
     with pytest.raises(ValueError, match="local_steps must be above 1"):
-        method.build(MODEL, {"upload_stale": True}, local_steps=1, upload_stale=False)
+        method.build(MODEL, {"method": "paper"}, steps=steps, method="corrected")
+    with pytest.raises(ValueError, match="decay must be in"):
+        method.build(MODEL, {"decay": 2.0}, steps=steps)
 
 
 def test_unknown_names_and_options_are_named_with_the_nearest():
@@ -161,15 +166,36 @@ def test_unknown_names_and_options_are_named_with_the_nearest():
         catalog.method("fedavrg")
 
 
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
-@pytest.mark.parametrize("name", [name for name, each in catalog.METHODS.items() if each.ignores])
-def test_options_without_effect_may_be_given_to_all_but_not_chosen(name):
+# Options of other methods that mean nothing to these.
+WITHOUT = {
+    "fedavg": ("theta_rate", "start", "newcomer_steps", "catch_up"),
+    "local": ("gamma_rate", "start", "weight"),
+    "clustered": ("theta_rate", "curvature_samples", "newcomer_steps", "personal_steps"),
+    "mean-regularized": ("gamma_rate",),
+    "shared-body": ("start",),
+    "adaped-fine-tuning": ("start",),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_options_without_meaning_may_be_shared_but_not_chosen(name):
+    """A caller may give one value to all methods alike; a user's choice would have no effect."""
     method = catalog.method(name)
-    for option in method.ignores:
-        assert isinstance(method.build(MODEL, {}, **{option: VALUES[option]}), fedprior.Algorithm)
-        wording = rf"^{name}: {option} must be left out, got .*\. It has no effect here\.$"
-        with pytest.raises(ValueError, match=wording):
-            method.build(MODEL, {option: VALUES[option]})
+    for option in WITHOUT[name]:
+        value = {option: VALUES[option]}
+        assert isinstance(method.build(MODEL, {}, **value), fedprior.Algorithm)
+        with pytest.raises(ValueError, match=rf"^{name}: option must be one of .*, got '{option}'"):
+            method.build(MODEL, value)
+        factory = name.replace("-", "_")
+        with pytest.raises(TypeError, match=rf"^{factory}: got an unexpected keyword .*'{option}'"):
+            getattr(fedprior, factory)(MODEL, **value)
+
+
+def test_a_factory_shows_the_options_it_passes_on():
+    parameters = inspect.signature(fedprior.fedavg).parameters
+    assert list(parameters) == ["model", "steps", "gamma_rate", "weight"]
+    assert parameters["gamma_rate"].default == 0.1
+    assert catalog.method("fedavg").default("decay") == 1.0
 
 
 def test_the_description_has_a_row_a_method():
@@ -219,7 +245,6 @@ def test_an_outline_sends_what_the_model_sends():
 @pytest.mark.parametrize(
     ("options", "wording"),
     [
-        ({"local_steps": 0}, "adaped: local_steps must be a whole number of at least 1, got 0"),
         ({"psi_rate": -1}, "adaped: psi_rate must be a number of at least 0, got -1"),
         ({"start": "end"}, "adaped: start must be one of population, initial, got 'end'"),
         ({"weight": "size"}, "adaped: weight must be one of uniform, samples, got 'size'"),
@@ -227,7 +252,7 @@ def test_an_outline_sends_what_the_model_sends():
         ({"catch_up": -1}, "adaped: catch_up must be a whole number of at least 0, got -1"),
         ({"theta_rate": -1}, "adaped: theta_rate must be a number of at least 0, got -1"),
         (
-            {"upload_stale": True, "local_steps": 1},
+            {"method": "paper", "steps": fedprior.Steps(local_steps=1)},
             "adaped: local_steps must be above 1, got 1. With one local step the printed upload",
         ),
     ],
@@ -241,7 +266,7 @@ def test_bad_options(options, wording):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("adaped", "upload_stale"),
+        ("adamap", "class_frequencies"),
         ("gaussian-em", "per_coordinate"),
         ("shared-subspace", "learn_mean"),
     ],
@@ -252,6 +277,26 @@ def test_words_are_no_flags(name, option):
         catalog.method(name).build(MODEL, {option: "false"})
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "wording"),
+    [
+        ({"local_steps": 0}, ValueError, "Steps: local_steps must be a whole number of at least 1"),
+        ({"local_epochs": 1.5}, TypeError, "Steps: local_epochs must be a whole number"),
+        ({"clip": 0.0}, ValueError, "Descent: clip must be a positive number, got 0.0"),
+    ],
+)
+def test_bad_steps(options, error, wording):
+    with pytest.raises(error, match=f"^{wording}"):
+        fedprior.Steps(**options)
+
+
+def test_methods_refuse_steps_that_they_do_not_take():
+    for options in ({"local_epochs": 1}, {"rule": optax.trace(0.9)}):
+        (option,) = options
+        with pytest.raises(ValueError, match=f"^pfedme: {option} is not supported"):
+            fedprior.pfedme(MODEL, steps=fedprior.Steps(**options))
+
+
 def test_a_rate_for_an_unknown_block_is_refused():
     with pytest.raises(ValueError, match="alternating: block_rates must be one of mean, psi, got"):
         fedprior.alternating(MODEL, fedprior.Distillation(), block_rates={"phi": 0.1})
@@ -260,9 +305,7 @@ def test_a_rate_for_an_unknown_block_is_refused():
 @pytest.mark.parametrize("name", ["adaped", "adaped-fine-tuning"])
 def test_what_noise_calls_for_is_only_what_the_method_takes(name):
     method = catalog.method(name)
-    options = method.under_noise(
-        MODEL, {}, noise_multiplier=5.0, clip=1.0, rate=0.1, num_clients=10
-    )
+    options = method.under_noise(MODEL, {}, ChannelNoise(5.0, 1.0, 0.1, 10))
     assert options["psi_floor"] > 1
     assert options.get("start") == ("initial" if name == "adaped" else None)
     method.build(MODEL, options)

@@ -10,10 +10,10 @@ from fedprior.core import random
 from fedprior.core.algorithm import Message
 from fedprior.data.federation import Federation, Split
 from fedprior.estimation.clustering import k_means
-from fedprior.learning.clustering import CollapseWarning
+from fedprior.learning.paper import CollapseWarning
 
 MODEL = fedprior.logistic(2)
-pytestmark = pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 
 
 def means(theta, size, seed=0):
@@ -119,7 +119,10 @@ def test_its_scales_run_to_the_floor(play):
     theta = 2 * draws.choice([-1, 1], 60) + 0.5 * draws.normal(size=60)
     clients, everything = means(theta, 8), fedprior.Batches(steps_per_epoch=1)
     algorithm = fedprior.mixture_clustering(
-        fedprior.linear(1), local_steps=15, batches=everything, theta_rate=0.5, jitter=1.0
+        fedprior.linear(1),
+        steps=fedprior.Steps(local_steps=15, batches=everything),
+        theta_rate=0.5,
+        jitter=1.0,
     )
     state, memories = play(algorithm, clients, 10)
     np.testing.assert_allclose(state["gamma"]["scale"], 1e-3, rtol=1e-3)

@@ -1,6 +1,5 @@
 """Every option that a method lists changes something: a message, a state or a theta."""
 
-import inspect
 import operator
 
 import jax
@@ -40,20 +39,15 @@ VARIED = VALUES | {
     "psi_floor": 6.0,
     "psi_scale": 0.5,
 }
-GIVEN = {"local_steps": 2, "batches": fedprior.Batches(size=4)}
+GIVEN = {"steps": fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))}
 THREE_KINDS = {"clustered", "discrete-mixture", "mixture-em"}  # of two clients a round, one rests
 UNTOUCHED = {"noise_variance"}  # for quantities alone
 
 
 def numbers(method):
     """The method's options that a program can take as arguments, at their defaults."""
-    factories = (fedprior.alternating, method.passes_to, method.factory)
-    defaults = {}
-    for each in factories:
-        parameters = inspect.signature(each).parameters
-        defaults |= {name: known.default for name, known in parameters.items()}
     taken = [name for name in method.options() if isinstance(VARIED[name], float)]
-    found = {name: BASE.get(name, IN_PLACE.get(name, defaults[name])) for name in taken}
+    found = {name: BASE.get(name, IN_PLACE.get(name, method.default(name))) for name in taken}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -104,7 +98,7 @@ def differ(first, second):
     return any(np.abs(a - b).max(initial=0) > 1e-6 for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore::fedprior.learning.clustering.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize(
     "name",
     [

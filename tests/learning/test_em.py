@@ -12,6 +12,7 @@ from fedprior.core import random, tree
 from fedprior.data.federation import PADDED_AXES, Federation, Split
 from fedprior.learning import curvature
 from fedprior.learning.curvature import Samples, measure, some_samples
+from fedprior.learning.method import ChannelNoise
 from fedprior.learning.noise import Noise
 from fedprior.learning.predictive import several
 from fedprior.learning.priors import shares_under_noise
@@ -19,7 +20,7 @@ from fedprior.learning.priors import shares_under_noise
 FALSE_ALARM = 1e-6
 LINEAR = fedprior.linear(3)
 WIDTH = 4
-EXACT = {"curvature": "full", "local_steps": 1}
+EXACT = {"curvature": "full", "steps": fedprior.Steps(local_steps=1)}
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
 
 
@@ -326,7 +327,7 @@ def test_the_diagonal_is_exact_for_an_orthogonal_design():
     draws = np.random.default_rng(0)
     theta = draws.normal(size=(20, WIDTH))
     clients = regression(theta, sizes=8, features=np.tile(signs, (40, 1)), noise=0.5)
-    steps = {"local_steps": 60, "theta_rate": 0.5, "batches": EVERYTHING}
+    steps = {"steps": fedprior.Steps(local_steps=60, batches=EVERYTHING), "theta_rate": 0.5}
     path, _ = states(fedprior.gaussian_em(LINEAR, **steps), clients, 5)
     mean, spread, noise, _ = twin(clients, 5)
     _, centers, variances, found = population_of(path[-1])
@@ -338,7 +339,9 @@ def test_the_diagonal_is_exact_for_an_orthogonal_design():
 @pytest.mark.evidence
 def test_a_narrow_prior_does_not_make_gradient_steps_unstable(few):
     """An explicit step would grow by rate / (n scale^2) = 1e4 each time."""
-    algorithm = fedprior.gaussian_em(LINEAR, scale=1e-3, batches=EVERYTHING, noise_variance=1.0)
+    algorithm = fedprior.gaussian_em(
+        LINEAR, scale=1e-3, steps=fedprior.Steps(batches=EVERYTHING), noise_variance=1.0
+    )
     path, memories = states(algorithm, few, 3)
     assert np.abs(vector(memories["w"])).max() < 1
     assert np.isfinite(population_of({**path[-1], "noise_variance": 1.0})[1]).all()
@@ -361,7 +364,8 @@ def test_laplace_em_finds_the_scale():
 @pytest.mark.evidence
 def test_one_component_is_federated_averaging(federation, play):
     """No jitter, no choice: the same steps on the same batches."""
-    model, common = fedprior.logistic(4, 3), {"local_steps": 3, "batches": fedprior.Batches(size=4)}
+    steps = fedprior.Steps(local_steps=3, batches=fedprior.Batches(size=4))
+    model, common = fedprior.logistic(4, 3), {"steps": steps}
     population = fedprior.Discrete(num_components=1, jitter=0.0)
     one = fedprior.em(model, population, gamma_rate=0.2, **common)
     plain = fedprior.fedavg(model, gamma_rate=0.2, **common)
@@ -372,7 +376,9 @@ def test_one_component_is_federated_averaging(federation, play):
 
 def test_a_clustered_client_trains_and_predicts_with_its_likeliest_model(federation):
     model = fedprior.logistic(4, 3)
-    algorithm = fedprior.clustered(model, num_components=3, jitter=1.0, local_steps=2)
+    algorithm = fedprior.clustered(
+        model, num_components=3, jitter=1.0, steps=fedprior.Steps(local_steps=2)
+    )
     data = jax.tree.map(jnp.asarray, federation.train.client(0))
 
     @jax.jit
@@ -425,7 +431,9 @@ def test_a_quantity_without_its_mark_is_not_taken_for_classes():
 def test_a_private_channel_leaves_a_proper_population(federation):
     """Noise of 5 clips on messages of three components: floors hold, everything is finite."""
     algorithm = fedprior.mixture_em(
-        fedprior.logistic(4, 3), num_components=3, local_steps=2, batches=fedprior.Batches(size=4)
+        fedprior.logistic(4, 3),
+        num_components=3,
+        steps=fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4)),
     )
     channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=5.0)
     path, memories = states(algorithm, federation, 6, channel=channel)
@@ -450,10 +458,11 @@ NOISE = 12.0
 def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
     """40 clients, a noise of 0.3 on the mean share: without the floor a center leaves for 1e3."""
     clients, m = two_kinds(40, size=10), 40
-    given = {"noise_multiplier": NOISE, "clip": 1.0, "rate": 1.0, "num_clients": m}
-    floor = shares_under_noise(**given)
+    floor = shares_under_noise(None, ChannelNoise(NOISE, 1.0, 1.0, m))
     assert floor == {"share_floor": 0.3}
-    algorithm = factory(fedprior.logistic(3), jitter=0.3, local_steps=2, **floor)
+    algorithm = factory(
+        fedprior.logistic(3), jitter=0.3, steps=fedprior.Steps(local_steps=2), **floor
+    )
     channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=NOISE)
     path, _ = states(algorithm, clients, 40, channel=channel)
     assert max(np.abs(state["gamma"]["centers"]["weight"]).max() for state in path) < 30
@@ -462,11 +471,11 @@ def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
 
 
 def test_the_floor_of_the_noise_leaves_little_noise_alone():
-    given = {"noise_multiplier": 1.0, "clip": 0.5, "rate": 0.1, "num_components": 4}
-    assert shares_under_noise(num_clients=10**6, **given) == {"share_floor": 1e-3}
-    assert shares_under_noise(num_clients=1000, **given) == {"share_floor": pytest.approx(0.015)}
-    assert shares_under_noise(num_clients=10, **given) == {"share_floor": pytest.approx(0.15)}
-    own = shares_under_noise(num_clients=10, share_floor=0.2, **given)
+    for num_clients, floor in ((10**6, 1e-3), (1000, 0.015), (10, 0.15)):
+        noise = ChannelNoise(1.0, 0.5, 0.1, num_clients)
+        options = shares_under_noise(None, noise, num_components=4)
+        assert options == {"share_floor": pytest.approx(floor)}
+    own = shares_under_noise(None, noise, num_components=4, share_floor=0.2)
     assert own == {"share_floor": 0.2}
 
 
@@ -560,7 +569,6 @@ def test_the_noise_statistics_are_increments():
             "curvature_samples must be a whole number of at lea",
         ),
         ({"noise_variance": 0.0}, ValueError, "noise_variance must be a positive number, got 0.0"),
-        ({"local_steps": 0}, ValueError, "local_steps must be a whole number of at least 1, got 0"),
         ({"newcomer_steps": -1}, ValueError, "newcomer_steps must be a whole number of at least 0"),
         ({"scale_floor": 0.0}, ValueError, "Gaussian: scale_floor must be a positive number, got"),
     ],

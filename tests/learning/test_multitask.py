@@ -63,7 +63,7 @@ def rows(thetas):
 
 
 def built(omega, *, scale=1.0, **options):
-    options = {"local_steps": 10, "theta_rate": 0.15, "batches": EVERYTHING, **options}
+    options = {"steps": fedprior.Steps(batches=EVERYTHING), "theta_rate": 0.15, **options}
     return fedprior.multitask(MODEL, fedprior.Multitask(covariance=omega, scale=scale), **options)
 
 
@@ -159,7 +159,12 @@ def test_moving_at_once_on_conditional_laws_can_diverge_and_the_bound_does_not(p
     """Precision 1 on, 0.7 off the diagonal: Jacobi's matrix has spectral radius 1.4."""
     omega = np.linalg.inv(0.3 * np.eye(3) + 0.7)
     federation = line(3, low=2, high=2)
-    algorithm = built(omega, scale=0.02, local_steps=30, theta_rate=4e-4)
+    algorithm = built(
+        omega,
+        scale=0.02,
+        steps=fedprior.Steps(local_steps=30, batches=EVERYTHING),
+        theta_rate=4e-4,
+    )
     state = algorithm.init(random.root(0))
     _, calm = play(algorithm, federation, 200, state=state)
     wanted = joint_mode(federation, omega, 0.02)
@@ -169,7 +174,8 @@ def test_moving_at_once_on_conditional_laws_can_diverge_and_the_bound_does_not(p
 
 
 def test_unrelated_clients_are_the_gaussian_prior_with_a_fixed_mean(play, clients):
-    options = {"theta_rate": 0.1, "local_steps": 4, "batches": fedprior.Batches(size=3)}
+    steps = fedprior.Steps(local_steps=4, batches=fedprior.Batches(size=3))
+    options = {"theta_rate": 0.1, "steps": steps}
     prior = fedprior.gaussian_prior(MODEL, scale=0.6, gamma_rate=0.0, **options)
     wanted, found = (
         play(algorithm, clients, 3)[1]["w"]
@@ -283,5 +289,5 @@ def test_bad_options():
         fedprior.Multitask(covariance=np.eye(2), scale=0)
     with pytest.raises(ValueError, match=r"^Multitask: coupling must be one of bound, conditional"):
         fedprior.multitask(MODEL, population, coupling="jacobi")
-    with pytest.raises(ValueError, match=r"^multitask: local_steps must be a whole number"):
-        fedprior.multitask(MODEL, population, local_steps=0)
+    with pytest.raises(ValueError, match=r"^multitask: local_epochs is not supported"):
+        fedprior.multitask(MODEL, population, steps=fedprior.Steps(local_epochs=1))

@@ -52,7 +52,7 @@ def test_the_center_realizes_where_the_model_starts(population):
 def test_every_learned_block_is_there_and_nothing_else_is_sent(population, federation):
     gamma = population.start(parameters())
     assert set(population.blocks) <= set(gamma)
-    algorithm = fedprior.alternating(MLP, population, local_steps=1)
+    algorithm = fedprior.alternating(MLP, population, steps=fedprior.Steps(local_steps=1))
     state = algorithm.init(random.root(0))
     memory = algorithm.enroll(state, jnp.int32(0), random.root(1))
     data = jax.tree.map(jnp.asarray, federation.train.client(0))
@@ -138,9 +138,10 @@ def test_a_linear_subspace_is_found_and_beats_separate_fits(play):
     15 features alone by 1.05.
     """
     clients, basis, theta = in_a_plane()
-    options = {"local_steps": 5, "theta_rate": 0.2, "gamma_rate": 0.1, "learn_mean": False}
+    options = {"theta_rate": 0.2, "gamma_rate": 0.1, "learn_mean": False}
+    options["steps"] = fedprior.Steps(local_steps=5, batches=EVERYTHING)
     algorithm = fedprior.shared_subspace(
-        fedprior.linear(FEATURES), rank=RANK, head_steps=5, batches=EVERYTHING, **options
+        fedprior.linear(FEATURES), rank=RANK, head_steps=5, **options
     )
     state, memories = play(algorithm, clients, 100)
     population = fedprior.Subspace(rank=RANK)
@@ -160,7 +161,10 @@ def test_a_newcomer_gets_coordinates_in_the_learned_basis():
     """Enough steps of w alone are least squares in the plane, the basis at rest."""
     clients, basis, _ = in_a_plane()
     algorithm = fedprior.shared_subspace(
-        fedprior.linear(FEATURES), rank=RANK, newcomer_steps=200, batches=EVERYTHING
+        fedprior.linear(FEATURES),
+        rank=RANK,
+        newcomer_steps=200,
+        steps=fedprior.Steps(batches=EVERYTHING),
     )
     state = algorithm.init(random.root(0))
     plane = jnp.asarray(np.vstack([np.zeros(RANK), basis]), jnp.float32)
@@ -220,7 +224,8 @@ def test_a_network_with_holes_of_its_own_is_put_together_again():
 
 @pytest.fixture(scope="module")
 def bodied(play, federation):
-    options = {"theta_rate": 0.1, "gamma_rate": 0.1, "local_steps": 2, "batches": EVERYTHING}
+    options = {"theta_rate": 0.1, "gamma_rate": 0.1}
+    options["steps"] = fedprior.Steps(local_steps=2, batches=EVERYTHING)
     return play(fedprior.shared_body(MLP, head_steps=3, **options), federation, 4)
 
 
@@ -237,17 +242,16 @@ def test_heads_differ_and_the_body_is_one(bodied):
 
 def test_steps_of_the_head_alone_come_first(play, federation):
     """With a body that rests, h head steps and s steps are h + s steps."""
-    options = {"gamma_rate": 0.0, "batches": EVERYTHING}
-    _, first = play(
-        fedprior.shared_body(MLP, head_steps=3, local_steps=2, **options), federation, 1
-    )
-    _, plain = play(fedprior.shared_body(MLP, local_steps=5, **options), federation, 1)
+    two, five = (fedprior.Steps(local_steps=number, batches=EVERYTHING) for number in (2, 5))
+    ahead = fedprior.shared_body(MLP, head_steps=3, steps=two, gamma_rate=0.0)
+    _, first = play(ahead, federation, 1)
+    _, plain = play(fedprior.shared_body(MLP, steps=five, gamma_rate=0.0), federation, 1)
     same(first["w"], plain["w"], 1e-6)
 
 
 def test_without_steps_of_the_head_alone_it_is_alternating():
     plain = head_first(MLP, fedprior.Gaussian(scale=0.5))
-    assert plain.local.__qualname__.startswith("_Alternating")
+    assert plain.local.__qualname__.startswith("Alternating")
 
 
 # What is refused
@@ -285,7 +289,7 @@ def test_without_steps_of_the_head_alone_it_is_alternating():
         ),
         (
             lambda: fedprior.shared_body(MLP, head_steps=1, catch_up=5),
-            "shared-body: catch_up must be None with head_steps, got 5",
+            "shared-body: catch_up cannot be combined with head_steps",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import fedprior
 from fedprior.data.federation import Federation
 
-OPTIONS = {"local_steps": 5, "batches": fedprior.Batches(size=8)}
+OPTIONS = {"steps": fedprior.Steps(local_steps=5, batches=fedprior.Batches(size=8))}
 
 
 @pytest.fixture(scope="module")

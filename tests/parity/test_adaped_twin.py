@@ -17,7 +17,8 @@ from fedprior.core import random
 
 LOCAL_STEPS = 2
 BATCHES = fedprior.Batches(size=4)
-COMMON = {"local_steps": LOCAL_STEPS, "batches": BATCHES, "decay": 0.8, "steps_per_epoch": 3}
+STEPS = fedprior.Steps(local_steps=LOCAL_STEPS, batches=BATCHES, decay=0.8, steps_per_epoch=3)
+COMMON = {"steps": STEPS}
 SEED = 2
 
 
@@ -89,7 +90,7 @@ class Twin:
             self.thetas[client], self.steps[client] = self.start, 0
 
     def rate(self, number):
-        return COMMON["decay"] ** ((self.round * LOCAL_STEPS + number) // COMMON["steps_per_epoch"])
+        return STEPS.decay ** ((self.round * LOCAL_STEPS + number) // STEPS.steps_per_epoch)
 
     def batch(self, client):
         """The client's next samples."""
@@ -217,9 +218,8 @@ RATES = {"theta_rate": 0.1, "gamma_rate": 0.2, "psi_rate": 0.3}
 def test_rounds_are_those_of_algorithm_5(federation, options):
     """Theta, then the mean at theta^{t+1}, then psi at both; t+1 is sent (t as printed)."""
     psi = options.get("initial_psi", 4.0)
-    algorithm = fedprior.adaped(
-        MODEL, initial_psi=psi, upload_stale="stale" in options, **RATES, **COMMON
-    )
+    method = "paper" if "stale" in options else "corrected"
+    algorithm = fedprior.adaped(MODEL, initial_psi=psi, method=method, **RATES, **COMMON)
     library, eager = both(algorithm, federation, **options)
     for _ in range(2):
         library.play(range(federation.num_clients))

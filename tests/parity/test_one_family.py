@@ -23,11 +23,11 @@ WITHIN = 1e-6
 ROUNDS, STEPS, THETA_RATE, GAMMA_RATE = 2, 3, 0.2, 0.3
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
 COMMON = {
-    "local_steps": STEPS,
+    "steps": fedprior.Steps(local_steps=STEPS, batches=EVERYTHING),
     "theta_rate": THETA_RATE,
     "gamma_rate": GAMMA_RATE,
-    "batches": EVERYTHING,
 }
+ONE_STEP = fedprior.Steps(local_steps=1, batches=EVERYTHING)
 
 
 def init(key):
@@ -157,10 +157,8 @@ def test_a_gaussian_tends_to_fedavg_as_its_scale_goes_to_zero(play, equal):
     """
     distances = []
     for scale in (0.1, 0.05):
-        rates = {"theta_rate": 6 * scale**2, "gamma_rate": GAMMA_RATE, "batches": EVERYTHING}
-        algorithm = head_first(
-            MODEL, fedprior.Gaussian(scale=scale), head_steps=1, local_steps=1, **rates
-        )
+        rates = {"theta_rate": 6 * scale**2, "gamma_rate": GAMMA_RATE, "steps": ONE_STEP}
+        algorithm = head_first(MODEL, fedprior.Gaussian(scale=scale), head_steps=1, **rates)
         mean = stacked(play(algorithm, equal, ROUNDS)[0]["gamma"]["mean"])
         distances.append(np.abs(mean - averaged(samples(equal), steps=1)).max())
     assert distances[0] < 5e-3
@@ -315,10 +313,9 @@ def subspaced(play, federation, *, head_steps):
         rank=RANK,
         learn_mean=False,
         head_steps=head_steps - 1,
-        local_steps=1,
+        steps=ONE_STEP,
         theta_rate=THETA_RATE,
         gamma_rate=0.1,
-        batches=EVERYTHING,
     )
     first = algorithm.init(random.fold(random.root(0), "init"))
     state, memories = play(algorithm, federation, ROUNDS, state=first)
@@ -356,7 +353,7 @@ def test_a_shared_body_is_the_step_of_fedrep(play, federation):
     """`HEAD_STEPS` steps of the last layer, then one of the layers below it, which are averaged."""
     network = fedprior.mlp((4,), 3, hidden=(6,))
     algorithm = fedprior.shared_body(
-        network, head_steps=HEAD_STEPS - 1, **{**COMMON, "local_steps": 1}
+        network, head_steps=HEAD_STEPS - 1, **{**COMMON, "steps": ONE_STEP}
     )
     first = network.init(random.fold(random.root(0), "init"))
     state, memories = play(algorithm, federation, ROUNDS)

@@ -73,12 +73,12 @@ def test_a_test_score_that_is_not_there_or_not_finite_is_null(swept, test):
 def test_columns_have_the_type_of_their_values(swept):
     over = {
         "num_components": (2, 3),
-        "upload_stale": (True, False),
+        "class_frequencies": (True, False),
         "weight": ("samples", "uniform"),
     }
     over |= {"clip": (1, 2.5)}
     scores = [[[0.5]], [[0.6]]]
-    _, table = swept(over, fedem=scores, ditto=scores)
+    _, table = swept(over, fedem=scores, adamap=scores)
     found = dict(zip(table.columns, map(str, table.types), strict=True))
     assert found == {
         "method": "VARCHAR",
@@ -89,9 +89,9 @@ def test_columns_have_the_type_of_their_values(swept):
         "valid": "DOUBLE",
         "chosen": "BOOLEAN",
         "test": "DOUBLE",
-        "upload_stale": "BOOLEAN",
+        "class_frequencies": "BOOLEAN",
     }
-    shown = table.select("num_components, upload_stale").fetchall()
+    shown = table.select("num_components, class_frequencies").fetchall()
     assert shown == [(2, None), (3, None), (None, True), (None, False)]
 
 

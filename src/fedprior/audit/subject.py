@@ -1,6 +1,6 @@
 """Private runs on a federation made for attacking them: quiet clients, a canary that shouts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +12,11 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation, Split
 from fedprior.engines.run import Run
-from fedprior.learning.adaped import adaped
+from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.fedavg import fedavg
 from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.batches import Batches
+from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import Poisson
 
@@ -26,6 +27,7 @@ _SIZES = (2, 4, 2, 4, 2, 2)
 _SHOUT = 10.0
 # Inputs of clients that try to pass the clip; the last two overflow float32 on the way.
 _EXTREMES = (0.0, 1e-30, 1.0, 1e4, 1e18, 3e38)
+_STEPS = Steps(local_steps=2, batches=Batches(size=4))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +78,13 @@ def dp_adaped(
     rounds: int = 3,
     psi_scale: float = 2.0,
     psi_floor: float = 0.5,
+    factory: Callable[..., Algorithm] = adaped,
     **options: Any,
 ) -> Subject:
-    """DP-AdaPeD as shipped (ERRATA D7(1)), on six clients; `options` go to `adaped`."""
-    algorithm = adaped(
+    """DP-AdaPeD as shipped (ERRATA D7(1)), on six clients; `options` go to the factory."""
+    algorithm = factory(
         logistic(2),
-        local_steps=2,
-        batches=Batches(size=4),
+        steps=_STEPS,
         theta_rate=1.0,
         gamma_rate=1.0,
         psi_scale=psi_scale,
@@ -100,20 +102,20 @@ def dp_adaped(
 
 def dp_adaped_fine_tuning() -> Subject:
     """DP-AdaPeD whose clients also train between rounds (Algorithm 6): memories, not messages."""
-    tuned = dp_adaped(name="adaped-fine-tuning", catch_up=2)
+    tuned = dp_adaped(factory=adaped_fine_tuning, catch_up=2)
     return replace(tuned, name="DP-AdaPeD with fine-tuning")
 
 
 def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
     """DP-FedAvg: the increments of one model."""
-    algorithm = fedavg(logistic(2), local_steps=2, batches=Batches(size=4), gamma_rate=1.0)
+    algorithm = fedavg(logistic(2), steps=_STEPS, gamma_rate=1.0)
     run = _run(algorithm, channel, cohort, rounds=3)
     return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedAvg")
 
 
 def dp_fedem(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
     """DP-FedEM: the increments of two models, clipped and noised as one vector."""
-    algorithm = fedem(logistic(2), local_steps=2, batches=Batches(size=4), gamma_rate=1.0)
+    algorithm = fedem(logistic(2), steps=_STEPS, gamma_rate=1.0)
     run = _run(algorithm, channel, cohort, rounds=3)
     return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedEM")
 

@@ -17,6 +17,7 @@ from fedprior.learning import catalog
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
 from fedprior.learning.method import Method
+from fedprior.learning.steps import Steps
 from fedprior.models.lenet import lenet5
 from fedprior.privacy.cohort import Everyone, FixedSize
 
@@ -71,11 +72,13 @@ class Setting:
             rounds=self.rounds,
             cohort=FixedSize(size=self.size) if self.size else Everyone(),
             num_clients=self.num_clients - self.newcomers,
-            local_steps=_LOCAL_STEPS,
-            batches=Batches(steps_per_epoch=_STEPS_PER_EPOCH),
-            decay=0.99,
-            steps_per_epoch=_STEPS_PER_EPOCH,
-            weight_decay=1e-4,
+            steps=Steps(
+                local_steps=_LOCAL_STEPS,
+                batches=Batches(steps_per_epoch=_STEPS_PER_EPOCH),
+                decay=0.99,
+                steps_per_epoch=_STEPS_PER_EPOCH,
+                weight_decay=1e-4,
+            ),
         )
 
     @property

@@ -19,6 +19,8 @@ from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
 from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.baselines.local import local
 from fedprior.learning.batches import Batches
+from fedprior.learning.method import ChannelNoise
+from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic, mlp
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, gaussian
@@ -172,13 +174,11 @@ def algorithms(setting: Setting, noise: float | None = None) -> dict[str, Algori
     if noise is not None:
         floors = trust_under_noise(
             model,
-            noise_multiplier=noise,
-            rate=setting.rate,
-            num_clients=setting.num_clients,
+            ChannelNoise(noise, setting.clip, setting.rate, setting.num_clients),
             **floors,
         )
-    batches = Batches(size=_BATCH)
-    common: dict[str, Any] = {"local_steps": setting.local_steps, "batches": batches}
+    steps = Steps(local_steps=setting.local_steps, batches=Batches(size=_BATCH))
+    common: dict[str, Any] = {"steps": steps}
     personal: dict[str, Any] = {
         **{"theta_rate": _RATE, "gamma_rate": _RATE, "start": setting.start},
         **{"temperature": setting.temperature, **floors},
@@ -187,13 +187,15 @@ def algorithms(setting: Setting, noise: float | None = None) -> dict[str, Algori
     }
     # Fewer steps in a round, and psi as fast by round as AdaPeD's without fine-tuning.
     pace = setting.psi_rate * setting.local_steps / setting.tuning_steps
-    tuned: dict[str, Any] = {**personal, "local_steps": setting.tuning_steps, "psi_rate": pace}
+    tuned: dict[str, Any] = {**personal, "psi_rate": pace}
+    tuned.pop("start", None)
+    tuned["steps"] = replace(steps, local_steps=setting.tuning_steps)
     tuned["catch_up"] = setting.catch_up
     tuning: dict[str, Any] = {"fine_tuning_steps": setting.steps, "fine_tuning_rate": _RATE}
     return {
         "local": local(model, theta_rate=_RATE, **common),
         "adaped": adaped(model, **personal, **common),
-        "adaped-fine-tuning": adaped_fine_tuning(model, batches=batches, **tuned),
+        "adaped-fine-tuning": adaped_fine_tuning(model, **tuned),
         "fedavg": fedavg(model, gamma_rate=_RATE, **common),
         "fedavg-fine-tuning": fedavg_fine_tuning(model, gamma_rate=_RATE, **tuning, **common),
         "fedem": fedem(model, gamma_rate=_RATE, **common),

@@ -1,19 +1,19 @@
 """AdaMAP: one network for all, class frequencies of each client's own, a MAP step at the end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning import averaging
 from fedprior.learning.averaging import Weight
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, batch_key, masked_mean, take_steps
+from fedprior.learning.steps import Steps
 
 _NORM = 1.0  # what gradients are cut to where neither a norm nor a clip is given
 
@@ -21,14 +21,9 @@ _NORM = 1.0  # what gradients are cut to where neither a norm nor a clip is give
 def adamap(
     model: Model,
     *,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.05,
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
     newcomer_steps: int = 100,
     gradient_norm: float | None = None,
@@ -38,7 +33,6 @@ def adamap(
     smoothing: float = 1.0,
     class_frequencies: bool = True,
     average_steps: bool = True,
-    name: str = "adamap",
 ) -> Algorithm:
     """theta_i ~ N(mean, I / precision), and P_i(y | x) ~ exp(f(theta_i, x)_y) pi_i(y).
 
@@ -56,7 +50,8 @@ def adamap(
     `average_steps`. Nothing about a client is kept between rounds; a newcomer is served like
     everybody else.
     """
-    check.count(name, local_steps=local_steps)
+    name = "adamap"
+    steps.check_supported(name)
     check.count(name, least=0, newcomer_steps=newcomer_steps)
     check.share(name, momentum=momentum)
     check.positive(name, horizon=horizon, smoothing=smoothing)
@@ -66,17 +61,16 @@ def adamap(
     check.flag(name, class_frequencies=class_frequencies, average_steps=average_steps)
     check.choice(name, "weight", weight, get_args(Weight))
     if gradient_norm is None:
-        gradient_norm = _NORM if clip is None else clip
+        gradient_norm = _NORM if steps.clip is None else steps.clip
     check.positive(name, gradient_norm=gradient_norm)
-    shaped: dict[str, Any] = {"weight_decay": weight_decay, "clip": gradient_norm}
+    steps = replace(steps, clip=gradient_norm)
     method = _AdaMap(
         model=model,
-        local_steps=local_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        own=Descent(rate=theta_rate, **shaped),
-        shared=Descent(rate=gamma_rate, decay=decay, steps_per_epoch=steps_per_epoch, **shaped),
+        steps=steps,
+        own=steps.constant(theta_rate),
+        shared=steps.descent(gamma_rate),
         weight=weight,
-        steps=newcomer_steps,
+        personal_steps=newcomer_steps,
         momentum=momentum,
         horizon=horizon,
         precision=precision,
@@ -103,12 +97,11 @@ class _AdaMap:
     """The functions of `adamap`. State: mean, its momentum and average. Memory: batches' key."""
 
     model: Model
-    local_steps: int
-    batches: Batches
+    steps: Steps
     own: Descent
     shared: Descent
     weight: Weight
-    steps: int
+    personal_steps: int
     momentum: float
     horizon: float
     precision: float
@@ -122,23 +115,20 @@ class _AdaMap:
         return {**averaging.begun({"mean": mean}), "average": mean, "velocity": still}
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {"words": random.words(random.fold(key, "batches"))}
+        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         received = state["gamma"]["mean"]
         frequencies = self._log_frequencies(received, data)
-        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
-        x, y, mask = self.batches.read(memory["words"], time, data)
+        time = self.steps.times(state["round"])
+        batch = self.steps.batches.read(memory["words"], time, data)
 
-        def step(carry: tuple[PyTree, Any], batch: Any) -> tuple[tuple[PyTree, Any], None]:
-            x, y, mask, time = batch
-            gradient = jax.grad(self._loss)(carry[0], frequencies, x, y, mask)
-            return self.shared.step(gradient, carry[1], carry[0], time), None
+        def gradient(mean: PyTree, x: Array, y: Array, mask: Array) -> PyTree:
+            return jax.grad(self._loss)(mean, frequencies, x, y, mask)
 
-        start = (received, self.shared.init(received))
-        (mean, _), _ = jax.lax.scan(step, start, (x, y, mask, time))
+        mean = take_steps(gradient, received, *batch, descent=self.shared, time=time)
         weight = averaging.weight_of(self.weight, data)
         return Message({"mean": averaging.increment(mean, received, weight)}, weight), memory
 
@@ -166,15 +156,15 @@ class _AdaMap:
 
         def body(number: Array, carry: tuple[PyTree, Any, PyTree]) -> tuple[PyTree, Any, PyTree]:
             theta, rule, average = carry
-            batch = self.batches.read(memory["words"], number, data)
+            batch = self.steps.batches.read(memory["words"], number, data)
             gradient = jax.grad(objective)(theta, *batch)
             theta, rule = self.own.step(gradient, rule, theta, jnp.zeros((), jnp.int32))
             if not self.average_steps:
                 return theta, rule, theta
-            rate = 1 / jnp.maximum(number + 1 - self.steps // 2, 1)
+            rate = 1 / jnp.maximum(number + 1 - self.personal_steps // 2, 1)
             return theta, rule, _toward(average, theta, rate)
 
-        steps = jnp.where(data.size > 0, self.steps, 0)
+        steps = jnp.where(data.size > 0, self.personal_steps, 0)
         start = (center, self.own.init(center), center)
         _, _, theta = jax.lax.fori_loop(0, steps, body, start)
         return {"network": theta, "log_frequencies": frequencies}

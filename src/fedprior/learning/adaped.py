@@ -1,23 +1,28 @@
 """AdaPeD: adaptive personalization by distillation (paper section 3.4, Algorithms 5 and 6)."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import jax
 
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
-from fedprior.learning.alternating import alternating
+from fedprior.learning import paper
+from fedprior.learning.alternating import CLIENT, alternating
+from fedprior.learning.method import ChannelNoise
+from fedprior.learning.options import passes_on, settable
 from fedprior.learning.predictive import require_classifier
 from fedprior.populations.distillation import Direction, Distillation, Normalizer
 from fedprior.privacy.planning import noise_to_signal
 
+Form = Literal["corrected", "paper"]
 
+
+@passes_on(alternating, *CLIENT)
 def adaped(
     model: Model,
     *,
-    theta_rate: float = 0.1,
-    gamma_rate: float = 0.1,
     psi_rate: float = 0.03,
     initial_psi: float = 4.0,
     psi_floor: float = 0.5,
@@ -26,17 +31,19 @@ def adaped(
     temperature: float = 1.0,
     degrees: float = 1.0,
     normalizer: Normalizer = "paper",
-    name: str = "adaped",
+    method: Form = "corrected",
     **options: Any,
 ) -> Algorithm:
     """theta_i on its own loss + f_KD / (2 psi); the mean model and psi on what thetas predict.
 
-    Sound where the printed Algorithm 5 is not: the newest gamma is sent (ERRATA 39) and psi's floor
-    is part of the algorithm (ERRATA 41). `psi_scale` is s_psi of the upload [mu ; psi / s_psi],
-    which a private channel clips and noises as one vector (ERRATA D7). `options` go to
-    `alternating`.
+    Sound where the printed Algorithm 5 is not: the newest gamma is sent (ERRATA 39;
+    `method="paper"` sends the one before it, as printed) and psi's floor is part of the algorithm
+    (ERRATA 41). `psi_scale` is s_psi of the upload [mu ; psi / s_psi], which a private channel
+    clips and noises as one vector (ERRATA D7).
     """
+    name = "adaped"
     check.nonnegative(name, psi_rate=psi_rate)
+    check.choice(name, "method", method, get_args(Form))
     require_classifier(name, model)
     population = Distillation(
         initial_psi=initial_psi,
@@ -50,10 +57,9 @@ def adaped(
         model,
         population,
         name=name,
-        theta_rate=theta_rate,
-        gamma_rate=gamma_rate,
         block_rates={"psi": psi_rate},
         block_scales={"psi": psi_scale},
+        functions=paper.StaleUpload if method == "paper" else None,
         **options,
     )
 
@@ -74,26 +80,25 @@ def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> di
 
 
 def trust_under_noise(
-    model: Model,
-    *,
-    noise_multiplier: float,
-    rate: float,
-    num_clients: int,
-    psi_floor: float = 0.5,
-    initial_psi: float = 4.0,
+    model: Model, noise: ChannelNoise, *, psi_floor: float = 0.5, initial_psi: float = 4.0
 ) -> dict[str, Any]:
     """`trust` at the noise-to-signal ratio of AdaPeD's upload, the model and psi."""
-    size = tree.size(jax.eval_shape(model.init, random.root(0))) + 1
     ratio = noise_to_signal(
-        noise=noise_multiplier, num_parameters=size, rate=rate, num_clients=num_clients
+        noise=noise.noise_multiplier,
+        num_parameters=tree.size(jax.eval_shape(model.init, random.root(0))) + 1,
+        rate=noise.rate,
+        num_clients=noise.num_clients,
     )
     return trust(ratio, psi_floor=psi_floor, initial_psi=initial_psi)
 
 
+# Who trains on between rounds begins at the initial model: there is no `start` to choose.
+@passes_on(adaped, *settable(adaped, without=("start", "catch_up")), "steps")
 def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> Algorithm:
-    """AdaPeD whose unsampled clients go on alone, at most `catch_up` steps at a time.
+    """AdaPeD whose unsampled clients keep training alone, at most `catch_up` steps at a time.
 
     They train against the gamma that they received last, the initial one if none (ERRATA 44), and
     catch up lazily: when they are next sampled or personalized.
     """
-    return adaped(model, name="adaped-fine-tuning", catch_up=catch_up, **options)
+    algorithm = adaped(model, catch_up=catch_up, **options)
+    return replace(algorithm, name="adaped-fine-tuning")

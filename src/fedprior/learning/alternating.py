@@ -6,18 +6,19 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.descent import Descent, go_on, reading
 from fedprior.learning.joint import joint_loss
+from fedprior.learning.steps import Steps, newcomer
 
 Start = Literal["population", "initial"]
+# Options of `alternating` that a method with models of the clients' own passes on.
+CLIENT = ("steps", "theta_rate", "gamma_rate", "start", "weight", "newcomer_steps", "catch_up")
 
 
 def alternating(
@@ -25,92 +26,60 @@ def alternating(
     population: Population,
     *,
     name: str = "alternating",
-    local_steps: int = 10,
-    local_epochs: int | None = None,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
     block_rates: Mapping[str, float] | None = None,
     block_scales: Mapping[str, float] | None = None,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    rule: optax.GradientTransformation | None = None,
     start: Start = "population",
     weight: Weight = "uniform",
     newcomer_steps: int | None = None,
     catch_up: int | None = None,
-    upload_stale: bool = False,
+    functions: type["Alternating"] | None = None,
 ) -> Algorithm:
     """Steps on mean loss(realize(gamma, w)) + penalty, for w, then for the client's copy of gamma.
 
-    In each of `local_steps` steps a client moves its own w, then each learned block of its copy of
-    gamma in the population's order, every one at the newest values of those before it. It sends the
+    In each step of a round a client moves its own w, then each learned block of its copy of gamma
+    in the population's order, every one at the newest values of those before it. It sends the
     increments of gamma; the server adds their mean to gamma.
 
-    `local_epochs` makes a round that many passes over the client's own samples instead of
-    `local_steps` steps; clients of fewer samples are done sooner.
-
-    Rates decay by `decay` an epoch of `steps_per_epoch` global steps (rounds * local_steps).
-    `block_rates` gives a block of gamma a rate of its own; such a block (a scalar like psi) has
-    neither weight decay nor clip nor rule. `block_scales` divides a block's increment in the
-    message (and multiplies it back at the server), so that a clip of the whole message leaves a
-    small block its share (ERRATA D7: psi / s_psi).
+    `block_rates` gives a block of gamma its own rate; such a block (a scalar like psi) has neither
+    weight decay nor clip nor rule. `block_scales` divides a block's increment in the message (and
+    multiplies it back at the server), so that a clip of the whole message leaves a small block its
+    share (ERRATA D7: psi / s_psi).
 
     `start`: a client's w begins at the population it first receives, or at the initial one.
     `newcomer_steps`: steps on its own data that a client takes when it is personalized without
     having taken part; it begins at the learned population (default: `local_steps`).
-    `catch_up`: clients go on alone between participations, at most this many steps at a time, with
-    the gamma that they received last (paper, Algorithm 6; they catch up when next called).
-    `upload_stale` sends gamma without its last step, as printed (ERRATA 39).
+    `catch_up`: clients keep training alone between participations, at most this many steps at a
+    time, with the gamma that they received last (paper, Algorithm 6; they catch up when next
+    called). `functions` replaces the functions of a round (`learning.paper`).
     """
-    check.count(name, local_steps=local_steps)
     check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
-    check.flag(name, upload_stale=upload_stale)
     check.choice(name, "start", start, get_args(Start))
     check.choice(name, "weight", weight, get_args(Weight))
     if catch_up is not None:
         check.count(name, least=0, catch_up=catch_up)
-    if newcomer_steps is None:
-        newcomer_steps = local_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
-    if local_epochs is not None:
-        check.count(name, local_epochs=local_epochs)
-        alone = "None with upload_stale or catch_up, which count steps"
-        fits = not upload_stale and catch_up is None
-        check.require(fits, name, "local_epochs", alone, local_epochs)
-    if upload_stale:
-        remedy = "With one local step the printed upload never changes gamma."
-        check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
-    common: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
-    shaped = {**common, "weight_decay": weight_decay, "clip": clip, "rule": rule}
-    rates = dict(block_rates or {})
-    for block in rates:
-        check.choice(name, "block_rates", block, population.blocks)
-    scales = dict(block_scales or {})
-    for block, scale in scales.items():
-        check.choice(name, "block_scales", block, population.blocks)
-        check.positive(name, **{f"scale of {block}": scale})
-    method = _Alternating(
+        steps.check_supported(name, rule=True)
+    rates, scales = dict(block_rates or {}), dict(block_scales or {})
+    for option, blocks in {"block_rates": rates, "block_scales": scales}.items():
+        for block in blocks:
+            check.choice(name, option, block, population.blocks)
+    check.positive(name, **{f"scale of {block}": scale for block, scale in scales.items()})
+    method = (functions or Alternating)(
         model=model,
         population=population,
-        local_steps=local_steps,
-        local_epochs=local_epochs,
-        batches=Batches(size=20) if batches is None else batches,
-        own=Descent(rate=theta_rate, **shaped),
+        steps=steps,
+        own=steps.descent(theta_rate),
         shared={
-            block: Descent(rate=rates[block], **common)
-            if block in rates
-            else Descent(rate=gamma_rate, **shaped)
+            block: steps.bare(rates[block]) if block in rates else steps.descent(gamma_rate)
             for block in population.blocks
         },
         scales={block: scales.get(block, 1.0) for block in population.blocks},
         start=start,
         weight=weight,
-        newcomer_steps=newcomer_steps,
+        newcomer_steps=newcomer(name, newcomer_steps, steps),
         catch_up=catch_up,
-        upload_stale=upload_stale,
     )
     return Algorithm.of(
         method,
@@ -122,7 +91,7 @@ def alternating(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Alternating:
+class Alternating:
     """The functions of `alternating`, over its checked arguments.
 
     State: gamma, the number of rounds done, the key that initialized it. Memory: w and its rule's
@@ -132,9 +101,7 @@ class _Alternating:
 
     model: Model
     population: Population
-    local_steps: int
-    local_epochs: int | None
-    batches: Batches
+    steps: Steps
     own: Descent
     shared: Mapping[str, Descent]
     scales: Mapping[str, float]
@@ -142,7 +109,6 @@ class _Alternating:
     weight: Weight
     newcomer_steps: int
     catch_up: int | None
-    upload_stale: bool
 
     def init(self, key: Key) -> State:
         words = random.words(key)
@@ -156,12 +122,7 @@ class _Alternating:
         late = self.start == "population" and self.catch_up is None
         gamma = state["gamma"] if late else self._initial(state["words"])
         w = self.population.center(gamma)
-        memory = {
-            "w": w,
-            "rule": self.own.init(w),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
-        }
+        memory = {"w": w, "rule": self.own.init(w), **reading(key)}
         if self.catch_up is not None:
             memory |= {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
         return memory
@@ -177,18 +138,18 @@ class _Alternating:
         # Without a w of its own a client's batches follow the rounds: its message does not tell
         # how often it took part.
         first = memory["step"] if self.population.personal else state["round"] * own
-        batch = self.batches.read(memory["words"], first + numbers, data)
-        moves = numbers < (own - 1 if self.upload_stale else own)
+        batch = self.steps.batches.read(memory["words"], first + numbers, data)
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:
-            after = self._step(carry, batch, data.size)
-            if self.local_epochs is not None:  # a client that is done rests
-                after = tree.where(batch[-1], after, carry)
+            *samples, left = batch
+            after = self.step(carry, samples, data.size, left)
+            if self.steps.local_epochs is not None:  # a client that is done rests
+                after = tree.where(left > 0, after, carry)
             return after, None
 
         rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
         carry = (memory["w"], memory["rule"], received, rules)
-        (w, rule, gamma, _), _ = jax.lax.scan(step, carry, (*batch, time, moves))
+        (w, rule, gamma, _), _ = jax.lax.scan(step, carry, (*batch, time, own - numbers))
         memory = {**memory, "w": w, "rule": rule, "step": memory["step"] + own}
         if self.catch_up is not None:
             memory |= {"gamma": received, "round": state["round"] + 1}
@@ -196,15 +157,19 @@ class _Alternating:
 
     def _length(self, data: ClientData) -> tuple[int, int | Array]:
         """Steps of a round: of the client with most of them, and of this one."""
-        if self.local_epochs is None:
-            return self.local_steps, self.local_steps
-        most, own = self.batches.epoch(data)
-        return self.local_epochs * most, self.local_epochs * own
+        steps = self.steps
+        if steps.local_epochs is None:
+            return steps.local_steps, steps.local_steps
+        most, own = steps.batches.epoch(data)
+        return steps.local_epochs * most, steps.local_epochs * own
 
-    def _step(self, carry: Any, batch: Any, size: Array) -> Any:
-        """One step of w, then of each learned block of gamma, at the newest values of the rest."""
+    def step(self, carry: Any, batch: Any, size: Array, left: Array) -> Any:
+        """One step of w, then of each learned block of gamma, at the newest values of the rest.
+
+        `left` counts the steps that the round still has, this one included.
+        """
         w, rule, gamma, rules = carry
-        x, y, mask, time, moves = batch
+        x, y, mask, time = batch
         if self.population.personal:
             gradient = jax.grad(self._objective, argnums=1)(gamma, w, x, y, mask, size)
             w, rule = self.own.step(gradient, rule, w, time)
@@ -216,8 +181,6 @@ class _Alternating:
 
             gradient = jax.grad(of_block)(gamma[block])
             value, rules[block] = descent.step(gradient, rules[block], gamma[block], time)
-            if self.upload_stale:
-                value = tree.where(moves, value, gamma[block])
             gamma = self.population.project({**gamma, block: value})
         return w, rule, gamma, rules
 
@@ -256,7 +219,7 @@ class _Alternating:
         """The steps that the client would have taken since it last took part, up to the cap."""
         if self.catch_up is None or not self.population.personal:
             return memory
-        missed = (state["round"] - memory["round"]) * self.local_steps
+        missed = (state["round"] - memory["round"]) * self.steps.local_steps
         steps = jnp.where(data.size > 0, jnp.minimum(missed, self.catch_up), 0)
         return self._alone(memory["gamma"], memory, data, steps, memory["round"])
 
@@ -273,7 +236,7 @@ class _Alternating:
             memory,
             descent=self.own,
             data=data,
-            batches=self.batches,
+            batches=self.steps.batches,
             num_steps=steps,
             time=round * self._length(data)[0],
         )

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import random, tree
+from fedprior.core import tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import Curvature, all_samples, measure, total_loss
-from fedprior.learning.descent import Descent
+from fedprior.learning.descent import Descent, batch_key
 from fedprior.learning.noise import Noise
-from fedprior.learning.posterior import Steps, rate_at
+from fedprior.learning.posterior import Walk, rate_at
 from fedprior.learning.predictive import mixed, mixture, several
+from fedprior.learning.steps import Steps
 from fedprior.populations.discrete import Discrete
 from fedprior.populations.mixture import per_component, shares_after
 
@@ -44,8 +44,7 @@ class Assignment:
 
     model: Model
     population: Discrete
-    local_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
     curvature: Curvature
     noise: Noise
@@ -73,7 +72,7 @@ class Assignment:
         return state
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {"words": random.words(random.fold(key, "batches"))}
+        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
@@ -83,11 +82,10 @@ class Assignment:
         if self.curvature == "full":
             moves = self._quadratic(gamma["centers"], alpha, sums, data)
         else:
-            time = state["round"] * self.local_steps
-            number = jnp.asarray(self.local_steps)
-            words = memory["words"]
-            steps = Steps(data, self.batches, self.descent, words, time, number, time)
-            moves = self._increments(gamma["centers"], alpha, steps)
+            time = state["round"] * self.steps.local_steps
+            number, words = jnp.asarray(self.steps.local_steps), memory["words"]
+            walk = Walk(data, self.steps.batches, self.descent, words, time, number, time)
+            moves = self._increments(gamma["centers"], alpha, walk)
         value = {
             "share": alpha - jax.nn.softmax(gamma["log_shares"]),
             "moves": moves,
@@ -100,7 +98,7 @@ class Assignment:
         average = tree.combine(lambda one: one / jnp.where(some, total.weight, 1), total.value)
         rate = jnp.ones(())
         if self.curvature == "full":
-            rate = rate_at(self.descent, state["round"] * self.local_steps)
+            rate = rate_at(self.descent, state["round"] * self.steps.local_steps)
         gamma, floor = state["gamma"], self.population.share_floor
         mass, log_shares = shares_after(gamma, average["share"], rate, floor)
         new = state
@@ -127,14 +125,14 @@ class Assignment:
         sums = jax.vmap(lambda one: total_loss(self.model, one, data))(centers)
         return self.population.belonging(state["gamma"], sums / self.noise.at(state)), sums
 
-    def _increments(self, centers: PyTree, alpha: Array, steps: Steps) -> PyTree:
+    def _increments(self, centers: PyTree, alpha: Array, walk: Walk) -> PyTree:
         """Alpha_l times what the client's steps add to model l."""
 
         def moved(center: PyTree) -> PyTree:
             def body(number: Array, theta: PyTree) -> PyTree:
-                return steps.step(self.model, theta, number)[0]
+                return walk.step(self.model, theta, number)[0]
 
-            theta = jax.lax.fori_loop(0, steps.number, body, center)
+            theta = jax.lax.fori_loop(0, walk.number, body, center)
             return tree.combine(jnp.subtract, theta, center)
 
         if self.population.hard:  # one model to train instead of all
@@ -148,10 +146,10 @@ class Assignment:
     ) -> dict[str, Array]:
         """Alpha_l times the Hessian, minus the gradient, and the client's loss at model l."""
         samples = all_samples(data)
-        found = jax.vmap(lambda one: measure(self.model, one, samples, curvature="full"))(centers)
+        at = jax.vmap(lambda one: measure(self.model, one, samples, curvature="full"))(centers)
         return {
-            "hessian": alpha[:, None, None] * found.curvature,
-            "slope": -alpha[:, None] * found.gradient,
+            "hessian": alpha[:, None, None] * at.curvature,
+            "slope": -alpha[:, None] * at.gradient,
             "loss": alpha * sums,
         }
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Cohort, Model
-from fedprior.learning.batches import Batches
 from fedprior.learning.method import Method
+from fedprior.learning.steps import Steps
 from fedprior.privacy.cohort import Everyone
 
 RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # what one rate for a method sets
@@ -25,12 +25,7 @@ class Budget:
     rounds: int
     cohort: Cohort
     num_clients: int
-    local_steps: int
-    batches: Batches
-    decay: float = 1.0
-    steps_per_epoch: int = 60
-    weight_decay: float = 0.0
-    clip: float | None = None
+    steps: Steps
 
     @property
     def share(self) -> float:
@@ -43,9 +38,9 @@ class Budget:
         return max(1, round(self.rounds * self.share))
 
     @property
-    def steps(self) -> int:
+    def personal_steps(self) -> int:
         """Gradient steps of a personal model (expected)."""
-        return self.alone_rounds * self.local_steps
+        return self.alone_rounds * self.steps.local_steps
 
     def plan(self, method: Method) -> tuple[int, Cohort]:
         """The method's rounds, and who takes part in them."""
@@ -55,19 +50,8 @@ class Budget:
         self, method: Method, model: Model, options: Mapping[str, Any], **rates: Any
     ) -> Algorithm:
         """The method at these steps; its own `options` win."""
-        given: dict[str, Any] = {
-            "local_steps": self.local_steps,
-            "batches": self.batches,
-            "decay": self.decay,
-            "steps_per_epoch": self.steps_per_epoch,
-            "weight_decay": self.weight_decay,
-            "clip": self.clip,
-            "newcomer_steps": self.steps,
-            **rates,
-        }
-        if "fine_tuning_steps" in method.options():
-            given["fine_tuning_steps"] = self.steps
-        return method.build(model, options, **given)
+        tuned = {"newcomer_steps": self.personal_steps, "fine_tuning_steps": self.personal_steps}
+        return method.build(model, options, steps=self.steps, **tuned, **rates)
 
 
 def rates(method: Method, rate: Any) -> dict[str, Any]:

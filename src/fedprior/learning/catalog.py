@@ -1,12 +1,11 @@
 """Every method by its name on the command line."""
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning import adamap, adaped, clustering, priors, representation
+from fedprior.learning import adamap, adaped, paper, priors, representation
 from fedprior.learning.baselines import (
     apfl,
     ditto,
@@ -23,16 +22,9 @@ from fedprior.learning.baselines import (
     pfedme,
     quped,
 )
-from fedprior.learning.em import em
 from fedprior.learning.method import Method
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
-
-# Options of the factory behind a method that change nothing there: it has one model for all, which
-# everybody gets as it is; no server to send to or hear from; models to choose from, and no theta.
-_ONE_MODEL = ("theta_rate", "start", "newcomer_steps", "catch_up")
-_ALONE = ("gamma_rate", "start", "weight", "upload_stale")
-_NO_THETA = ("theta_rate", "curvature_samples", "newcomer_steps", "personal_steps")
 
 _METHODS = (
     Method(
@@ -41,11 +33,11 @@ _METHODS = (
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
-        passes_to=adamap.adamap,
     ),
     Method(
         name="adaped",
         factory=adaped.adaped,
+        adapt=adaped.trust_under_noise,
         population="distillation: a prior on predictions, with a learned spread psi",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 5",
@@ -53,11 +45,10 @@ _METHODS = (
     Method(
         name="adaped-fine-tuning",
         factory=adaped.adaped_fine_tuning,
+        adapt=adaped.trust_under_noise,
         population="distillation; clients train on between rounds",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
-        passes_to=adaped.adaped,
-        ignores=("start",),
     ),
     Method(
         name="apfl",
@@ -65,25 +56,22 @@ _METHODS = (
         population="point mass; a client mixes a model of its own with the shared one",
         sends="increments of the shared model",
         reference="Deng et al. 2020",
-        passes_to=apfl.apfl,
     ),
     Method(
         name="clustered",
         factory=priors.clustered,
+        adapt=priors.shares_under_noise,
         population="a few models of all, each client being of one kind",
         sends="increments of the client's likeliest model",
         reference="after Ghosh et al. 2020 (ifca), with learned shares",
-        passes_to=em,
-        ignores=_NO_THETA,
     ),
     Method(
         name="discrete-mixture",
         factory=priors.discrete_mixture,
+        adapt=priors.shares_under_noise,
         population="a few models of all, each client probably of one kind",
         sends="increments of every model, weighted by the client's probabilities",
         reference="Ozkara et al. 2022, Algorithm 7",
-        passes_to=em,
-        ignores=_NO_THETA,
     ),
     Method(
         name="ditto",
@@ -98,7 +86,6 @@ _METHODS = (
         population="point mass: one model for all",
         sends="increments of the model",
         reference="McMahan et al. 2017",
-        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedavg-fine-tuning",
@@ -106,7 +93,6 @@ _METHODS = (
         population="point mass, then steps on own data",
         sends="increments of the model",
         reference="Jiang et al. 2019",
-        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedem",
@@ -114,8 +100,6 @@ _METHODS = (
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
-        passes_to=fedem.fedem,
-        ignores=("theta_rate", "newcomer_steps"),
     ),
     Method(
         name="fedprox",
@@ -123,7 +107,6 @@ _METHODS = (
         population="point mass; clients stay near the model received",
         sends="increments of the model",
         reference="Li, Sahu et al. 2020",
-        ignores=_ONE_MODEL,
     ),
     Method(
         name="fedrep",
@@ -131,8 +114,6 @@ _METHODS = (
         population="a network's body of all, a head of each client's own, learned first",
         sends="increments of the body",
         reference="Collins et al. 2021",
-        passes_to=representation.head_first,
-        ignores=("catch_up", "start"),
     ),
     Method(
         name="gaussian-em",
@@ -140,7 +121,6 @@ _METHODS = (
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
         reference="Ozkara et al. 2022, section 3.1",
-        passes_to=em,
     ),
     Method(
         name="gaussian-prior",
@@ -155,8 +135,6 @@ _METHODS = (
         population="a few models of all, each client being of the kind that fits best",
         sends="increments of the client's model, zeros for the others",
         reference="Ghosh et al. 2020",
-        passes_to=ifca.ifca,
-        ignores=("theta_rate", "newcomer_steps"),
     ),
     Method(
         name="l2gd",
@@ -164,8 +142,6 @@ _METHODS = (
         population="Gaussian around the thetas' average, approached at random moments",
         sends="the client's model minus the average",
         reference="Hanzely and Richtarik 2020",
-        passes_to=l2gd.l2gd,
-        ignores=("gamma_rate",),
         remark=l2gd.CUT,
     ),
     Method(
@@ -174,7 +150,6 @@ _METHODS = (
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
         reference="Ozkara et al. 2022, section 3",
-        passes_to=em,
     ),
     Method(
         name="laplace-prior",
@@ -190,7 +165,6 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
-        ignores=_ALONE,
     ),
     Method(
         name="local-converged",
@@ -199,7 +173,6 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
-        ignores=_ALONE,
     ),
     Method(
         name="mean-regularized",
@@ -207,25 +180,22 @@ _METHODS = (
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
         reference="Evgeniou and Pontil 2004; Smith et al. 2017",
-        ignores=("gamma_rate", "upload_stale"),
     ),
     Method(
         name="mixture-clustering",
-        factory=clustering.mixture_clustering,
+        factory=paper.mixture_clustering,
         population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
-        remark=clustering.COLLAPSE,
-        passes_to=clustering.mixture_clustering,
-        ignores=("gamma_rate",),
+        remark=paper.COLLAPSE,
     ),
     Method(
         name="mixture-em",
         factory=priors.mixture_em,
+        adapt=priors.shares_under_noise,
         population="Gaussian mixture with learned shares, centers and spreads",
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
-        passes_to=em,
     ),
     Method(
         name="mutual-learning",
@@ -233,7 +203,6 @@ _METHODS = (
         population="a private and a shared model at each client, teaching each other",
         sends="increments of the shared model",
         reference="Shen et al. 2020",
-        passes_to=mutual_learning.mutual_learning,
     ),
     Method(
         name="per-fedavg",
@@ -241,8 +210,6 @@ _METHODS = (
         population="one model for all, then one step on own data, which it was trained for",
         sends="increments of the model",
         reference="Fallah et al. 2020",
-        passes_to=per_fedavg.per_fedavg,
-        ignores=("newcomer_steps",),
     ),
     Method(
         name="pfedme",
@@ -250,8 +217,6 @@ _METHODS = (
         population="Gaussian of one l2 penalty around a learned mean (Moreau envelopes)",
         sends="increments of the mean",
         reference="Dinh et al. 2020",
-        passes_to=pfedme.pfedme,
-        ignores=("newcomer_steps",),
     ),
     Method(
         name="quped",
@@ -266,7 +231,6 @@ _METHODS = (
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
         reference="Arivazhagan et al. 2019",
-        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
     Method(
         name="shared-subspace",
@@ -274,7 +238,6 @@ _METHODS = (
         population="a mean and a basis of all, coordinates of each client's own: mean + B w",
         sends="increments of the mean and of the basis",
         reference="Ozkara et al. 2022, section 3.6",
-        ignores=("start",),  # heads and coordinates begin alike in every round
     ),
 )
 METHODS = {method.name: method for method in _METHODS}
@@ -287,7 +250,10 @@ def method(name: str) -> Method:
 
 
 def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
-    """One row a method; bytes a round and client for `model`, None where the method refuses it."""
+    """One row per method, with its bytes per client and round for `model`.
+
+    Bytes are None where the method refuses the model.
+    """
     network = outline(model, shape)
     rows = []
     for method in _METHODS:
@@ -300,11 +266,10 @@ def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
             "server_trusted_with": None,
             "reference": method.reference,
         }
-        with warnings.catch_warnings(), contextlib.suppress(ValueError):
-            warnings.simplefilter("ignore", clustering.CollapseWarning)
+        with contextlib.suppress(ValueError):
             algorithm = method.build(network, {})
-            found = traffic(algorithm, shape, regression=model.regression)
-            row |= {"upload_bytes": found.upload, "download_bytes": found.download}
-            row |= {"server_trusted_with": trusted_with(algorithm, found.upload)}
+            upload, download = traffic(algorithm, shape, regression=model.regression)
+            row |= {"upload_bytes": upload, "download_bytes": download}
+            row |= {"server_trusted_with": trusted_with(algorithm, upload)}
         rows.append(row)
     return rows

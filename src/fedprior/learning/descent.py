@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedprior.core import check, tree
-from fedprior.core.algorithm import Array, Memory, PyTree
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Array, Key, Memory, PyTree
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
 
@@ -109,6 +109,36 @@ def go_on(
         time=time,
     )
     return {**memory, "w": w, "rule": rule, "step": memory["step"] + num_steps}
+
+
+def reading(key: Key) -> Memory:
+    """What a client's memory holds of its batches: their key, and how many it has read."""
+    return {**batch_key(key), "step": jnp.zeros((), jnp.int32)}
+
+
+def batch_key(key: Key) -> Memory:
+    """The memory of a client whose batches follow the rounds and not its own past."""
+    return {"words": random.words(random.fold(key, "batches"))}
+
+
+def take_steps(
+    gradient: Callable[..., PyTree],
+    parameters: PyTree,
+    *samples: Array,
+    descent: Descent,
+    time: Array,
+) -> PyTree:
+    """The parameters after a step for each row of `samples`, from the state that a rule begins in.
+
+    `gradient(parameters, *row)` is what a step descends, at the row's `time`.
+    """
+
+    def step(carry: tuple[PyTree, Any], row: Any) -> tuple[tuple[PyTree, Any], None]:
+        *own, now = row
+        return descent.step(gradient(carry[0], *own), carry[1], carry[0], now), None
+
+    start = (parameters, descent.init(parameters))
+    return jax.lax.scan(step, start, (*samples, time))[0][0]
 
 
 def masked_mean(values: Array, mask: Array) -> Array:

@@ -8,17 +8,17 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State, Theta
 from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.assignment import Assignment
-from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import Curvature, all_samples, some_samples
-from fedprior.learning.descent import Descent
+from fedprior.learning.descent import Descent, reading
 from fedprior.learning.noise import Noise
-from fedprior.learning.posterior import Fit, Steps, full_fit, gradient_fit, rate_at
+from fedprior.learning.posterior import Fit, Walk, full_fit, gradient_fit, rate_at
 from fedprior.learning.predictive import mixed, mixture, several
+from fedprior.learning.steps import Steps, newcomer
 from fedprior.populations.discrete import Discrete
 from fedprior.populations.mixture import GaussianMixture
 
@@ -28,14 +28,9 @@ def em(
     population: Population,
     *,
     name: str = "em",
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
     gamma_rate: float | None = None,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     curvature: Curvature = "diagonal",
     curvature_samples: int | None = None,
     noise_variance: float | None = None,
@@ -71,25 +66,19 @@ def em(
     weighs its parts anew; `personal_steps` more steps bring it to the newest gamma, on top of those
     by which methods are compared.
     """
-    check.count(name, local_steps=local_steps)
-    newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps, personal_steps=personal_steps)
+    steps.check_supported(name)
+    check.count(name, least=0, personal_steps=personal_steps)
     check.choice(name, "curvature", curvature, get_args(Curvature))
     if curvature_samples is not None:
         check.count(name, curvature_samples=curvature_samples)
-    batches = Batches(size=20) if batches is None else batches
     noise = Noise.of(model, noise_variance, name)
-    shaped: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
-    shaped |= {"weight_decay": weight_decay, "clip": clip}
     if isinstance(population, Discrete):
         usual = 1.0 if curvature == "full" else 0.1
-        steps = Descent(rate=usual if gamma_rate is None else gamma_rate, **shaped)
         return Assignment(
             model=model,
             population=population,
-            local_steps=local_steps,
-            batches=batches,
-            descent=steps,
+            steps=steps,
+            descent=steps.descent(usual if gamma_rate is None else gamma_rate),
             curvature=curvature,
             noise=noise,
         ).algorithm(name)
@@ -101,14 +90,13 @@ def em(
     return _Em(
         model=model,
         population=population,
-        local_steps=local_steps,
-        batches=batches,
-        descent=Descent(rate=theta_rate, **shaped),
-        server=Descent(rate=rate, decay=decay, steps_per_epoch=steps_per_epoch),
+        steps=steps,
+        descent=steps.descent(theta_rate),
+        server=steps.bare(rate),
         curvature=curvature,
         curvature_samples=curvature_samples,
         noise=noise,
-        newcomer_steps=newcomer_steps,
+        newcomer_steps=newcomer(name, newcomer_steps, steps),
         personal_steps=personal_steps,
     ).algorithm(name)
 
@@ -123,8 +111,7 @@ class _Em:
 
     model: Model
     population: Maximizable
-    local_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
     server: Descent
     curvature: Curvature
@@ -151,27 +138,25 @@ class _Em:
         return {"gamma": gamma, "round": jnp.zeros((), jnp.int32), **self.noise.init()}
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {
-            **self.population.prior(state["gamma"])._asdict(),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
-        }
+        return {**self.population.prior(state["gamma"])._asdict(), **reading(key)}
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
-        posterior, squares = self._posterior(state, memory, data, jnp.asarray(self.local_steps))
+        posterior, squares = self._posterior(
+            state, memory, data, jnp.asarray(self.steps.local_steps)
+        )
         value = {
             "population": self.population.statistics(state["gamma"], posterior),
             "noise": self.noise.statistics(state, squares, data.size),
         }
-        memory = {**memory, **posterior._asdict(), "step": memory["step"] + self.local_steps}
+        memory = {**memory, **posterior._asdict(), "step": memory["step"] + self.steps.local_steps}
         return Message(value, jnp.ones(())), memory
 
     def update(self, state: State, total: Message) -> State:
         some = total.weight > 0
         average = tree.combine(lambda one: one / jnp.where(some, total.weight, 1), total.value)
-        rate = rate_at(self.server, state["round"] * self.local_steps)
+        rate = rate_at(self.server, state["round"] * self.steps.local_steps)
         gamma = self.population.maximize(state["gamma"], average["population"], rate)
         noise = self.noise.maximize(state, average["noise"], rate)
         new = {**state, "gamma": gamma, **noise}
@@ -198,10 +183,10 @@ class _Em:
         common: dict[str, Any] = {"variance": self.noise.at(state), "samples": samples}
         fit: Callable[..., Fit] = partial(full_fit, self.model, number=number, **common)
         if self.curvature == "diagonal":
-            time = state["round"] * self.local_steps
+            time = state["round"] * self.steps.local_steps
             words, first = memory["words"], memory["step"]
-            steps = Steps(data, self.batches, self.descent, words, first, number, time)
-            fit = partial(gradient_fit, self.model, steps=steps, **common)
+            walk = Walk(data, self.steps.batches, self.descent, words, first, number, time)
+            fit = partial(gradient_fit, self.model, walk=walk, **common)
         fits = jax.vmap(fit)(parts.center, parts.precision, parts.certainty, before.w)
         share = jax.nn.softmax(parts.log_share + fits.evidence)
         return ClientPosterior(share, fits.w, fits.spread), jnp.sum(share * fits.squares)

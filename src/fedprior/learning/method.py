@@ -1,35 +1,44 @@
-"""A method by its name: how it is built, which options it takes, what it says of itself."""
+"""A method by its name: how it is built, which options it takes, what it does under noise."""
 
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
-from fedprior.learning.adaped import trust_under_noise
-from fedprior.learning.alternating import alternating
-from fedprior.learning.baselines.l2gd import CutWarning
-from fedprior.learning.clustering import CollapseWarning
-from fedprior.learning.em import em
-from fedprior.learning.priors import shares_under_noise
+from fedprior.learning.options import settable
+from fedprior.learning.steps import Steps
 
-# Options that a configuration cannot give as a number or a word, or gives elsewhere.
-_NOT_OPTIONS = {"model", "population", "name", "options", "batches", "block_rates", "rule"}
-_NOT_OPTIONS |= {"block_scales", "cluster", "resting"}
-_NOT_OPTIONS |= {"local_steps", "local_epochs"}  # one for all methods: budgets are compared by it
+# Fields of `Steps` that a method's options may change. The number of steps is the same for all
+# methods, because budgets are compared by it.
+_STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
+
+
+class MethodWarning(UserWarning):
+    """Something about a method that its users should know; `Method.remark` says it, too."""
+
+
+class ChannelNoise(NamedTuple):
+    """Public facts of a private channel: its noise, and how many clients share it in a round."""
+
+    noise_multiplier: float
+    clip: float
+    rate: float  # expected share of the clients in a round
+    num_clients: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A method: how to build it, what it assumes, what leaves a client in a round.
 
-    `alone` methods need no server: every client takes as many steps as the others expect to.
-    `ignores` names options of all methods that have no meaning here: a caller may give them to
-    every method alike, a user may not. `remark` is what the command line says before it runs one,
-    where Python warns.
+    The keyword arguments of `factory` are the method's options, with their defaults; its checks are
+    what the method refuses. `adapt` gives the options that noise calls for: a function of the
+    model, the `ChannelNoise` and those of its keyword arguments that a user has chosen.
+    `alone` methods need no server: every client takes as many steps as the others expect to take.
+    `remark` is what the command line says before a run, where Python warns.
     """
 
     name: str
@@ -39,53 +48,40 @@ class Method:
     reference: str
     alone: bool = False
     remark: str = ""
-    passes_to: Callable[..., Algorithm] = alternating  # the factory that gets `factory`'s options
-    ignores: tuple[str, ...] = ()
+    adapt: Callable[..., Mapping[str, Any]] | None = None
 
     def options(self) -> list[str]:
-        """Names of the options that `build` takes for this method."""
-        factories = [self.factory, self.passes_to]
-        if self.passes_to not in (self.factory, em):
-            factories.append(alternating)
-        names = [name for each in factories for name in inspect.signature(each).parameters]
-        hidden = _NOT_OPTIONS.union(self.ignores)
-        return [name for name in dict.fromkeys(names) if name not in hidden]
+        """Names of the options that a configuration may set for this method."""
+        return [*settable(self.factory), *_STEP_OPTIONS]
 
-    def build(self, model: Model, options: Mapping[str, Any], **given: Any) -> Algorithm:
-        """The algorithm with the user's `options`, over what the caller has `given`."""
-        for option, value in options.items():
-            effective = option not in self.ignores
-            check.require(effective, self.name, option, "left out", value, "It has no effect here.")
-            check.choice(self.name, "option", option, self.options())
-        heeded = {name: value for name, value in given.items() if name not in self.ignores}
+    def default(self, option: str) -> Any:
+        """The default of an option."""
+        owner = Steps if option in _STEP_OPTIONS else self.factory
+        return inspect.signature(owner).parameters[option].default
+
+    def build(
+        self, model: Model, options: Mapping[str, Any], *, steps: Steps = Steps(), **shared: Any
+    ) -> Algorithm:
+        """The algorithm with the user's `options`.
+
+        They override `steps` and the `shared` options, of which a method takes those it has.
+        """
+        known = self.options()
+        for option in options:
+            check.choice(self.name, "option", option, known)
+        own = {name: value for name, value in shared.items() if name in known} | dict(options)
+        shape = {name: own.pop(name) for name in _STEP_OPTIONS if name in own}
         with warnings.catch_warnings():
-            for said in (CollapseWarning, CutWarning):  # by `remark`
-                warnings.simplefilter("ignore", said)
-            return self.factory(model, **{**heeded, **options})
+            warnings.simplefilter("ignore", MethodWarning)  # `remark` says it
+            return self.factory(model, steps=replace(steps, **shape), **own)
 
     def under_noise(
-        self,
-        model: Model,
-        options: Mapping[str, Any],
-        *,
-        noise_multiplier: float,
-        clip: float,
-        rate: float,
-        num_clients: int,
+        self, model: Model, options: Mapping[str, Any], noise: ChannelNoise
     ) -> dict[str, Any]:
-        """The user's `options` with the floors that a private channel's noise calls for."""
-        known, given = self.options(), dict(options)
-        noise: dict[str, Any] = {"noise_multiplier": noise_multiplier, "rate": rate}
-        noise["num_clients"] = num_clients
-        if "psi_floor" in known:
-            noise |= _chosen(given, "psi_floor", "initial_psi")
-            floors = trust_under_noise(model, **noise)
-            return given | {name: value for name, value in floors.items() if name in known}
-        if "share_floor" in known:
-            noise |= _chosen(given, "share_floor", "num_components")
-            return given | shares_under_noise(clip=clip, **noise)
-        return given
-
-
-def _chosen(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: options[name] for name in names if name in options}
+        """The user's `options` with the changes that the noise of a private channel calls for."""
+        if self.adapt is None:
+            return dict(options)
+        takes = inspect.signature(self.adapt).parameters
+        chosen = {name: value for name, value in options.items() if name in takes}
+        changed, known = self.adapt(model, noise, **chosen), self.options()
+        return {**options, **{name: value for name, value in changed.items() if name in known}}

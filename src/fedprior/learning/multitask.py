@@ -5,14 +5,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import Descent, go_on, masked_mean, reading
+from fedprior.learning.steps import Steps, newcomer
 from fedprior.populations.multitask import Coupling, Multitask
 
 
@@ -22,16 +21,9 @@ def multitask(
     *,
     coupling: Coupling = "bound",
     learn_mean: bool = False,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    rule: optax.GradientTransformation | None = None,
     newcomer_steps: int | None = None,
-    name: str = "multitask",
 ) -> Algorithm:
     """Steps on mean loss + ||theta_i - center_i||^2 / (2 variance_i n_i), center_i from the others.
 
@@ -48,27 +40,17 @@ def multitask(
     aggregation are refused, and a message passes a clear channel only: it holds the client's
     number. The federation must have as many clients as the covariance has rows.
     """
-    check.count(name, local_steps=local_steps)
+    name = "multitask"
+    steps.check_supported(name, rule=True)
     check.flag(name, learn_mean=learn_mean)
-    if newcomer_steps is None:
-        newcomer_steps = local_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
     method = _Multitask(
         model=model,
         population=population,
         curvature=population.curvature(coupling),
         learn_mean=learn_mean,
-        local_steps=local_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        descent=Descent(
-            rate=theta_rate,
-            decay=decay,
-            steps_per_epoch=steps_per_epoch,
-            weight_decay=weight_decay,
-            clip=clip,
-            rule=rule,
-        ),
-        newcomer_steps=newcomer_steps,
+        steps=steps,
+        descent=steps.descent(theta_rate),
+        newcomer_steps=newcomer(name, newcomer_steps, steps),
     )
     return Algorithm.of(
         method, model, name=name, pools="gather", num_clients=population.num_clients
@@ -89,8 +71,7 @@ class _Multitask:
     population: Multitask
     curvature: np.ndarray
     learn_mean: bool
-    local_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
     newcomer_steps: int
 
@@ -111,15 +92,14 @@ class _Multitask:
             "client": jnp.asarray(client, jnp.int32),
             "w": w,
             "rule": self.descent.init(w),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
+            **reading(key),
         }
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         pull = self._pull(state, memory["client"], state["curvature"])
-        memory = self._move(state, memory, data, pull, self.local_steps)
+        memory = self._move(state, memory, data, pull, self.steps.local_steps)
         value = {
             "client": memory["client"].astype(jnp.float32),  # exact below 2**24 clients
             "theta": tree.flatten(memory["w"]),
@@ -172,7 +152,7 @@ class _Multitask:
             memory,
             descent=self.descent,
             data=data,
-            batches=self.batches,
+            batches=self.steps.batches,
             num_steps=steps,
-            time=state["round"] * self.local_steps,
+            time=state["round"] * self.steps.local_steps,
         )

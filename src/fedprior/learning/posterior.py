@@ -30,7 +30,7 @@ class Fit(NamedTuple):
     squares: Array
 
 
-class Steps(NamedTuple):
+class Walk(NamedTuple):
     """`number` gradient steps on the client's minibatches, from its step `first`, at `time`."""
 
     data: ClientData
@@ -73,19 +73,19 @@ def gradient_fit(
     *,
     variance: Array,
     samples: Samples,
-    steps: Steps,
+    walk: Walk,
 ) -> Fit:
     """Gradient steps on the loss, each followed by an implicit one on the prior; diagonal spread.
 
     At rest w is the posterior's mode, and no precision makes a step unstable.
     """
-    share = variance / jnp.maximum(steps.data.size, 1)  # the prior's, beside the mean loss
+    share = variance / jnp.maximum(walk.data.size, 1)  # the prior's, beside the mean loss
 
     def body(number: Array, w: PyTree) -> PyTree:
-        moved, rate = steps.step(model, w, number)
+        moved, rate = walk.step(model, w, number)
         return toward(moved, center, tree.combine(lambda one: rate * share * one, precision))
 
-    w = jax.lax.fori_loop(0, steps.number, body, w)
+    w = jax.lax.fori_loop(0, walk.number, body, w)
     found = measure(model, w, samples, curvature="diagonal")
     sure, prior = tree.flatten(certainty), tree.flatten(precision)
     spread = 1 / (found.curvature / variance + sure)

@@ -5,8 +5,10 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
-from fedprior.learning.alternating import alternating
+from fedprior.learning.alternating import CLIENT, alternating
 from fedprior.learning.em import em
+from fedprior.learning.method import ChannelNoise
+from fedprior.learning.options import passes_on
 from fedprior.populations.discrete import Discrete
 from fedprior.populations.gaussian import Gaussian
 from fedprior.populations.laplace import Laplace
@@ -14,18 +16,24 @@ from fedprior.populations.mixture import SHARE_FLOOR, GaussianMixture
 
 _DEVIATIONS = 3.0  # of the noise on a share: a sum is divided by what the noise hardly reaches
 _MOST = 0.6  # of the components' masses, all together, that floors may take up
+# Options of `em`: of clients that have a theta of their own, and of those that have none.
+_SHARED = ("steps", "gamma_rate", "curvature", "noise_variance")
+_FITTED = (*_SHARED, "theta_rate", "curvature_samples", "newcomer_steps", "personal_steps")
 
 
+@passes_on(alternating, *CLIENT)
 def gaussian_prior(model: Model, *, scale: float = 1.0, **options: Any) -> Algorithm:
     """theta_i ~ N(mean, scale^2 I): an l2 penalty towards a learned mean."""
     return alternating(model, Gaussian(scale=scale), name="gaussian-prior", **options)
 
 
+@passes_on(alternating, *CLIENT)
 def laplace_prior(model: Model, *, scale: float = 1.0, **options: Any) -> Algorithm:
     """theta_i ~ Laplace(mean, scale): an l1 penalty towards a learned mean."""
     return alternating(model, Laplace(scale=scale), name="laplace-prior", **options)
 
 
+@passes_on(em, *_FITTED)
 def gaussian_em(
     model: Model,
     *,
@@ -41,6 +49,7 @@ def gaussian_em(
     return em(model, population, name=name, **options)
 
 
+@passes_on(em, *_FITTED)
 def laplace_em(
     model: Model, *, scale: float = 1.0, scale_floor: float = 1e-3, **options: Any
 ) -> Algorithm:
@@ -49,6 +58,7 @@ def laplace_em(
     return em(model, population, name="laplace-em", **options)
 
 
+@passes_on(em, *_FITTED)
 def mixture_em(
     model: Model,
     *,
@@ -73,6 +83,7 @@ def mixture_em(
     return em(model, population, name="mixture-em", **options)
 
 
+@passes_on(em, *_SHARED)
 def discrete_mixture(
     model: Model,
     *,
@@ -89,6 +100,7 @@ def discrete_mixture(
     return em(model, population, name="discrete-mixture", **options)
 
 
+@passes_on(em, *_SHARED)
 def clustered(
     model: Model,
     *,
@@ -108,11 +120,9 @@ def clustered(
 
 
 def shares_under_noise(
+    model: Model,
+    noise: ChannelNoise,
     *,
-    noise_multiplier: float,
-    clip: float,
-    rate: float,
-    num_clients: int,
     num_components: int = 2,
     share_floor: float = SHARE_FLOOR,
 ) -> dict[str, float]:
@@ -120,12 +130,10 @@ def shares_under_noise(
 
     What a component learns is divided by its share of the clients. A share that noise brought down
     to nothing would make that noise divided by nothing, and send the center away for good. The
-    floor leaves 0.4 of the mass to the data, however large the noise.
+    floor leaves 0.4 of the mass to the data, however large the noise. It is the same for any model.
     """
-    owner = "shares_under_noise"
-    check.positive(owner, noise_multiplier=noise_multiplier, clip=clip, share_floor=share_floor)
-    check.fraction(owner, rate=rate)
-    check.count(owner, num_clients=num_clients, num_components=num_components)
-    deviation = noise_multiplier * clip / (rate * num_clients)
+    check.positive("shares_under_noise", share_floor=share_floor)
+    check.count("shares_under_noise", num_components=num_components)
+    deviation = noise.noise_multiplier * noise.clip / (noise.rate * noise.num_clients)
     floor = min(_MOST / num_components, _DEVIATIONS * deviation)
     return {"share_floor": max(share_floor, floor)}

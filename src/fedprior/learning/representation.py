@@ -10,13 +10,18 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on
+from fedprior.learning.descent import go_on
 from fedprior.learning.joint import joint_loss
+from fedprior.learning.options import passes_on
+from fedprior.learning.steps import Steps
 from fedprior.populations.shared_body import Head, SharedBody
 from fedprior.populations.subspace import Subspace
 
+# Heads and coordinates begin alike in every round: there is no `start` to choose.
+_CLIENT = ("theta_rate", "gamma_rate", "weight", "newcomer_steps", "catch_up")
 
+
+@passes_on(alternating, "steps", *_CLIENT)
 def shared_subspace(
     model: Model,
     *,
@@ -30,7 +35,7 @@ def shared_subspace(
 
     `scale` is the standard deviation of a normal prior on the coordinates; None is a flat one.
     Without `learn_mean` it is the paper's theta_i = B w_i, for linear models, which start at 0
-    (`Subspace`). `head_steps` as in `shared_body`. `options` go to `alternating`.
+    (`Subspace`). `head_steps` as in `shared_body`.
     """
     name = "shared-subspace"
     check.flag(name, learn_mean=learn_mean)
@@ -39,6 +44,7 @@ def shared_subspace(
     return head_first(model, population, name=name, head_steps=head_steps, **options)
 
 
+@passes_on(alternating, "steps", *_CLIENT)
 def shared_body(
     model: Model, *, head: Head | None = None, head_steps: int = 0, **options: Any
 ) -> Algorithm:
@@ -47,56 +53,45 @@ def shared_body(
     Head and body move in turn in every step (as FedPer, which moves them at once); `head_steps`
     more steps of the head come first (`fedrep`: the head then rests), on top of those by which
     methods are compared. `head` names the leaves of the head, the last layer by default
-    (`SharedBody`). `options` go to `alternating`.
+    (`SharedBody`).
     """
     population = SharedBody(head=head)
     check_start(model, population)
     return head_first(model, population, name="shared-body", head_steps=head_steps, **options)
 
 
+@passes_on(alternating, *_CLIENT[1:])
 def head_first(
     model: Model,
     population: Population,
     *,
     name: str = "head-first",
+    steps: Steps = Steps(),
     head_steps: int = 0,
     resting: Population | None = None,
-    local_steps: int = 10,
-    batches: Batches | None = None,
     theta_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     **options: Any,
 ) -> Algorithm:
     """`alternating`, but a client begins a round with `head_steps` steps of its w alone.
 
     They are taken at the gamma that it received; the clock of the rates does not count them, so
-    that the first of them and the round's first step have one rate. What moves after them is gamma
-    and w in turn, or what `resting` says: a population like this one without a w of its own leaves
-    w at rest.
+    that the first of them and the round's first step have one rate. After them gamma and w move in
+    turn, or with `resting` as that population says: one without a w of its own leaves w at rest.
     """
     check.count(name, least=0, head_steps=head_steps)
+    if head_steps and options.get("catch_up") is not None:
+        raise ValueError(
+            f"{name}: catch_up cannot be combined with head_steps. A client that keeps training "
+            "between rounds is ahead already."
+        )
     if head_steps:
-        alone = options.get("catch_up")
-        remedy = "A client that trains on between rounds is ahead already."
-        check.require(alone is None, name, "catch_up", "None with head_steps", alone, remedy)
-        epochs, remedy = options.get("local_epochs"), "The clock of the rates counts local_steps."
-        check.require(epochs is None, name, "local_epochs", "None with head_steps", epochs, remedy)
-    batches = Batches(size=20) if batches is None else batches
-    shaped: dict[str, Any] = {
-        "decay": decay,
-        "steps_per_epoch": steps_per_epoch,
-        "weight_decay": weight_decay,
-        "clip": clip,
-    }
-    common: dict[str, Any] = {"local_steps": local_steps, "batches": batches, **shaped, **options}
-    plain = alternating(model, population, name=name, theta_rate=theta_rate, **common)
+        steps.check_supported(name, rule=True)
+    common: dict[str, Any] = {"name": name, "steps": steps, **options}
+    plain = alternating(model, population, theta_rate=theta_rate, **common)
     if head_steps == 0 or not population.personal:
         return plain
-    then = plain if resting is None else alternating(model, resting, name=name, **common)
-    descent = Descent(rate=theta_rate, rule=options.get("rule"), **shaped)
+    then = plain if resting is None else alternating(model, resting, **common)
+    descent = steps.descent(theta_rate)
 
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
@@ -107,9 +102,9 @@ def head_first(
             memory,
             descent=descent,
             data=data,
-            batches=batches,
+            batches=steps.batches,
             num_steps=head_steps,
-            time=state["round"] * local_steps,
+            time=state["round"] * steps.local_steps,
         )
         return then.local(state, ahead, data, key)
 

@@ -19,7 +19,8 @@ from fedprior.engines.run import check_fits
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
 from fedprior.learning.catalog import method
-from fedprior.learning.method import Method
+from fedprior.learning.method import ChannelNoise, Method
+from fedprior.learning.steps import Steps
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy import events
@@ -191,14 +192,8 @@ def setting(config: Config, name: str, clients: Federation) -> Setting:
         cohort = replace(cohort, amplifies=algorithm.memoryless)
     noise = _noise(config.privacy, cohort, training.rounds, clients.num_clients) if private else 0.0
     if private:
-        own = chosen.under_noise(
-            network,
-            own,
-            noise_multiplier=noise,
-            clip=config.privacy.clip,
-            rate=fair.share,
-            num_clients=clients.num_clients,
-        )
+        facts = ChannelNoise(noise, config.privacy.clip, fair.share, clients.num_clients)
+        own = chosen.under_noise(network, own, facts)
         algorithm = build(own)
     every = training.evaluate_every or None
     if name == "local-converged":
@@ -229,12 +224,14 @@ def budget(config: Config, clients: Federation) -> Budget:
         rounds=training.rounds,
         cohort=_cohort(config, clients.num_clients),
         num_clients=clients.num_clients,
-        local_steps=training.local_steps,
-        batches=_batches(training),
-        decay=training.decay,
-        steps_per_epoch=training.steps_per_epoch,
-        weight_decay=training.weight_decay,
-        clip=training.clip or None,
+        steps=Steps(
+            local_steps=training.local_steps,
+            batches=_batches(training),
+            decay=training.decay,
+            steps_per_epoch=training.steps_per_epoch,
+            weight_decay=training.weight_decay,
+            clip=training.clip or None,
+        ),
     )
 
 

@@ -22,7 +22,10 @@ THETA_RATE, GAMMA_RATE, DECAY, WEIGHT_DECAY, CLIP = 0.6, 0.8, 0.7, 0.05, 0.5
 BATCHES = fedprior.Batches(size=4)
 # Every step of every round has a rate and a batch of its own, and some gradients are cut.
 SHAPED = {"decay": DECAY, "steps_per_epoch": 1, "weight_decay": WEIGHT_DECAY, "clip": CLIP}
-PLAIN = {"local_steps": STEPS, "batches": BATCHES, "weight": "samples", **SHAPED}
+PLAIN = {
+    "steps": fedprior.Steps(local_steps=STEPS, batches=BATCHES, **SHAPED),
+    "weight": "samples",
+}
 COMMON = {"theta_rate": THETA_RATE, "gamma_rate": GAMMA_RATE, **PLAIN}
 
 

@@ -106,6 +106,6 @@ def test_a_share_that_is_cut_is_said():
 
 def test_one_step_a_round_leaves_no_coin():
     with pytest.raises(ValueError, match=r"^l2gd: local_steps must be above 1, got 1\. A client"):
-        fedprior.l2gd(MODEL, local_steps=1)
+        fedprior.l2gd(MODEL, steps=fedprior.Steps(local_steps=1))
     with pytest.raises(ValueError, match=r"^l2gd: probability must be in \(0, 1\), got 1.0"):
         fedprior.l2gd(MODEL, probability=1.0)

@@ -2,8 +2,8 @@
 
 import numpy as np
 from softmax_twin import (
-    COMMON,
     MODEL,
+    PLAIN,
     ROUNDS,
     THETA_RATE,
     agree,
@@ -22,7 +22,7 @@ PENALTY = 0.7
 
 def test_the_mean_is_the_average_of_the_thetas(federation):
     """v on f + penalty/2 ||v - mean||^2, mean = the average of last round's v."""
-    algorithm = fedprior.mean_regularized(MODEL, penalty=PENALTY, **COMMON)
+    algorithm = fedprior.mean_regularized(MODEL, penalty=PENALTY, theta_rate=THETA_RATE, **PLAIN)
     assert not algorithm.unit_weight
     assert not algorithm.memoryless
     played = played_by(algorithm, federation)

@@ -20,10 +20,8 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", sorted(NUMBERS))
 def test_numbers_may_be_traced(federation, name):
-    common = {key: COMMON[key] for key in ("local_steps", "batches")}
-
     def program(numbers, data, key):
-        algorithm = catalog.method(name).build(MODEL, {}, **common, **numbers)
+        algorithm = catalog.method(name).build(MODEL, numbers, steps=COMMON["steps"])
         state = algorithm.init(key)
         memory = algorithm.enroll(state, 0, key)
         message, memory = algorithm.local(state, memory, data, key)

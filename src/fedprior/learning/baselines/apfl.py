@@ -6,14 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, increment, weight_of
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import Descent, go_on, masked_mean, reading
+from fedprior.learning.steps import Steps, newcomer
 from fedprior.populations.point import PointMass
 
 
@@ -22,14 +22,9 @@ def apfl(
     *,
     mixing: float = 0.5,
     mixing_rate: float = 0.0,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
     newcomer_steps: int | None = None,
 ) -> Algorithm:
@@ -44,26 +39,20 @@ def apfl(
     A client that never took part begins with v_i = mean and takes `newcomer_steps` steps of v_i.
     """
     name = "apfl"
-    check.count(name, local_steps=local_steps)
+    steps.check_supported(name)
     check.unit(name, mixing=mixing)
     check.nonnegative(name, mixing_rate=mixing_rate, theta_rate=theta_rate, gamma_rate=gamma_rate)
-    newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
-    batches = Batches(size=20) if batches is None else batches
-    clock: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
-    shaped: dict[str, Any] = {**clock, "weight_decay": weight_decay, "clip": clip}
     method = _Mixed(
         model=model,
         mixing=mixing,
-        local_steps=local_steps,
-        batches=batches,
-        own=Descent(rate=theta_rate, **shaped),
-        shared=Descent(rate=gamma_rate, **shaped),
-        share=Descent(rate=mixing_rate, **clock),
+        steps=steps,
+        own=steps.descent(theta_rate),
+        shared=steps.descent(gamma_rate),
+        share=steps.bare(mixing_rate),
         weight=weight,
-        newcomer_steps=newcomer_steps,
+        newcomer_steps=newcomer(name, newcomer_steps, steps),
     )
-    average = alternating(model, PointMass(), name=name, local_steps=local_steps, weight=weight)
+    average = alternating(model, PointMass(), name=name, steps=steps, weight=weight)
     return replace(
         average, enroll=method.enroll, local=method.local, personalize=method.personalize
     )
@@ -78,8 +67,7 @@ class _Mixed:
 
     model: Model
     mixing: float
-    local_steps: int
-    batches: Batches
+    steps: Steps
     own: Descent
     shared: Descent
     share: Descent
@@ -91,8 +79,7 @@ class _Mixed:
             "w": state["gamma"]["mean"],
             "rule": self.own.init(state["gamma"]["mean"]),
             "mixing": jnp.asarray(self.mixing, jnp.float32),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
+            **reading(key),
         }
 
     def local(
@@ -100,9 +87,8 @@ class _Mixed:
     ) -> tuple[Message, Memory]:
         received = state["gamma"]["mean"]
         # One batch for both models; it follows the rounds, so that the message tells of no others.
-        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
-        index, mask = self.batches.at(memory["words"], time, data)
-        x, y = data.take(index)
+        time = self.steps.times(state["round"])
+        x, y, mask = self.steps.batches.read(memory["words"], time, data)
         first = jax.tree.map(lambda leaf: leaf[0], (x, y, mask))
         mixing = self._remix(memory["mixing"], memory["w"], received, first, time[0])
 
@@ -119,7 +105,7 @@ class _Mixed:
         (own, copy), _ = jax.lax.scan(step, (memory["w"], received), (x, y, mask, time))
         weight = weight_of(self.weight, data)
         value = {"mean": increment(copy, received, weight)}
-        steps = memory["step"] + self.local_steps
+        steps = memory["step"] + self.steps.local_steps
         return Message(value, weight), {**memory, "w": own, "mixing": mixing, "step": steps}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
@@ -134,9 +120,9 @@ class _Mixed:
             {**memory, "w": tree.where(fresh, mean, memory["w"])},
             descent=self.own,
             data=data,
-            batches=self.batches,
+            batches=self.steps.batches,
             num_steps=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
-            time=state["round"] * self.local_steps,
+            time=state["round"] * self.steps.local_steps,
         )
         return _mix(memory["mixing"], after["w"], mean)
 

@@ -7,18 +7,19 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Key, Memory, Message, State
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.alternating import alternating
+from fedprior.learning.alternating import CLIENT, alternating
+from fedprior.learning.options import passes_on
 from fedprior.populations.point import PointMass
 from fedprior.populations.tether import Tether
 
 
+@passes_on(alternating, *CLIENT)
 def ditto(model: Model, *, penalty: float = 0.1, **options: Any) -> Algorithm:
     """theta_i on f_i(theta) + penalty / 2 ||theta - mean||^2; the mean by FedAvg, beside it.
 
     In a round a client takes `local_steps` steps of its copy of the mean on f_i, which is what it
     sends, and as many of theta_i, held toward the mean that it received. The mean never sees the
-    thetas: the prior is centered at a model for everybody, not at the clients' average. `options`
-    go to `alternating`, twice.
+    thetas: the prior is centered at a model for everybody, not at the clients' average.
     """
     name = "ditto"
     check.nonnegative(name, penalty=penalty)

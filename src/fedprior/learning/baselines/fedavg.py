@@ -5,43 +5,45 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fedprior.core import check, random
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, descend, masked_mean
+from fedprior.learning.descent import batch_key, descend, masked_mean
+from fedprior.learning.options import passes_on
+from fedprior.learning.steps import Steps
 from fedprior.populations.point import PointMass
 
+# One model for all, which everybody gets as it is: there is no theta to move or to begin.
+SHARED = ("steps", "gamma_rate", "weight")
 
+
+@passes_on(alternating, *SHARED)
 def fedavg(model: Model, **options: Any) -> Algorithm:
     """One model for all: clients take steps on their loss, the server averages the increments.
 
-    Clients count alike, as in the other methods here; `weight="samples"` weighs a client by its
-    number of samples, as McMahan et al. do. `options` go to `alternating`.
+    All clients count the same by default, as in the other methods here; `weight="samples"` weighs a
+    client by its number of samples, as McMahan et al. do.
     """
     return alternating(model, PointMass(), name="fedavg", **options)
 
 
+@passes_on(alternating, *SHARED[1:])
 def fedavg_fine_tuning(
     model: Model,
     *,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     fine_tuning_steps: int = 100,
     fine_tuning_rate: float = 0.05,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     **options: Any,
 ) -> Algorithm:
     """FedAvg, then `fine_tuning_steps` steps of each client on its own loss from the average."""
     name = "fedavg-fine-tuning"
     check.count(name, least=0, fine_tuning_steps=fine_tuning_steps)
     check.nonnegative(name, fine_tuning_rate=fine_tuning_rate)
-    batches = Batches(size=20) if batches is None else batches
-    shaped: dict[str, Any] = {"weight_decay": weight_decay, "clip": clip}
-    descent = Descent(rate=fine_tuning_rate, **shaped)
-    plain = alternating(model, PointMass(), name=name, batches=batches, **shaped, **options)
+    descent = steps.constant(fine_tuning_rate)
+    plain = alternating(model, PointMass(), name=name, steps=steps, **options)
 
     def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
         return masked_mean(model.loss(model.apply(theta, x), y), mask)
@@ -54,8 +56,8 @@ def fedavg_fine_tuning(
             descent.init(mean),
             descent=descent,
             data=data,
-            batches=batches,
-            words=random.words(random.fold(key, "batches")),
+            batches=steps.batches,
+            words=batch_key(key)["words"],
             first_step=jnp.zeros((), jnp.int32),
             num_steps=jnp.where(data.size > 0, fine_tuning_steps, 0),
             time=jnp.zeros((), jnp.int32),

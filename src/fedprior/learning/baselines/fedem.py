@@ -5,20 +5,20 @@ Distributions", NeurIPS 2021.
 """
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
-from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import each_loss
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, masked_mean, reading, take_steps
 from fedprior.learning.predictive import mixed, mixture, several
+from fedprior.learning.steps import Steps
 
 _JITTER = 0.01  # models that start at zero would otherwise start alike, and stay alike
 _SHARE_ROUNDS = 10  # of expectation and maximization of the shares of a personal model
@@ -28,15 +28,9 @@ def fedem(
     model: Model,
     *,
     num_components: int = 2,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
-    name: str = "fedem",
 ) -> Algorithm:
     """p_i(y | x) = sum_k share_ik p_k(y | x): shared components, shares of each client's own.
 
@@ -44,24 +38,18 @@ def fedem(
     that as its shares, and moves its copies of all components on its weighted loss; it sends their
     increments, side by side in one message. The paper's server weighs them by `weight="samples"`.
     A personal model mixes the newest components, by shares that are refitted to the client's
-    training samples; a newcomer's begin uniform. `theta_rate` and `newcomer_steps` have no meaning
-    here.
+    training samples; a newcomer's begin uniform.
     """
-    check.count(name, num_components=num_components, local_steps=local_steps)
+    name = "fedem"
+    steps.check_supported(name, rule=True)
+    check.count(name, num_components=num_components)
     check.nonnegative(name, gamma_rate=gamma_rate)
     check.choice(name, "weight", weight, get_args(Weight))
     method = _Mixture(
         model=model,
         num_components=num_components,
-        local_steps=local_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        descent=Descent(
-            rate=gamma_rate,
-            decay=decay,
-            steps_per_epoch=steps_per_epoch,
-            weight_decay=weight_decay,
-            clip=clip,
-        ),
+        steps=steps,
+        descent=steps.descent(gamma_rate),
         weight=weight,
     )
     return Algorithm.of(
@@ -75,8 +63,7 @@ class _Mixture:
 
     model: Model
     num_components: int
-    local_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
     weight: Weight
 
@@ -86,8 +73,7 @@ class _Mixture:
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         return {
             "shares": jnp.full(self.num_components, 1 / self.num_components),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
+            **reading(key),
         }
 
     def local(
@@ -95,24 +81,18 @@ class _Mixture:
     ) -> tuple[Message, Memory]:
         received = state["gamma"]
         assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
-        numbers = jnp.arange(self.local_steps)
-        index, mask = self.batches.at(memory["words"], memory["step"] + numbers, data)
+        numbers = memory["step"] + jnp.arange(self.steps.local_steps)
+        index, mask = self.steps.batches.at(memory["words"], numbers, data)
         x, y = data.take(index)
-        time = state["round"] * self.local_steps + numbers
 
         def objective(gamma: PyTree, x: Array, y: Array, mask: Array, weight: Array) -> Array:
             losses = self._losses(gamma, x, y)  # (components, samples)
             return masked_mean(jnp.sum(weight * losses, axis=0), mask)
 
-        def step(carry: tuple[PyTree, Any], batch: Any) -> tuple[tuple[PyTree, Any], None]:
-            x, y, mask, time, weight = batch
-            gradient = jax.grad(objective)(carry[0], x, y, mask, weight)
-            return self.descent.step(gradient, carry[1], carry[0], time), None
-
-        weights = jnp.moveaxis(assigned[:, index], 0, 1)
-        start = (received, self.descent.init(received))
-        (gamma, _), _ = jax.lax.scan(step, start, (x, y, mask, time, weights))
-        memory = {**memory, "shares": shares, "step": memory["step"] + self.local_steps}
+        batch = (x, y, mask, jnp.moveaxis(assigned[:, index], 0, 1))
+        time = self.steps.times(state["round"])
+        gamma = take_steps(jax.grad(objective), received, *batch, descent=self.descent, time=time)
+        memory = {**memory, "shares": shares, "step": memory["step"] + self.steps.local_steps}
         share = weight_of(self.weight, data)
         return Message(increment(gamma, received, share), share), memory
 

@@ -6,27 +6,30 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
+from fedprior.learning.alternating import alternating
+from fedprior.learning.options import passes_on
 from fedprior.learning.representation import check_start, head_first
+from fedprior.learning.steps import Steps
 from fedprior.populations.shared_body import Head, SharedBody
 
 
+@passes_on(alternating, "theta_rate", "gamma_rate", "weight", "newcomer_steps")
 def fedrep(
     model: Model,
     *,
+    steps: Steps = Steps(),
     head: Head | None = None,
     head_steps: int | None = None,
-    local_steps: int = 10,
     **options: Any,
 ) -> Algorithm:
     """A round: `head_steps` steps of the head at the body received, then `local_steps` of the body.
 
     The body moves under a head at rest and is averaged; `shared_body` moves both in turn.
     `head_steps` is `local_steps` where it is not given: as many gradients as a method that moves
-    both. `head` names the leaves of the head, the last layer by default (`SharedBody`). `options`
-    go to `alternating`.
+    both. `head` names the leaves of the head, the last layer by default (`SharedBody`).
     """
     name = "fedrep"
-    head_steps = local_steps if head_steps is None else head_steps
+    head_steps = steps.local_steps if head_steps is None else head_steps
     check.count(name, head_steps=head_steps)
     population = SharedBody(head=head)
     check_start(model, population)
@@ -34,9 +37,9 @@ def fedrep(
         model,
         population,
         name=name,
+        steps=steps,
         head_steps=head_steps,
         resting=_BodyAlone(head=head),
-        local_steps=local_steps,
         **options,
     )
 

@@ -1,21 +1,21 @@
 """IFCA: a few shared models, each client training its best one (Ghosh et al. 2020, Algorithm 1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, begun, mean_share, weight_of
-from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import total_loss
-from fedprior.learning.descent import Descent
-from fedprior.learning.posterior import Steps
+from fedprior.learning.descent import Descent, batch_key
+from fedprior.learning.posterior import Walk
 from fedprior.learning.predictive import several
+from fedprior.learning.steps import Steps
 from fedprior.populations.mixture import per_component
 
 Averaging = Literal["models", "gradients"]
@@ -27,13 +27,8 @@ def ifca(
     num_components: int = 2,
     averaging: Averaging = "models",
     jitter: float = 0.01,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
 ) -> Algorithm:
     """A client picks the model of least loss on its samples, trains that, and predicts with it.
@@ -49,7 +44,8 @@ def ifca(
     them without learning who chose what, and pays for it in bytes.
     """
     name = "ifca"
-    check.count(name, num_components=num_components, local_steps=local_steps)
+    steps.check_supported(name)
+    check.count(name, num_components=num_components)
     check.choice(name, "averaging", averaging, get_args(Averaging))
     check.choice(name, "weight", weight, get_args(Weight))
     check.nonnegative(name, jitter=jitter, gamma_rate=gamma_rate)
@@ -58,15 +54,8 @@ def ifca(
         num_components=num_components,
         averaging=averaging,
         jitter=jitter,
-        num_steps=1 if averaging == "gradients" else local_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        descent=Descent(
-            rate=gamma_rate,
-            decay=decay,
-            steps_per_epoch=steps_per_epoch,
-            weight_decay=weight_decay,
-            clip=clip,
-        ),
+        steps=replace(steps, local_steps=1) if averaging == "gradients" else steps,
+        descent=steps.descent(gamma_rate),
         weight=weight,
     )
     return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
@@ -83,8 +72,7 @@ class _Clusters:
     num_components: int
     averaging: Averaging
     jitter: float
-    num_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
     weight: Weight
 
@@ -93,20 +81,21 @@ class _Clusters:
         return {**begun({"centers": centers}), "members": jnp.zeros(self.num_components)}
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {"words": random.words(random.fold(key, "batches"))}
+        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         chosen, center = self._choose(state, data)
-        time = state["round"] * self.num_steps
-        number = jnp.asarray(self.num_steps)
-        steps = Steps(data, self.batches, self.descent, memory["words"], time, number, time)
+        most = self.steps.local_steps
+        time, words = state["round"] * most, memory["words"]
+        number, batches = jnp.asarray(most), self.steps.batches
+        walk = Walk(data, batches, self.descent, words, time, number, time)
 
         def body(number: Array, theta: PyTree) -> PyTree:
-            return steps.step(self.model, theta, number)[0]
+            return walk.step(self.model, theta, number)[0]
 
-        theta = jax.lax.fori_loop(0, self.num_steps, body, center)
+        theta = jax.lax.fori_loop(0, most, body, center)
         weight = weight_of(self.weight, data)
         members = weight * jax.nn.one_hot(chosen, self.num_components)
         moves = tree.combine(lambda new, old: jnp.multiply.outer(members, new - old), theta, center)

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,10 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, mean_of_thetas
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, go_on, masked_mean
+from fedprior.learning.descent import go_on, masked_mean
+from fedprior.learning.method import MethodWarning
 from fedprior.learning.posterior import rate_at
+from fedprior.learning.steps import Steps
 from fedprior.populations.tether import Tether
 
 CUT = (
@@ -24,7 +24,7 @@ CUT = (
 )
 
 
-class CutWarning(UserWarning):
+class CutWarning(MethodWarning):
     """A move toward the mean would pass it, and ends there: the penalty has no further effect."""
 
 
@@ -33,13 +33,8 @@ def l2gd(
     *,
     penalty: float = 0.1,
     probability: float | None = None,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
     newcomer_steps: int | None = None,
 ) -> Algorithm:
@@ -57,48 +52,51 @@ def l2gd(
     A move ends at the mean: where theta_rate * penalty * (1 - p) / p is above 1 the share is cut to
     1, every penalty beyond that does the same, and what is minimized is no longer the objective
     above. It warns when it is built so. A newcomer begins at the mean and takes `newcomer_steps`
-    steps on the objective. `gamma_rate` has no meaning here.
+    steps on the objective.
     """
     name = "l2gd"
     check.nonnegative(name, penalty=penalty)
-    check.count(name, local_steps=local_steps)
+    steps.check_supported(name)
     if probability is None:
         remedy = "A client takes that many steps on average between two moves; or give probability."
-        check.require(local_steps > 1, name, "local_steps", "above 1", local_steps, remedy)
-        probability = 1 / local_steps
+        number = steps.local_steps
+        check.require(number > 1, name, "local_steps", "above 1", number, remedy)
+        probability = 1 / number
     check.nonnegative(name, theta_rate=theta_rate)
     check.within(name, probability=probability)
     _warn_of_a_cut(name, theta_rate, penalty, probability)
-    batches = Batches(size=20) if batches is None else batches
-    shaped: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
-    shaped |= {"weight_decay": weight_decay, "clip": clip}
-    descent = Descent(rate=theta_rate, **shaped)
+    descent = steps.descent(theta_rate)
     plain = alternating(
         model,
         Tether(strength=penalty),
         name=name,
-        local_steps=local_steps,
-        batches=batches,
+        steps=steps,
         theta_rate=theta_rate,
         weight=weight,
         newcomer_steps=newcomer_steps,
-        **shaped,
     )
 
     def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
         return masked_mean(model.loss(model.apply(w, x), y), mask)
 
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
-        moves, steps = runs(state["words"], state["round"], probability)
-        time = state["round"] * local_steps
+        moves, number = runs(state["words"], state["round"], probability)
+        time = state["round"] * steps.local_steps
         share = rate_at(descent, time) * penalty * (1 - probability) / probability
         left = remaining(share, moves)
         w = tree.combine(
             lambda own, mean: mean + left * (own - mean), memory["w"], state["gamma"]["mean"]
         )
         begun = {**memory, "w": w}
-        common: dict[str, Any] = {"descent": descent, "data": data, "batches": batches}
-        after = go_on(objective, begun, num_steps=steps, time=time, **common)
+        after = go_on(
+            objective,
+            begun,
+            descent=descent,
+            data=data,
+            batches=steps.batches,
+            num_steps=number,
+            time=time,
+        )
         return Message({}, jnp.ones(())), after
 
     return mean_of_thetas(replace(plain, local=local), weight)

@@ -7,9 +7,11 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, mean_of_thetas
+from fedprior.learning.options import passes_on
 from fedprior.populations.tether import Tether
 
 
+@passes_on(alternating, "steps", "theta_rate", "start", "newcomer_steps", "catch_up")
 def mean_regularized(
     model: Model, *, penalty: float = 0.1, weight: Weight = "uniform", **options: Any
 ) -> Algorithm:
@@ -18,7 +20,6 @@ def mean_regularized(
     A Gaussian prior whose mean is the maximum for the thetas as they are. In a round a client takes
     `local_steps` steps of theta_i, held toward the mean that it received, and sends theta_i minus
     that; the server's mean becomes the average of the cohort's thetas. A newcomer begins there.
-    `gamma_rate` has no meaning: the mean is replaced. `options` go to `alternating`.
     """
     name = "mean-regularized"
     check.nonnegative(name, penalty=penalty)

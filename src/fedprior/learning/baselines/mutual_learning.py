@@ -13,64 +13,42 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.alternating import Start
 from fedprior.learning.averaging import Weight, increment, weight_of
 from fedprior.learning.baselines.quped import quped
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import masked_mean
+from fedprior.learning.options import passes_on
+from fedprior.learning.predictive import require_classifier
+from fedprior.learning.steps import Steps
 from fedprior.populations.distillation import divergence
 
 
+@passes_on(quped, "start", "newcomer_steps")
 def mutual_learning(
     model: Model,
     *,
+    steps: Steps = Steps(),
     theta_share: float = 0.25,
     gamma_share: float = 0.25,
-    local_steps: int = 10,
-    batches: Batches | None = None,
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    start: Start = "population",
     weight: Weight = "uniform",
-    newcomer_steps: int | None = None,
-    name: str = "mutual-learning",
+    **options: Any,
 ) -> Algorithm:
     """Theta on a f_i(theta) + (1 - a) KL(p_mean || p_theta), and the mean with the roles swapped.
 
     The mean (the paper's meme) has b f_i(mean) + (1 - b) KL(p_theta || p_mean). Both move at once
     on each batch, the other's predictions held fixed; a = `theta_share` and b = `gamma_share` are
-    what labels count for.
-
-    Theta's loss is that of `quped` at a penalty of 1 - a, and a newcomer descends it at the learned
-    mean; `start`, `weight` and `newcomer_steps` are those of `alternating`.
+    what labels count for. Theta's loss is that of `quped` at a penalty of 1 - a, and a newcomer
+    descends it at the learned mean.
     """
+    name = "mutual-learning"
+    steps.check_supported(name)
+    require_classifier(name, model)
     check.within(name, theta_share=theta_share)
     check.fraction(name, gamma_share=gamma_share)
-    batches = Batches(size=20) if batches is None else batches
-    shaped: dict[str, Any] = {
-        "decay": decay,
-        "steps_per_epoch": steps_per_epoch,
-        "weight_decay": weight_decay,
-        "clip": clip,
-    }
-    plain = quped(
-        model,
-        penalty=1 - theta_share,
-        name=name,
-        local_steps=local_steps,
-        batches=batches,
-        theta_rate=theta_rate,
-        gamma_rate=gamma_rate,
-        start=start,
-        weight=weight,
-        newcomer_steps=newcomer_steps,
-        **shaped,
-    )
-    own, shared = Descent(rate=theta_rate, **shaped), Descent(rate=gamma_rate, **shaped)
+    common: dict[str, Any] = {"theta_rate": theta_rate, "gamma_rate": gamma_rate, "weight": weight}
+    plain = quped(model, penalty=1 - theta_share, steps=steps, **common, **options)
+    own, shared = steps.descent(theta_rate), steps.descent(gamma_rate)
 
     def losses(pair: tuple[PyTree, PyTree], x: Array, y: Array, mask: Array) -> Array:
         return masked_mean(mutual_loss(model, *pair, x, y, theta_share, gamma_share), mask)
@@ -85,16 +63,16 @@ def mutual_learning(
 
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
         received = state["gamma"]["mean"]
-        numbers = jnp.arange(local_steps)
-        batch = batches.read(memory["words"], memory["step"] + numbers, data)
-        time = state["round"] * local_steps + numbers
+        numbers = memory["step"] + jnp.arange(steps.local_steps)
+        batch = steps.batches.read(memory["words"], numbers, data)
+        time = steps.times(state["round"])
         carry = ((memory["w"], received), (memory["rule"], shared.init(received)))
         ((theta, mean), (rule, _)), _ = jax.lax.scan(step, carry, (*batch, time))
         share = weight_of(weight, data)
-        memory = {**memory, "w": theta, "rule": rule, "step": memory["step"] + local_steps}
+        memory = {**memory, "w": theta, "rule": rule, "step": memory["step"] + steps.local_steps}
         return Message({"mean": increment(mean, received, share)}, share), memory
 
-    return replace(plain, local=local)
+    return replace(plain, name=name, local=local)
 
 
 def mutual_loss(

@@ -5,18 +5,18 @@ Model-Agnostic Meta-Learning Approach", NeurIPS 2020.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, batch_key, masked_mean, take_steps
+from fedprior.learning.steps import Steps
 
 Order = Literal["first", "exact"]
 
@@ -25,16 +25,10 @@ def per_fedavg(
     model: Model,
     *,
     order: Order = "first",
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.01,
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
-    name: str = "per-fedavg",
 ) -> Algorithm:
     """Minimizes the mean over clients of f_i(w - theta_rate * grad f_i(w)) over w.
 
@@ -44,26 +38,19 @@ def per_fedavg(
     costs 2 or 4 gradients.
 
     The personal model of everybody, newcomer or not, is w after one step on all of its training
-    samples, so `newcomer_steps` has no meaning here. `theta_rate` is part of what is minimized and
-    does not decay.
+    samples. `theta_rate` is part of what is minimized and does not decay.
     """
-    check.count(name, local_steps=local_steps)
+    name = "per-fedavg"
+    steps.check_supported(name, rule=True)
     check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.choice(name, "order", order, get_args(Order))
     check.choice(name, "weight", weight, get_args(Weight))
     method = _Adapted(
         model=model,
         order=order,
-        local_steps=local_steps,
-        batches=Batches(size=20) if batches is None else batches,
+        steps=steps,
         theta_rate=theta_rate,
-        descent=Descent(
-            rate=gamma_rate,
-            decay=decay,
-            steps_per_epoch=steps_per_epoch,
-            weight_decay=weight_decay,
-            clip=clip,
-        ),
+        descent=steps.descent(gamma_rate),
         weight=weight,
     )
     return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
@@ -75,8 +62,7 @@ class _Adapted:
 
     model: Model
     order: Order
-    local_steps: int
-    batches: Batches
+    steps: Steps
     theta_rate: float
     descent: Descent
     weight: Weight
@@ -85,24 +71,17 @@ class _Adapted:
         return begun(self.model.init(key))
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {"words": random.words(random.fold(key, "batches"))}
+        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         received = state["gamma"]
-        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
+        time = self.steps.times(state["round"])
         number = 2 if self.order == "first" else 3  # batches of a step, one after the other
-        steps = number * time[:, None] + jnp.arange(number)
-        batch = self.batches.read(memory["words"], steps, data)
-
-        def step(carry: tuple[PyTree, Any], batch: Any) -> tuple[tuple[PyTree, Any], None]:
-            *samples, time = batch
-            gradient = self._meta_gradient(carry[0], *samples)
-            return self.descent.step(gradient, carry[1], carry[0], time), None
-
-        start = (received, self.descent.init(received))
-        (w, _), _ = jax.lax.scan(step, start, (*batch, time))
+        numbers = number * time[:, None] + jnp.arange(number)
+        batch = self.steps.batches.read(memory["words"], numbers, data)
+        w = take_steps(self._meta_gradient, received, *batch, descent=self.descent, time=time)
         share = weight_of(self.weight, data)
         return Message(increment(w, received, share), share), memory
 

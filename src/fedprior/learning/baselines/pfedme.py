@@ -9,13 +9,13 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, batch_key, masked_mean
+from fedprior.learning.steps import Steps
 
 
 def pfedme(
@@ -24,16 +24,10 @@ def pfedme(
     penalty: float = 0.5,
     inner_steps: int = 3,
     server_rate: float = 1.0,
-    local_steps: int = 10,
-    batches: Batches | None = None,
+    steps: Steps = Steps(),
     theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     weight: Weight = "uniform",
-    name: str = "pfedme",
 ) -> Algorithm:
     """theta_i(w) = argmin f_i(theta) + penalty/2 ||theta - w||^2; w follows their mean.
 
@@ -43,23 +37,23 @@ def pfedme(
     of w. A step thus costs `inner_steps` gradients.
 
     The paper has every client, sampled or not, train on each w: a personal model is a client's
-    theta after a round's steps from the newest w, whether or not it took part. `newcomer_steps`
-    therefore has no meaning here. Weight decay and clip shape the steps of theta.
+    theta after a round's steps from the newest w, whether or not it took part. Weight decay and
+    clip shape the steps of theta.
     """
-    check.count(name, local_steps=local_steps, inner_steps=inner_steps)
+    name = "pfedme"
+    steps.check_supported(name)
+    check.count(name, inner_steps=inner_steps)
     check.positive(name, penalty=penalty, server_rate=server_rate)
     check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.choice(name, "weight", weight, get_args(Weight))
-    common: dict[str, Any] = {"decay": decay, "steps_per_epoch": steps_per_epoch}
     method = _Envelope(
         model=model,
         penalty=penalty,
         inner_steps=inner_steps,
         server_rate=server_rate,
-        local_steps=local_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        own=Descent(rate=theta_rate, weight_decay=weight_decay, clip=clip, **common),
-        shared=Descent(rate=gamma_rate, **common),
+        steps=steps,
+        own=steps.descent(theta_rate),
+        shared=steps.bare(gamma_rate),
         weight=weight,
     )
     return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
@@ -73,8 +67,7 @@ class _Envelope:
     penalty: float
     inner_steps: int
     server_rate: float
-    local_steps: int
-    batches: Batches
+    steps: Steps
     own: Descent
     shared: Descent
     weight: Weight
@@ -83,7 +76,7 @@ class _Envelope:
         return begun(self.model.init(key))
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {"words": random.words(random.fold(key, "batches"))}
+        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
@@ -101,8 +94,8 @@ class _Envelope:
 
     def _train(self, state: State, memory: Memory, data: ClientData) -> tuple[PyTree, PyTree]:
         """Theta and w after a round's steps; batches follow the rounds."""
-        time = state["round"] * self.local_steps + jnp.arange(self.local_steps)
-        batch = self.batches.read(memory["words"], time, data)
+        time = self.steps.times(state["round"])
+        batch = self.steps.batches.read(memory["words"], time, data)
         rule = self.own.init(state["gamma"])
 
         def step(carry: tuple[PyTree, PyTree], batch: Any) -> tuple[tuple[PyTree, PyTree], None]:

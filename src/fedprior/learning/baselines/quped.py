@@ -10,28 +10,29 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
-from fedprior.learning.alternating import alternating
+from fedprior.learning.alternating import CLIENT, alternating
+from fedprior.learning.options import passes_on
 from fedprior.learning.predictive import require_classifier
 from fedprior.models.tempered import Tempered
 from fedprior.populations.distillation import Direction, Distillation
 
 
+@passes_on(alternating, *CLIENT)
 def quped(
     model: Model,
     *,
     penalty: float = 0.25,
     direction: Direction = "forward",
     temperature: float = 1.0,
-    name: str = "quped",
     **options: Any,
 ) -> Algorithm:
     """(1 - penalty) f_i(theta_i) + penalty f_KD(theta_i, mean), over theta_i, then over the mean.
 
     It is a prior on predictions as AdaPeD's, of a spread psi = 1 / (2 penalty) that is not learned,
     with labels that count for 1 - penalty. The mean learns from what thetas predict, not from
-    labels. `direction` is that of `Distillation`: KL(mean || theta), or the reverse. `options` go
-    to `alternating`.
+    labels. `direction` is that of `Distillation`: KL(mean || theta), or the reverse.
     """
+    name = "quped"
     require_classifier(name, model)
     check.within(name, penalty=penalty)
     psi = 1 / (2 * penalty)

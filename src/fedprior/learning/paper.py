@@ -1,22 +1,26 @@
-"""The clustering server of the paper (Algorithm 4): it sees every client's theta."""
+"""Methods as the paper prints them, where the printed form is not sound (ERRATA 23, 27, 39)."""
 
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Gamma, Model
 from fedprior.data.federation import ClientData
 from fedprior.estimation.clustering import Cluster, k_means
-from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent
-from fedprior.learning.posterior import Steps, toward
+from fedprior.learning.alternating import Alternating
+from fedprior.learning.averaging import begun
+from fedprior.learning.descent import Descent, reading
+from fedprior.learning.method import MethodWarning
+from fedprior.learning.posterior import Walk, toward
 from fedprior.learning.predictive import several
+from fedprior.learning.steps import Steps, newcomer
 from fedprior.populations.mixture import GaussianMixture
 
 COLLAPSE = (
@@ -26,27 +30,37 @@ COLLAPSE = (
 )
 
 
-class CollapseWarning(UserWarning):
+class CollapseWarning(MethodWarning):
     """The method is the paper's, and what it learns collapses round by round."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StaleUpload(Alternating):
+    """`alternating` that sends gamma without its last step (Algorithm 5 as printed, ERRATA 39)."""
+
+    def __post_init__(self) -> None:
+        self.steps.check_supported("adaped", rule=True)
+        remedy = "With one local step the printed upload never changes gamma."
+        number = self.steps.local_steps
+        check.require(number > 1, "adaped", "local_steps", "above 1", number, remedy)
+
+    def step(self, carry: Any, batch: Any, size: Array, left: Array) -> Any:
+        """A step that moves w and, unless it is the round's last one, gamma."""
+        w, rule, gamma, rules = super().step(carry, batch, size, left)
+        return w, rule, tree.where(left > 1, gamma, carry[2]), rules
 
 
 def mixture_clustering(
     model: Model,
     *,
+    steps: Steps = Steps(),
     num_components: int = 2,
     cluster: Cluster | None = None,
     scale: float = 1.0,
     scale_floor: float = 1e-3,
     jitter: float = 0.01,
-    local_steps: int = 10,
-    batches: Batches | None = None,
     theta_rate: float = 0.1,
-    decay: float = 1.0,
-    steps_per_epoch: int = 60,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     newcomer_steps: int | None = None,
-    name: str = "mixture-clustering",
 ) -> Algorithm:
     """theta_i steps on f_i - log p(theta_i | mixture); the server clusters the thetas it receives.
 
@@ -55,32 +69,23 @@ def mixture_clustering(
     those of scikit-learn's k-means; a differentially private function makes the released mixture
     private against everybody but the server, which sees every theta (`pools="gather"`, refused with
     private channels). Clients that are absent or not finite are left out; with fewer clients than
-    components the mixture stays. `gamma_rate` has no meaning here: the mixture is replaced.
+    components the mixture does not change.
 
     Warns when it is built: each round clusters what the last one shrank, so that scales run to the
     floor and overlapping clusters collapse (ERRATA 23). One round does no harm.
     """
-    check.count(name, local_steps=local_steps)
-    newcomer_steps = local_steps if newcomer_steps is None else newcomer_steps
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
-    population = GaussianMixture(
-        num_components=num_components, scale=scale, scale_floor=scale_floor, jitter=jitter
-    )
+    name = "mixture-clustering"
+    steps.check_supported(name)
     warnings.warn(f"{name}: {COLLAPSE}", CollapseWarning, stacklevel=2)
     method = _Clustering(
         model=model,
-        population=population,
-        cluster=k_means if cluster is None else cluster,
-        local_steps=local_steps,
-        newcomer_steps=newcomer_steps,
-        batches=Batches(size=20) if batches is None else batches,
-        descent=Descent(
-            rate=theta_rate,
-            decay=decay,
-            steps_per_epoch=steps_per_epoch,
-            weight_decay=weight_decay,
-            clip=clip,
+        population=GaussianMixture(
+            num_components=num_components, scale=scale, scale_floor=scale_floor, jitter=jitter
         ),
+        cluster=k_means if cluster is None else cluster,
+        steps=steps,
+        descent=steps.descent(theta_rate),
+        newcomer_steps=newcomer(name, newcomer_steps, steps),
     )
     return Algorithm.of(method, model, name=name, pools="gather")
 
@@ -95,28 +100,23 @@ class _Clustering:
     model: Model
     population: GaussianMixture
     cluster: Cluster
-    local_steps: int
-    newcomer_steps: int
-    batches: Batches
+    steps: Steps
     descent: Descent
+    newcomer_steps: int
 
     def init(self, key: Key) -> State:
         population = self.population
         centers = several(self.model, population.num_components, population.jitter, key)
-        return {"gamma": population.start_at(centers), "round": jnp.zeros((), jnp.int32)}
+        return begun(population.start_at(centers))
 
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return {
-            "w": self.population.center(state["gamma"]),
-            "words": random.words(random.fold(key, "batches")),
-            "step": jnp.zeros((), jnp.int32),
-        }
+        return {"w": self.population.center(state["gamma"]), **reading(key)}
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
-        w = self._move(state, memory, data, jnp.asarray(self.local_steps))
-        memory = {**memory, "w": w, "step": memory["step"] + self.local_steps}
+        w = self._move(state, memory, data, jnp.asarray(self.steps.local_steps))
+        memory = {**memory, "w": w, "step": memory["step"] + self.steps.local_steps}
         return Message(w, jnp.ones(())), memory
 
     def update(self, state: State, total: Message) -> State:
@@ -135,12 +135,12 @@ class _Clustering:
         some = jnp.sum(total.weight > 0) >= self.population.num_components
         share = jnp.maximum(share, self.population.share_floor)
         like = tree.combine(lambda leaf: leaf[0], gamma["centers"])
-        found = {
+        clustered = {
             "centers": jax.vmap(lambda vector: tree.unflatten(vector, like))(centers),
             "log_shares": jnp.log(share / jnp.sum(share)),
             "scale": scale,
         }
-        kept = tree.where(some, self.population.project(found), gamma)
+        kept = tree.where(some, self.population.project(clustered), gamma)
         return {"gamma": kept, "round": state["round"] + 1}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
@@ -149,13 +149,13 @@ class _Clustering:
 
     def _move(self, state: State, memory: Memory, data: ClientData, number: Array) -> PyTree:
         """W after `number` steps, each on the loss and then, implicitly, on the penalty."""
-        gamma, time = state["gamma"], state["round"] * self.local_steps
+        gamma, time = state["gamma"], state["round"] * self.steps.local_steps
         words, first = memory["words"], memory["step"]
-        steps = Steps(data, self.batches, self.descent, words, first, number, time)
+        walk = Walk(data, self.steps.batches, self.descent, words, first, number, time)
 
         def body(number: Array, w: PyTree) -> PyTree:
             center, precision = self.population.pull(gamma, w)
-            moved, rate = steps.step(self.model, w, number)
+            moved, rate = walk.step(self.model, w, number)
             strength = rate * precision / jnp.maximum(data.size, 1)
             return toward(moved, center, tree.combine(lambda _: strength, center))
 
@@ -170,14 +170,14 @@ def _serve(
     centers: Array,
     scale: Array,
 ) -> tuple[np.ndarray, ...]:
-    """`cluster` of the clients that are there; what was before where they are too few."""
+    """`cluster` of the clients that are present; the mixture as it was where they are too few."""
     before = tuple(np.asarray(part) for part in (share, centers, scale))
-    there = np.asarray(thetas, np.float64)[np.asarray(weight) > 0]
-    if len(there) < len(before[0]):
+    present = np.asarray(thetas, np.float64)[np.asarray(weight) > 0]
+    if len(present) < len(before[0]):
         return before
-    found = tuple(np.asarray(part) for part in cluster(there, len(before[0])))
-    shapes, wanted = [part.shape for part in found], [part.shape for part in before]
+    after = tuple(np.asarray(part) for part in cluster(present, len(before[0])))
+    shapes, wanted = [part.shape for part in after], [part.shape for part in before]
     check.require(shapes == wanted, "cluster", "results", f"of shapes {wanted}", shapes)
-    finite = all(bool(np.isfinite(part).all()) for part in found)
-    check.require(finite, "cluster", "results", "finite", found)
-    return tuple(new.astype(old.dtype) for new, old in zip(found, before, strict=True))
+    finite = all(bool(np.isfinite(part).all()) for part in after)
+    check.require(finite, "cluster", "results", "finite", after)
+    return tuple(new.astype(old.dtype) for new, old in zip(after, before, strict=True))
