@@ -76,5 +76,5 @@ def test_there_is_a_step_of_the_head():
 
 
 def test_rounds_are_counted_in_steps():
-    with pytest.raises(ValueError, match=r"^fedrep: local_epochs must be None with head_steps"):
-        fedprior.fedrep(NETWORK, local_epochs=2)
+    with pytest.raises(ValueError, match=r"^fedrep: local_epochs is not supported"):
+        fedprior.fedrep(NETWORK, steps=fedprior.Steps(local_epochs=2))
