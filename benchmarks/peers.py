@@ -23,6 +23,7 @@ import fedprior
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.evaluate import Source, scores
 from fedprior.engines.run import Run
+from fedprior.exchange.agreement import Agreement
 from fedprior.models.convolution import convolve_pool_relu, to_cells
 from fedprior.models.network import dense
 
@@ -71,7 +72,8 @@ def main():
         gamma_rate=0.005,
         weight="samples",
     )
-    run = Run(algorithm=algorithm, federation=federation, rounds=given.rounds)
+    agreement = Agreement.of(algorithm, federation)
+    run = Run(agreement=agreement, federation=federation, rounds=given.rounds)
     engine = DeviceEngine(run)
     splits = {part: Source(getattr(federation, part), pooled=True) for part in ("train", "test")}
     times, training, accuracy = [], [], 0.0
@@ -80,12 +82,12 @@ def main():
         engine.advance(1)
         training.append(time.perf_counter() - start)
         found = scores(
-            algorithm,
+            agreement.rules,
             state=engine.state,
             store=engine.store,
             train=engine.train,
             splits=splits,
-            root=run.root(),
+            root=agreement.keys().root,
         )
         sizes = federation.test.size
         accuracy = float(np.average(found["test"], weights=sizes))

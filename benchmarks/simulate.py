@@ -25,6 +25,7 @@ from fedprior.data.federation import Split
 from fedprior.engines import device
 from fedprior.engines.disk import DiskEngine
 from fedprior.engines.run import Run
+from fedprior.exchange.agreement import Agreement
 
 try:
     import torch_loop
@@ -61,12 +62,9 @@ def ours(method, clients, batch, repeats, rounds):
         local_steps=STEPS, weight_decay=1e-4, batches=fedprior.Batches(size=batch)
     )
     algorithm = factory(fedprior.lenet5(), steps=steps)
-    run = Run(
-        algorithm=algorithm,
-        federation=images(2 * clients, 10 * batch),
-        rounds=10**6,
-        cohort=fedprior.FixedSize(size=clients),
-    )
+    federation = images(2 * clients, 10 * batch)
+    agreement = Agreement.of(algorithm, federation, cohort=fedprior.FixedSize(size=clients))
+    run = Run(agreement=agreement, federation=federation, rounds=10**6)
     engine = device.DeviceEngine(run)
     start = time.perf_counter()
     engine.advance(1)
@@ -151,12 +149,8 @@ def disk_rounds(num_clients):
         )
         model = fedprior.mlp((100,), 10, hidden=(80,))
         algorithm = fedprior.adaped(model, steps=fedprior.Steps(batches=fedprior.Batches(size=10)))
-        run = Run(
-            algorithm=algorithm,
-            federation=federation,
-            rounds=10**6,
-            cohort=fedprior.FixedSize(size=100),
-        )
+        agreement = Agreement.of(algorithm, federation, cohort=fedprior.FixedSize(size=100))
+        run = Run(agreement=agreement, federation=federation, rounds=10**6)
         engine = DiskEngine(run)
         engine.advance(20)
         times = []

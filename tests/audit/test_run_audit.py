@@ -11,6 +11,7 @@ from scipy.stats import chi2, norm
 from fedprior.audit import pipeline, runs
 from fedprior.audit.subject import dp_adaped, dp_adaped_fine_tuning
 from fedprior.engines.device import DeviceEngine
+from fedprior.engines.run import Run
 
 CONFIDENCE = 1 - 1e-6
 DELTA = 0.01
@@ -43,10 +44,13 @@ def weighted():
 def test_batched_runs_are_the_engine_s_runs(sound):
     """The same gamma as the simulator's engine has for that seed, round by round."""
     seeds = runs.run_seeds(3, 4)
-    present = runs.drawn(sound.run, seeds)
-    batched = runs.play(sound.run, seeds, present)
-    engine = DeviceEngine(replace(sound.run, seed=int(seeds[2])))
-    for round in range(sound.run.rounds):
+    present = runs.drawn(sound, seeds)
+    batched = runs.play(sound, seeds, present)
+    agreement = replace(sound.agreement, seed=int(seeds[2]))
+    engine = DeviceEngine(
+        Run(agreement=agreement, federation=sound.federation, rounds=sound.rounds)
+    )
+    for round in range(sound.rounds):
         engine.advance(1)
         gamma = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(engine.state["gamma"])])
         np.testing.assert_allclose(batched[2, round + 1], gamma, rtol=1e-5, atol=1e-6)
@@ -55,11 +59,10 @@ def test_batched_runs_are_the_engine_s_runs(sound):
 
 def test_the_canary_s_uploads_are_full_and_point_one_way(sound):
     """In every round, whatever the noise has made of gamma: what the attack's power rests on."""
-    run = sound.run
-    there = np.zeros((200, run.rounds, run.num_clients), bool)
+    there = np.zeros((200, sound.rounds, sound.federation.num_clients), bool)
     there[:100, :, sound.canary] = True
     seeds = np.tile(runs.run_seeds(0, 100), 2)
-    gamma = runs.play(run, seeds, there)
+    gamma = runs.play(sound, seeds, there)
     moved = np.diff(gamma, axis=1) * sound.units()
     uploads = moved[:100] - moved[100:]  # the noise is the same in both
     norms = np.linalg.norm(uploads, axis=-1)
@@ -169,7 +172,7 @@ def test_half_the_noise_is_caught_by_the_attack(half_noise):
     runs of each, at the audit's own confidence, its bound passes the claim of 1.45 with probability
     0.999998 (computed below; events from 1.1 to 1.4 clips, 0.9999).
     """
-    subject = replace(half_noise, run=replace(half_noise.run, rounds=1))
+    subject = replace(half_noise, rounds=1)
     rare = float(norm.sf(1.25 / 0.5))
     likely = float(norm.sf(0.25 / 0.5) + rare) / 2
     found = runs.attack(subject, runs=5000, seed=0, confidence=0.9999, delta=DELTA)

@@ -1,7 +1,6 @@
 """Chains: order, one private member, and what stands between clip and noise."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,16 +12,15 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core.check import PrivacyError
+from fedprior.core.protocols import Channel
 
 CENTRAL = CentralGaussian(clip=1.0, noise_multiplier=3.0)
 ROUNDING = Quantize(bits_per_coordinate=3, low=-1.0, high=1.0)
 
 
 @dataclass(frozen=True)
-class Doubling:
+class Doubling(Channel):
     """Doubles every message, and says nothing of it."""
-
-    private: ClassVar[bool] = False
 
     def encode(self, message, key):
         return 2 * message

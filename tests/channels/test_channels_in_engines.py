@@ -12,6 +12,7 @@ from fedprior.core.algorithm import Message
 from fedprior.core.check import PrivacyError
 from fedprior.engines.round import pool
 from fedprior.estimation.federated.algorithms import gaussian_means
+from fedprior.exchange.agreement import Keys, Rules
 
 CHANNELS = {
     "quantize": Quantize(bits_per_coordinate=3, low=-2.0, high=2.0, weighted=True),
@@ -25,7 +26,8 @@ def pooled(channel, present, messages, finite=None):
     clients = jnp.arange(len(present))
     root = fedprior.core.random.root(0)
     finite = jnp.ones(len(present), bool) if finite is None else finite
-    return pool(algorithm, channel, 4.0, messages, present, finite, clients, jnp.int32(0), root)
+    rules = Rules(algorithm, channel, 4.0)
+    return pool(rules, messages, present, finite, clients, jnp.int32(0), Keys(root, root))
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +109,9 @@ def test_guarantees_and_refusals():
     assert KaryResponse(epsilon=2.0, num_symbols=9).guarantee(noise="simulated").bits == 4
     for channel in (OneBit(epsilon=1), KaryResponse(epsilon=1, num_symbols=3)):
         assert channel.private
-        assert channel.noises == ("simulated", "secure")
+        assert replace(channel, noise="secure").noise == "secure"
+        with pytest.raises(ValueError, match="noise must be one of simulated, secure"):
+            replace(channel, noise="none")
         assert channel.decode(np.ones(3), None) is not None
     with pytest.raises(ValueError, match="epsilon must be a positive"):
         OneBit(epsilon=0.0)

@@ -18,6 +18,7 @@ from fedprior.core.files import read_sealed
 from fedprior.engines.debug import debug
 from fedprior.engines.run import Run, Saving
 from fedprior.engines.simulate import simulate
+from fedprior.exchange.agreement import Agreement
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
 from fedprior.privacy.events import Event
@@ -193,24 +194,24 @@ def test_every_engine_draws_the_same_noise_and_cohorts(plane):
     assert spread > 0.01  # of noise 2 / 3 a round
 
 
-def test_private_runs_of_one_seed_share_neither_noise_nor_cohorts(plane, tmp_path):
+def test_private_runs_of_one_seed_share_neither_noise_nor_cohorts(plane):
     """Clear ones share both, for a paired comparison; a run again has the same."""
-    fields = {"federation": plane, "rounds": 1, "cohort": COHORT}
+    fields = {"federation": plane, "cohort": COHORT}
     louder = replace(CHANNEL, noise_multiplier=8.0)
-    saving = Saving(folder=tmp_path, identity="configured")
     changes = [
         {"channel": CHANNEL},
         {"channel": CHANNEL, "algorithm": averaging(name="another")},
         {"channel": louder},
         {"channel": CHANNEL, "cohort": Poisson(rate=0.4)},
-        {"channel": CHANNEL, "saving": saving},
+        {"channel": CHANNEL, "identity": "configured"},
         {"channel": CHANNEL, "seed": 1},
     ]
 
     def shown(given):
-        run = Run(**{"algorithm": averaging(), **fields, **given})
-        key = tuple(jax.random.key_data(run.channel_root()).tolist())
-        return key, tuple(tuple(run.draw(number).tolist()) for number in range(40)), run.draws
+        agreed = Agreement.of(**{"algorithm": averaging(), **fields, **given})
+        key = tuple(jax.random.key_data(agreed.keys().channel).tolist())
+        drawn = tuple(tuple(agreed.draw(number).tolist()) for number in range(40))
+        return key, drawn, agreed.draws
 
     found = [shown(given) for given in changes]
     for part in zip(*found, strict=True):
@@ -234,18 +235,25 @@ def test_a_cut_ledger_stops_the_run(run, tmp_path):
 def test_a_run_does_not_lose_its_ledger(run, plane, tmp_path):
     run(4)
     saving = Saving(folder=tmp_path / "a", every=2, resume=True)
-    with pytest.raises(PrivacyError, match="got no ledger"):
+    with pytest.raises(PrivacyError, match="began with a ledger"):
         simulate(averaging(), plane, rounds=8, channel=CHANNEL, cohort=COHORT, saving=saving)
 
 
 def test_a_ledger_needs_a_private_channel_of_its_view(plane, tmp_path):
-    fields = {"algorithm": averaging(), "federation": plane, "rounds": 1}
+    def run(channel, ledger):
+        return Run(
+            agreement=Agreement.of(averaging(), plane, channel=channel),
+            federation=plane,
+            rounds=1,
+            ledger=ledger,
+        )
+
     clear = pytest.raises(PrivacyError, match="must be private for a ledger")
     with Ledger(tmp_path / "ledger.jsonl", terms()) as ledger, clear:
-        Run(**fields, channel=Identity(), ledger=ledger)
+        run(Identity(), ledger)
     other = pytest.raises(PrivacyError, match="view must be the channel's, central, got local")
     with Ledger(tmp_path / "other.jsonl", terms(view="local")) as ledger, other:
-        Run(**fields, channel=CHANNEL, ledger=ledger)
+        run(CHANNEL, ledger)
 
 
 @pytest.mark.parametrize(
@@ -253,23 +261,24 @@ def test_a_ledger_needs_a_private_channel_of_its_view(plane, tmp_path):
     [(Everyone(), "everyone"), (FixedSize(size=2), "fixed"), (COHORT, "poisson")],
 )
 def test_the_sampler_that_draws_is_accounted_for(plane, cohort, sampling):
-    run = Run(algorithm=averaging(), federation=plane, rounds=1, channel=CHANNEL, cohort=cohort)
-    assert run.event.sampling == sampling
-    assert run.event.noise == 4.0
+    agreed = Agreement.of(averaging(), plane, channel=CHANNEL, cohort=cohort)
+    assert agreed.event.sampling == sampling
+    assert agreed.event.noise == 4.0
 
 
 def test_a_fixed_size_hides_nobody_whose_messages_tell_of_earlier_rounds(plane):
     cohort = FixedSize(size=2, amplifies=True)
-    fields = {"federation": plane, "rounds": 1, "channel": CHANNEL, "cohort": cohort}
+    fields = {"federation": plane, "channel": CHANNEL, "cohort": cohort}
     with pytest.raises(PrivacyError, match="must claim no amplification for averaging"):
-        Run(algorithm=averaging(), **fields)
-    run = Run(algorithm=replace(averaging(), memoryless=True), **fields)
-    assert (run.event.sampling, run.event.size) == ("fixed", 2)
-    assert run.event.num_clients == plane.num_clients
+        Agreement.of(averaging(), **fields)
+    agreed = Agreement.of(replace(averaging(), memoryless=True), **fields)
+    assert (agreed.event.sampling, agreed.event.size) == ("fixed", 2)
+    assert agreed.event.num_clients == plane.num_clients
 
 
 def test_delta_of_one_over_clients_is_refused(plane, tmp_path):
-    fields = {"algorithm": averaging(), "federation": plane, "rounds": 1, "channel": CHANNEL}
+    agreed = Agreement.of(averaging(), plane, channel=CHANNEL)
+    fields = {"agreement": agreed, "federation": plane, "rounds": 1}
     refused = pytest.raises(PrivacyError, match="delta must be below 1 / clients")
     with Ledger(tmp_path / "ledger.jsonl", terms(delta=0.5)) as ledger, refused:
         Run(**fields, ledger=ledger)

@@ -9,6 +9,7 @@ import pytest
 from toys import Scripted, averaging, points
 
 import fedprior
+from fedprior.core.protocols import PrivateChannel
 from fedprior.data import synthetic
 
 STORES = ["device", "disk"]
@@ -133,7 +134,7 @@ def test_arguments_are_checked(toy, plane):
         ({"patience": 2}, "patience must be None without evaluate_every"),
         ({"seed": -1}, "seed must be a whole number of at least 0"),
     ):
-        with pytest.raises(ValueError, match=f"simulate: {refusal}"):
+        with pytest.raises(ValueError, match=refusal):
             fedprior.simulate(toy, plane, **{"rounds": 1, **wrong})
     with pytest.raises(ValueError, match="Saving: every must be a whole number of at least 1"):
         fedprior.Saving(folder="x", every=0)
@@ -153,12 +154,12 @@ def test_one_client_of_a_result(toy, plane):
 
 
 @dataclass(frozen=True)
-class Toy:
+class Toy(PrivateChannel):
     """Clips to `clip` and adds a known offset to the sum; refuses to carry a weight."""
 
     clip: float = 0.5
     offset: float = 0.25
-    private = True
+    view = "central"
 
     def encode(self, message, key):
         assert message.shape == (2,), "a weight was sent"
@@ -196,7 +197,7 @@ def test_noise_is_added_even_when_nobody_came(toy, plane, store):
 
 
 def test_a_private_channel_refuses_weights_by_samples(plane):
-    refusal = "simulate: weight must be 'uniform' under a private channel, got another"
+    refusal = "weight must be 'uniform' under a private channel, got another"
     for engine in (fedprior.simulate, fedprior.debug):
         with pytest.raises(fedprior.PrivacyError, match=refusal):
             engine(averaging(weight="samples"), plane, rounds=1, channel=Toy())

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core.algorithm import Algorithm, Message
+from fedprior.core.protocols import Cohort
 from fedprior.data.federation import Federation, Split
 
 MARK = 1e6  # a client with an input above it is the one that fails
@@ -74,7 +75,7 @@ def points(num_clients=6, *, marked=None, valid=2, test=2):
 
 
 @dataclass(frozen=True)
-class Scripted:
+class Scripted(Cohort):
     """A cohort given in advance: round r is `rounds[r % len(rounds)]`."""
 
     rounds: tuple[tuple[int, ...], ...]

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedprior.core.algorithm import Array, Key
 from fedprior.core.protocols import Channel
-from fedprior.engines.round import add
 
 
 class Compiled:
@@ -36,7 +35,7 @@ class Compiled:
 
         @jax.jit
         def act(flat: Array, key: Key) -> Array:
-            return self.channel.decode(add(self.channel, flat[None]), key)
+            return self.channel.decode(self.channel.add(flat[None]), key)
 
         return _plain(act(flat, _key(key)).reshape(-1, total.shape[-1]), total.shape[:-1])
 

@@ -32,8 +32,8 @@ _WEIGHTS = (1.0, 1e6)
 
 def check_uploads(subject: Subject, *, delta: float) -> Finding:
     """What leaves a client through the engine has norm at most clip, and no weight with it."""
-    run = subject.run
-    like = _message(subject)
+    agreement = subject.agreement
+    like = agreement.message
     size = tree.size(like.value)
     vectors = subject.clip * _vectors(size)
     number = len(vectors)
@@ -41,15 +41,13 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
         jax.vmap(lambda row: tree.unflatten(row, like.value))(jnp.asarray(vectors, jnp.float32)),
         jnp.asarray(np.resize(_WEIGHTS, number), jnp.float32),
     )
-    channel = _Undecoded(run.channel)
+    channel = _Undecoded(agreement.channel)
+    rules = replace(agreement.rules, channel=channel)
 
     def total(present: Array) -> tuple[Array, Array]:
-        clients, sound = jnp.arange(number), jnp.ones(number, bool)
-        sizes = run.expected_size
-        found = pool(
-            run.algorithm, channel, sizes, messages, present, sound, clients, 0, run.channel_root()
-        )
-        return tree.flatten(found.value), found.weight
+        clients, finite = jnp.arange(number), jnp.ones(number, bool)
+        pooled = pool(rules, messages, present, finite, clients, 0, agreement.keys())
+        return tree.flatten(pooled.value), pooled.weight
 
     masks = np.concatenate([np.eye(number, dtype=bool), np.zeros((1, number), bool)])
     masks = np.concatenate([masks, np.ones((1, number), bool)])
@@ -57,7 +55,7 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
     faults = []
     if channel.lengths != {size}:
         faults.append("a weight leaves the client beside its message")
-    if not np.allclose(weight, run.expected_size, rtol=1e-6):
+    if not np.allclose(weight, rules.expected_size, rtol=1e-6):
         faults.append("a divisor that is not the public expected size")
     ratio = longest(sent[:number]) / subject.clip
     found = _clip_finding(subject, "what leaves a client", ratio, delta)
@@ -71,16 +69,16 @@ def check_influence(subject: Subject, *, pairs: int, seed: int, delta: float) ->
     from zero to the largest floats. A divisor that depends on who is there would move the noise.
     """
     edges = subject.at_the_edges()
-    run = edges.run
+    num_clients = edges.federation.num_clients
     stream = random.stream(seed, "cohort")
-    there = stream.random((pairs, run.rounds, run.num_clients)) < stream.random((pairs, 1, 1))
-    there[: run.num_clients, -1] = False  # and beside nobody
-    chosen = np.arange(pairs) % run.num_clients
+    there = stream.random((pairs, edges.rounds, num_clients)) < stream.random((pairs, 1, 1))
+    there[:num_clients, -1] = False  # and beside nobody
+    chosen = np.arange(pairs) % num_clients
     there[np.arange(pairs), -1, chosen] = True
     gone = there.copy()
     gone[np.arange(pairs), -1, chosen] = False
     seeds = np.repeat(run_seeds(seed, pairs), 2)
-    gamma = play(run, seeds, np.stack([there, gone], axis=1).reshape(-1, *there.shape[1:]))
+    gamma = play(edges, seeds, np.stack([there, gone], axis=1).reshape(-1, *there.shape[1:]))
     last = gamma[:, -1] * edges.units()
     ratio = longest(last[::2] - last[1::2]) * (1 - _ROUNDING)
     return _clip_finding(subject, "one client's effect on gamma", ratio, delta)
@@ -90,14 +88,13 @@ def check_noise(
     subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
 ) -> Finding:
     """Rounds without anybody release the stated noise over the expected size, in all of gamma."""
-    run = subject.run
-    nobody = np.zeros((runs, run.rounds, run.num_clients), bool)
-    gamma = play(run, run_seeds(seed, runs), nobody)
+    nobody = np.zeros((runs, subject.rounds, subject.federation.num_clients), bool)
+    gamma = play(subject, run_seeds(seed, runs), nobody)
     noise = (np.diff(gamma, axis=1) * subject.units()).reshape(runs, -1)
     return noise_finding(
         f"{subject.name}, rounds without anybody",
         noise,
-        run.event.noise,
+        subject.agreement.event.noise,
         _claimed(subject, delta),
         lambda scale: _cost(subject, scale, delta),
         delta=delta,
@@ -113,7 +110,6 @@ def check_psi(
     Psi begins at its floor, so that it stays there in half of the rounds and is above it by half of
     a normal in the others.
     """
-    run = subject.run
     floor = float(np.float32(subject.psi_floor))
 
     def start(states: State) -> State:
@@ -121,8 +117,8 @@ def check_psi(
         gamma["psi"] = jnp.full_like(gamma["psi"], floor)
         return {**states, "gamma": gamma}
 
-    one = replace(run, rounds=1)
-    nobody = np.zeros((runs, 1, run.num_clients), bool)
+    one = replace(subject, rounds=1)
+    nobody = np.zeros((runs, 1, subject.federation.num_clients), bool)
     gamma = play(one, run_seeds(seed, runs), nobody, start=start)
     psi, unit = gamma[:, 1, -1], subject.units()[-1]
     above = (psi[psi > floor] - floor) * unit
@@ -131,7 +127,10 @@ def check_psi(
         faults.append("psi below its floor: clamped before the noise, or not at all")
     if two_sided(np.array([len(above)]), runs, 0.5) < (1 - confidence) / 3:
         faults.append("psi stays at its floor too often or too rarely")
-    if len(above) == 0 or _half_normal(above / run.event.noise) < (1 - confidence) / 3:
+    if (
+        len(above) == 0
+        or _half_normal(above / subject.agreement.event.noise) < (1 - confidence) / 3
+    ):
         faults.append("noise on psi that is not the stated one")
     limit = upper_scale(above[:, None], alarm=1 - confidence) if len(above) else 0.0
     return Finding(
@@ -147,32 +146,23 @@ def check_psi(
     )
 
 
-class _Undecoded:
+class _Undecoded(Channel):
     """A channel without what is done to the sum: what left the clients, as it left.
 
     Keeps the lengths of the vectors that it was given.
     """
 
     def __init__(self, channel: Channel) -> None:
-        self.channel, self.private = channel, channel.private
+        self.channel = channel
         self.lengths: set[int] = set()
+
+    @property
+    def private(self) -> bool:
+        return self.channel.private
 
     def encode(self, message: Array, key: Key) -> Array:
         self.lengths.add(message.shape[-1])
         return self.channel.encode(message, key)
-
-    def decode(self, total: Array, key: Key) -> Array:
-        return total
-
-
-def _message(subject: Subject) -> Message:
-    """Shapes of one client's message."""
-    run = subject.run
-    state, memory = run.shapes()
-    data = jax.eval_shape(lambda: run.federation.train.client(0))
-    key = jax.eval_shape(lambda: random.root(0))
-    message, _ = jax.eval_shape(run.algorithm.local, state, memory, data, key)
-    return message
 
 
 def _vectors(size: int) -> np.ndarray:
@@ -189,7 +179,7 @@ def _half_normal(values: np.ndarray) -> float:
 
 
 def _clip_finding(subject: Subject, what: str, ratio: float, delta: float) -> Finding:
-    event = subject.run.event
+    event = subject.agreement.event
 
     def cost(excess: float) -> float:
         return _cost(subject, event.noise / excess, delta)
@@ -199,13 +189,13 @@ def _clip_finding(subject: Subject, what: str, ratio: float, delta: float) -> Fi
 
 
 def _claimed(subject: Subject, delta: float) -> float:
-    return _epsilon(subject.run.event, subject.run.rounds, delta)
+    return _epsilon(subject.agreement.event, subject.rounds, delta)
 
 
 def _cost(subject: Subject, noise: float, delta: float) -> float:
     """Epsilon of the whole run, had its rounds this noise multiplier."""
-    event = replace(subject.run.event, noise=max(noise, LEAST_NOISE))
-    return _epsilon(event, subject.run.rounds, delta)
+    event = replace(subject.agreement.event, noise=max(noise, LEAST_NOISE))
+    return _epsilon(event, subject.rounds, delta)
 
 
 @lru_cache

@@ -11,7 +11,7 @@ from fedprior.core import tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation, Split
-from fedprior.engines.run import Run
+from fedprior.exchange.agreement import Agreement
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.fedavg import fedavg
 from fedprior.learning.baselines.fedem import fedem
@@ -39,7 +39,9 @@ class Subject:
     where there is a psi.
     """
 
-    run: Run
+    agreement: Agreement
+    federation: Federation
+    rounds: int
     canary: int
     scales: Mapping[str, float] = field(default_factory=dict)
     psi_floor: float = 0.0
@@ -47,13 +49,13 @@ class Subject:
 
     @property
     def clip(self) -> float:
-        channel: Any = self.run.channel
+        channel: Any = self.agreement.channel
         return float(channel.clip)
 
     def units(self) -> np.ndarray:
         """What one unit of each coordinate of gamma is in a sum of messages, in clips."""
-        gamma = self.run.shapes()[0]["gamma"]
-        size = self.run.expected_size / self.clip
+        gamma = self.agreement.shapes[0]["gamma"]
+        size = self.agreement.rules.expected_size / self.clip
         found = [
             np.full(tree.size(gamma[block]), size / self.scales.get(block, 1.0))
             for block in sorted(gamma)  # the order in which a tree is flattened
@@ -62,13 +64,13 @@ class Subject:
 
     def at_the_edges(self) -> "Subject":
         """The same run on inputs from zero to the largest floats, in arrays of the same shapes."""
-        federation = self.run.federation
+        federation = self.federation
         train = federation.train
         own = np.repeat(np.arange(federation.num_clients), train.size)
         values = np.resize(np.array(_EXTREMES, np.float32), federation.num_clients)
         x = np.broadcast_to(values[own][:, None], train.x.shape).astype(np.float32)
         edges = replace(federation, train=replace(train, x=x), name="edges")
-        return replace(self, run=replace(self.run, federation=edges))
+        return replace(self, federation=edges)
 
 
 def dp_adaped(
@@ -91,13 +93,8 @@ def dp_adaped(
         psi_floor=psi_floor,
         **options,
     )
-    return Subject(
-        run=_run(algorithm, channel, cohort, rounds),
-        canary=len(_SIZES) - 1,
-        scales={"psi": psi_scale},
-        psi_floor=psi_floor,
-        name="DP-AdaPeD",
-    )
+    plain = _subject("DP-AdaPeD", algorithm, channel, cohort, rounds)
+    return replace(plain, scales={"psi": psi_scale}, psi_floor=psi_floor)
 
 
 def dp_adaped_fine_tuning() -> Subject:
@@ -109,24 +106,28 @@ def dp_adaped_fine_tuning() -> Subject:
 def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
     """DP-FedAvg: the increments of one model."""
     algorithm = fedavg(logistic(2), steps=_STEPS, gamma_rate=1.0)
-    run = _run(algorithm, channel, cohort, rounds=3)
-    return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedAvg")
+    return _subject("DP-FedAvg", algorithm, channel, cohort, rounds=3)
 
 
 def dp_fedem(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
     """DP-FedEM: the increments of two models, clipped and noised as one vector."""
     algorithm = fedem(logistic(2), steps=_STEPS, gamma_rate=1.0)
-    run = _run(algorithm, channel, cohort, rounds=3)
-    return Subject(run=run, canary=len(_SIZES) - 1, name="DP-FedEM")
+    return _subject("DP-FedEM", algorithm, channel, cohort, rounds=3)
 
 
-def _run(algorithm: Algorithm, channel: Channel | None, cohort: Cohort | None, rounds: int) -> Run:
-    return Run(
-        algorithm=algorithm,
-        federation=quiet_federation(),
-        rounds=rounds,
+def _subject(
+    name: str, algorithm: Algorithm, channel: Channel | None, cohort: Cohort | None, rounds: int
+) -> Subject:
+    federation = quiet_federation()
+    agreement = Agreement.of(
+        algorithm,
+        federation,
         channel=CentralGaussian(clip=0.2, noise_multiplier=1.0) if channel is None else channel,
         cohort=Poisson(rate=0.5, cap=len(_SIZES)) if cohort is None else cohort,
+    )
+    canary = len(_SIZES) - 1
+    return Subject(
+        name=name, agreement=agreement, federation=federation, rounds=rounds, canary=canary
     )
 
 

@@ -5,13 +5,14 @@ from typing import ClassVar, Literal
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
+from fedprior.core.protocols import PrivateChannel
 from fedprior.privacy import events, secure
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralGaussian:
+class CentralGaussian(PrivateChannel):
     """Clips each message to l2 norm `clip`; adds N(0, (clip * noise_multiplier)^2 I) to the sum.
 
     The whole message is clipped as one vector, all blocks together (ERRATA 49), and the noise is
@@ -26,7 +27,6 @@ class CentralGaussian:
     noise_multiplier: float
     noise: Noise = "simulated"
 
-    private: ClassVar[bool] = True
     view: ClassVar[Literal["central"]] = "central"
 
     def __post_init__(self) -> None:
@@ -44,7 +44,10 @@ class CentralGaussian:
         """The messages' sum, for `decode`: exact with secure noise (`secure.add_exactly`)."""
         if self.noise == "secure":
             return secure.add_exactly(rows, clip=self.clip)
-        return rows.__array_namespace__().sum(rows, axis=0)
+        return super().add(rows)
+
+    def longest(self, dimension: int) -> float:
+        return secure.reach(self.clip, dimension)
 
     def decode(self, total: Array, key: Key) -> Array:
         if self.noise == "secure":

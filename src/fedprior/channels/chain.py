@@ -8,12 +8,12 @@ import numpy as np
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
 from fedprior.core.check import PrivacyError
-from fedprior.core.protocols import Channel
+from fedprior.core.protocols import Channel, PrivateChannel, is_private
 from fedprior.privacy.events import Event
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(PrivateChannel):
     """Encodes by each member in order; decodes in the opposite order.
 
     At most one member is private. What comes before it is part of the message; what comes after a
@@ -53,24 +53,28 @@ class Chain:
         return self.members[self._place() + 1 :] if self.private and self.view == "central" else ()
 
     @property
+    def _member(self) -> PrivateChannel | None:
+        """The private member, if there is one."""
+        return next((member for member in self.members if is_private(member)), None)
+
+    @property
     def private(self) -> bool:
-        return any(member.private for member in self.members)
+        return self._member is not None
 
     @property
     def view(self) -> Any:
         """The private member's."""
-        return getattr(self.members[self._place()], "view", None) if self.private else None
+        return self._member.view if self._member else None
 
     @property
-    def noise(self) -> str:
+    def noise(self) -> Any:
         """The private member's."""
-        place = self._place()
-        return getattr(self.members[place], "noise", "simulated") if self.private else "simulated"
+        return self._member.noise if self._member else "simulated"
 
     @property
     def weighted(self) -> bool:
         """Whether a weight passes: always under privacy, where none is sent."""
-        return self.private or all(getattr(member, "weighted", True) for member in self.members)
+        return self.private or all(member.weighted for member in self.members)
 
     def encode(self, message: Array, key: Key) -> Array:
         for place, member in enumerate(self.members):
@@ -79,8 +83,15 @@ class Chain:
 
     def add(self, rows: Array) -> Array:
         """The messages' sum, as the private member takes it."""
-        own = getattr(self.members[self._place()], "add", None) if self.private else None
-        return own(rows) if own else rows.__array_namespace__().sum(rows, axis=0)
+        return self._member.add(rows) if self._member else super().add(rows)
+
+    def longest(self, dimension: int) -> float | None:
+        reach = self._member.longest(dimension) if self._member else None
+        for later in self.members[self._place() + 1 :]:
+            if reach is None or not hasattr(later, "sensitivity"):
+                return None
+            reach = later.sensitivity(reach, dimension)
+        return reach
 
     def decode(self, total: Array, key: Key) -> Array:
         last = len(self.members) - len(self._between())
@@ -90,9 +101,9 @@ class Chain:
 
     def event(self, dimension: int) -> Event:
         """One round, before any subsampling."""
-        if not self.private:
+        member: Any = self._member
+        if member is None:
             raise PrivacyError(f"Chain: members must include a private one, got {self.members!r}.")
-        member: Any = self.members[self._place()]
         event: Event = member.event(dimension)
         if not self._between():
             return event

@@ -8,13 +8,14 @@ import numpy as np
 from fedprior.channels.ranges import bound, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
+from fedprior.core.protocols import PrivateChannel
 from fedprior.privacy import calibrate, events
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Guarantee
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalGaussian:
+class LocalGaussian(PrivateChannel):
     """Moves a message into the l2 ball of radius `clip` around `center`; adds N(0, scale^2 I).
 
     Any two messages are then at most 2 * clip apart, which the analytic Gaussian mechanism turns
@@ -28,7 +29,6 @@ class LocalGaussian:
     scale: float
     center: Any = 0.0
 
-    private: ClassVar[bool] = True
     view: ClassVar[Literal["local"]] = "local"
     noises: ClassVar[tuple[str, ...]] = ("simulated",)
 
@@ -52,9 +52,6 @@ class LocalGaussian:
         norm = xp.linalg.vector_norm(away, axis=-1, keepdims=True)
         inside = away * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
         return center + inside + self.scale * random.normal(key, message.shape)
-
-    def decode(self, total: Array, key: Key) -> Array:
-        return total
 
     def event(self, dimension: int) -> Event:
         """One message of a client; nothing is amplified where each message is seen."""

@@ -1,17 +1,18 @@
 """Few bits a coordinate, unbiased."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from fedprior.channels.ranges import box, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
+from fedprior.core.protocols import Channel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantize:
+class Quantize(Channel):
     """Rounds each coordinate at random to one of 2^bits levels from low to high, without bias.
 
     With b = (high - low) / 2 the variance of the rounding is at most (b / (2^bits - 1))^2 (paper
@@ -30,8 +31,6 @@ class Quantize:
     low: Any
     high: Any
     weighted: bool = False
-
-    private: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check.count("Quantize", bits_per_coordinate=self.bits_per_coordinate)
@@ -57,9 +56,6 @@ class Quantize:
         level = xp.floor(place)
         level = level + (random.uniform(key, values.shape) < place - level)
         return xp.clip(low + step * level, low, high)  # rounding errors stay inside the range
-
-    def decode(self, total: Array, key: Key) -> Array:
-        return total
 
     def variance(self) -> Any:
         """The largest variance of the rounding in each coordinate, sigma_q^2."""

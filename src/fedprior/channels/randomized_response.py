@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from fedprior.channels.ranges import box, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
+from fedprior.core.protocols import PrivateChannel
 from fedprior.privacy import events
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Guarantee, Noise
@@ -18,6 +19,7 @@ from fedprior.privacy.guarantee import Guarantee, Noise
 # numbers that are drawn, not only on paper. Beyond epsilon 15 the answers are more private than
 # claimed.
 _GRID = 2.0**23
+_ROUNDED = 1 + 1e-4  # an honest upload was computed in float32
 _LEAST_EPSILON = 1e-5  # below, the grid leaves nothing of the message
 
 
@@ -42,7 +44,7 @@ def _pure(epsilon: float, unit: str, mechanism: str, noise: Noise, bits: float) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneBit:
+class OneBit(PrivateChannel):
     """One coordinate s_j of the message, at random, as a bit B ~ Bern(1/2 + k (t - 1/2)).
 
     t = (s_j - low) / (high - low), k = (e^epsilon - 1) / (e^epsilon + 1). The receiver reads mid +
@@ -57,13 +59,13 @@ class OneBit:
     epsilon: float
     low: Any = 0.0
     high: Any = 1.0
+    noise: Noise = "simulated"
 
-    private: ClassVar[bool] = True
     view: ClassVar[Literal["local"]] = "local"
-    noises: ClassVar[tuple[str, ...]] = ("simulated", "secure")
 
     def __post_init__(self) -> None:
         _check_epsilon("OneBit", self.epsilon)
+        check.choice("OneBit", "noise", self.noise, get_args(Noise))
         low, high = box("OneBit", self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -99,8 +101,10 @@ class OneBit:
         away = dimension * (high - low) * (bit - 0.5) / self.contrast
         return (low + high) / 2 + xp.where(hot, away, 0)
 
-    def decode(self, total: Array, key: Key) -> Array:
-        return total
+    def longest(self, dimension: int) -> float:
+        low, high = (np.broadcast_to(each, (dimension,)) for each in (self.low, self.high))
+        away = dimension * float(np.max(high - low)) / (2 * self.contrast)
+        return (float(np.linalg.norm((low + high) / 2)) + away) * _ROUNDED
 
     def event(self, dimension: int) -> Event:
         """One report of a client; nothing is amplified where each report is seen."""
@@ -118,7 +122,7 @@ class OneBit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KaryResponse:
+class KaryResponse(PrivateChannel):
     """A symbol of 0..k-1 kept with probability c, else a symbol drawn uniformly from all k.
 
     c = (e^epsilon - 1) / (e^epsilon + k - 1). A message is the symbol as a one-hot vector; what
@@ -131,13 +135,13 @@ class KaryResponse:
 
     epsilon: float
     num_symbols: int
+    noise: Noise = "simulated"
 
-    private: ClassVar[bool] = True
     view: ClassVar[Literal["local"]] = "local"
-    noises: ClassVar[tuple[str, ...]] = ("simulated", "secure")
 
     def __post_init__(self) -> None:
         _check_epsilon("KaryResponse", self.epsilon)
+        check.choice("KaryResponse", "noise", self.noise, get_args(Noise))
         check.count("KaryResponse", least=2, num_symbols=self.num_symbols)
 
     @property
@@ -170,8 +174,10 @@ class KaryResponse:
         hot = xp.arange(self.num_symbols) == answer[..., None]
         return (hot.astype(message.dtype) - (1 - self.keep) / self.num_symbols) / self.keep
 
-    def decode(self, total: Array, key: Key) -> Array:
-        return total
+    def longest(self, dimension: int) -> float:
+        rest = (1 - self.keep) / self.num_symbols
+        squares = (1 - rest) ** 2 + (self.num_symbols - 1) * rest**2
+        return math.sqrt(squares) / self.keep * _ROUNDED
 
     def event(self, dimension: int) -> Event:
         """One report of a client; nothing is amplified where each report is seen."""

@@ -1,7 +1,7 @@
 """What a population, a model, a channel, a cohort and a client's data have to offer."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from fedprior.core.algorithm import Array, Key, PyTree
 
@@ -139,19 +139,69 @@ class Maximizable(Population, Protocol):
 
 
 class Channel(Protocol):
-    """What may leave the client: `encode` at the client, `decode` where trust ends.
+    """What may leave a client: `encode` runs at the client, `decode` where trust ends.
 
-    Both act on flat vectors; `encode` sees one client's message, `decode` the sum of all of them.
-    Laws: an absent client adds exactly zero after `encode`; `private` channels never see a weight.
-    A private channel also has `view`, whose eyes its noise holds against (`central`: those who see
-    the noised sums; `local`: those who see the messages), and `event(dimension)`, what one round of
-    it costs before any sampling. A channel may take the sum itself (`add(rows)`, one row a client).
+    A channel subclasses this and gives `encode`; the rest defaults to a clear channel whose sum
+    needs no decoding. Both act on flat vectors: `encode` sees one client's message, `decode` the
+    sum of what all clients sent.
+
+    - `private`: whether it protects a client; a `PrivateChannel` then says how;
+    - `noise`: "simulated" noise comes from keys and can be repeated, "secure" noise comes from the
+      operating system, and only that is valid for release;
+    - `weighted`: whether a message's weight, its last coordinate, passes through.
+
+    Laws: an absent client adds exactly zero after `encode`; a private channel never sees a weight.
     """
 
     @property
-    def private(self) -> bool: ...
-    def encode(self, message: Array, key: Key) -> Array: ...
-    def decode(self, total: Array, key: Key) -> Array: ...
+    def private(self) -> bool:
+        return False
+
+    @property
+    def noise(self) -> Literal["simulated", "secure"]:
+        return "simulated"
+
+    @property
+    def weighted(self) -> bool:
+        return True
+
+    def encode(self, message: Array, key: Key, /) -> Array: ...
+
+    def add(self, rows: Array, /) -> Array:
+        """The sum of uploads, one per row; sums of parts may be added to each other."""
+        return rows.__array_namespace__().sum(rows, axis=0)
+
+    def decode(self, total: Array, key: Key, /) -> Array:
+        return total
+
+    def longest(self, dimension: int, /) -> float | None:
+        """The largest l2 norm of an honest upload, rounding included; None without a bound."""
+        return None
+
+
+@runtime_checkable
+class PrivateChannel(Channel, Protocol):
+    """A channel whose noise protects a client, with what one round of it costs.
+
+    `view` names those whom the noise protects from: `central` those who see the noised sums,
+    `local` those who see single uploads.
+    """
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    @property
+    def view(self) -> Literal["central", "local"]: ...
+
+    def event(self, dimension: int, /) -> Any:
+        """The privacy event of one round for messages of `dimension`, before any sampling."""
+        ...
+
+
+def is_private(channel: Channel) -> TypeGuard[PrivateChannel]:
+    """Whether the channel protects a client, and so has a `view` and an `event`."""
+    return channel.private
 
 
 class Cohort(Protocol):
@@ -159,10 +209,15 @@ class Cohort(Protocol):
 
     `draw(seed, round, num_clients)` returns the distinct ids of one round's clients, at most
     `capacity(num_clients)` of them, and depends on its arguments alone. `amplify` gives the event
-    of one round of a central mechanism under this sampler.
+    of one round of a central mechanism under this sampler. `amplifies` says that the claim holds
+    for algorithms without memory only.
     """
 
-    def expected_size(self, num_clients: int) -> float: ...
-    def capacity(self, num_clients: int) -> int: ...
-    def draw(self, seed: int, round: int, num_clients: int) -> Any: ...
-    def amplify(self, event: Any, num_clients: int) -> Any: ...
+    @property
+    def amplifies(self) -> bool:
+        return False
+
+    def expected_size(self, num_clients: int, /) -> float: ...
+    def capacity(self, num_clients: int, /) -> int: ...
+    def draw(self, seed: int, round: int, num_clients: int, /) -> Any: ...
+    def amplify(self, event: Any, num_clients: int, /) -> Any: ...

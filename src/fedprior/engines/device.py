@@ -1,18 +1,28 @@
 """Memories on the device: many rounds in one compiled loop."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 from fedprior.core import tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State
-from fedprior.core.protocols import Channel
+from fedprior.core.algorithm import Array, Memory, State
 from fedprior.data.federation import POOLED_AXES, ClientData
 from fedprior.engines.evaluate import Source
 from fedprior.engines.round import play, scalars
 from fedprior.engines.run import History, Run
 from fedprior.engines.store import DeviceStore
+from fedprior.exchange.agreement import Keys, Rules
 
 LONGEST = 256  # rounds in one call; the compiled loop takes any number up to it
+
+
+class Models(NamedTuple):
+    """What training changes: the server's state and every client's memory, if it has one."""
+
+    state: State
+    memories: Memory
+    enrolled: Array
 
 
 class DeviceEngine:
@@ -24,11 +34,11 @@ class DeviceEngine:
         self.run = run
         self.train = Source(run.federation.train, pooled=True)
         self.history: History = []
-        state, memory = run.shapes()
+        state, memory = run.agreement.shapes
         empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
         saved = run.resume({"state": state, **empty})
         if saved is None:
-            self.state = run.initial_state()
+            self.state = run.agreement.initial_state()
             self.store = DeviceStore.empty(memory, run.num_clients)
         else:
             arrays, self.history, _ = saved
@@ -39,22 +49,17 @@ class DeviceEngine:
         """`count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
-        self.state, memories, enrolled, log = _compiled(
-            self.state,
-            self.store.memories,
-            self.store.enrolled,
+        models, log = _compiled(
+            Models(self.state, self.store.memories, self.store.enrolled),
             self.train.pool(),
             clients,
             present,
             first,
             count,
-            self.run.root(),
-            self.run.channel_root(),
-            algorithm=self.run.algorithm,
-            channel=self.run.channel,
-            expected_size=self.run.expected_size,
+            self.run.agreement.keys(),
+            rules=self.run.agreement.rules,
         )
-        self.store = DeviceStore(memories, enrolled)
+        self.state, self.store = models.state, DeviceStore(models.memories, models.enrolled)
         columns = {name: jax.device_get(values) for name, values in log.items()}
         self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
 
@@ -68,36 +73,30 @@ def _bundle(store: DeviceStore) -> dict[str, Memory]:
 
 
 def play_rounds(
-    state: State,
-    memories: Memory,
-    enrolled: Array,
+    models: Models,
     data: ClientData,
     clients: Array,  # (LONGEST, capacity)
     present: Array,
     first: Array,
     count: Array,
-    root: Key,
-    channel_root: Key,
+    keys: Keys,
     *,
-    algorithm: Algorithm,
-    channel: Channel,
-    expected_size: float,
-) -> tuple[State, Memory, Array, dict[str, Array]]:
-    """`count` rounds from round `first`.
+    rules: Rules,
+) -> tuple[Models, dict[str, Array]]:
+    """`count` rounds from round `first`, and the history of them.
 
     The number of rounds is an argument of the loop, so that one program serves every chunk and a
     resumed run repeats the same arithmetic to the bit.
     """
-    num_clients = enrolled.shape[0]
-    log = {name: jnp.zeros(LONGEST) for name in (*scalars(state), "clients", "left_out")}
+    num_clients = models.enrolled.shape[0]
+    names = (*scalars(models.state), "clients", "left_out")
+    log = {name: jnp.zeros(clients.shape[0]) for name in names}
 
     def body(place: Array, carry: tuple) -> tuple:
-        state, memories, enrolled, log = carry
+        (state, memories, enrolled), log = carry
         ids = clients[place]
         outcome = play(
-            algorithm,
-            channel,
-            expected_size,
+            rules,
             state=state,
             memories=tree.combine(lambda rows: rows[ids], memories),
             enrolled=enrolled[ids],
@@ -106,27 +105,18 @@ def play_rounds(
             clients=ids,
             present=present[place],
             round=first + place,
-            root=root,
-            channel_root=channel_root,
+            keys=keys,
         )
         kept = jnp.where(outcome.accepted, ids, num_clients)  # out of range: not written
         memories = tree.combine(
             lambda rows, new: rows.at[kept].set(new, mode="drop"), memories, outcome.memories
         )
         enrolled = enrolled.at[kept].set(True, mode="drop")
-        entry = {
-            **scalars(outcome.state),
-            "clients": jnp.sum(outcome.accepted),
-            "left_out": outcome.left_out,
-        }
+        entry = outcome.entry()
         log = {name: log[name].at[place].set(entry[name]) for name in log}
-        return outcome.state, memories, enrolled, log
+        return Models(outcome.state, memories, enrolled), log
 
-    return jax.lax.fori_loop(0, count, body, (state, memories, enrolled, log))
+    return jax.lax.fori_loop(0, count, body, (models, log))
 
 
-_compiled = jax.jit(
-    play_rounds,
-    static_argnames=("algorithm", "channel", "expected_size"),
-    donate_argnames=("state", "memories", "enrolled"),
-)
+_compiled = jax.jit(play_rounds, static_argnames="rules", donate_argnames="models")

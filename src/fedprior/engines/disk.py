@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State
-from fedprior.core.protocols import Channel
+from fedprior.core.algorithm import Array, Memory, State
 from fedprior.data.federation import PADDED_AXES, ClientData
 from fedprior.engines.evaluate import Source
-from fedprior.engines.round import Outcome, play, scalars
+from fedprior.engines.round import Outcome, play
 from fedprior.engines.run import History, Run
 from fedprior.engines.store import DiskStore
+from fedprior.exchange.agreement import Keys, Rules
 
 
 class _Load(NamedTuple):
@@ -36,11 +35,11 @@ class DiskEngine:
         self.run = run
         self.train = Source(run.federation.train, pooled=False)
         self.history: History = []
-        state, memory = run.shapes()
+        state, memory = run.agreement.shapes
         folder = Path(run.saving.folder) / "memory" if run.saving else None
         saved = run.resume({"state": state})
         if saved is None:
-            self.state = run.initial_state()
+            self.state = run.agreement.initial_state()
             if run.saving:  # an older run's checkpoint would name rows that are gone
                 run.saving.file.unlink(missing_ok=True)
             self.store = DiskStore.create(folder, memory, run.num_clients)
@@ -64,11 +63,8 @@ class DiskEngine:
                 load.clients,
                 load.present,
                 number,
-                self.run.root(),
-                self.run.channel_root(),
-                algorithm=self.run.algorithm,
-                channel=self.run.channel,
-                expected_size=self.run.expected_size,
+                self.run.agreement.keys(),
+                rules=self.run.agreement.rules,
             )
             # The call above returns before the work is done: the next cohort is read meanwhile.
             self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
@@ -104,7 +100,7 @@ class DiskEngine:
         self._ahead.enrolled[new] = True
 
 
-@partial(jax.jit, static_argnames=("algorithm", "channel", "expected_size"))
+@partial(jax.jit, static_argnames="rules")
 def _round(
     state: State,
     memories: Memory,
@@ -113,17 +109,12 @@ def _round(
     clients: Array,
     present: Array,
     round: Array,
-    root: Key,
-    channel_root: Key,
+    keys: Keys,
     *,
-    algorithm: Algorithm,
-    channel: Channel,
-    expected_size: float,
+    rules: Rules,
 ) -> tuple[Outcome, dict[str, Array]]:
     outcome = play(
-        algorithm,
-        channel,
-        expected_size,
+        rules,
         state=state,
         memories=memories,
         enrolled=enrolled,
@@ -132,8 +123,6 @@ def _round(
         clients=clients,
         present=present,
         round=round,
-        root=root,
-        channel_root=channel_root,
+        keys=keys,
     )
-    entry = {"clients": jnp.sum(outcome.accepted), "left_out": outcome.left_out}
-    return outcome, {**scalars(outcome.state), **entry}
+    return outcome, outcome.entry()

@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core import random
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State, Theta
+from fedprior.core.algorithm import Array, Key, Memory, State, Theta
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Split
 from fedprior.engines.batch import over_clients
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
+from fedprior.exchange import client as client_side
+from fedprior.exchange.agreement import Rules
 
 # Rows of a chunk of clients: they bound the activations of one evaluation. An accelerator needs
 # more of them to be busy.
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
 _POOL_ROWS = 512  # pools on the device are filled up to a multiple of it
-_BLOCK = 256  # rows of one client at a time, so that one large client does not set the memory
 
 
 class Source:
@@ -67,7 +67,7 @@ def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def personal_models(
-    algorithm: Algorithm,
+    rules: Rules,
     *,
     state: State,
     store: Store,
@@ -77,20 +77,14 @@ def personal_models(
 ) -> Theta:
     """Theta of the given clients, with a leading client axis; newcomers are enrolled on the way."""
     memories, enrolled = store.read(clients)
+    data = source.take(clients)
     return _personalize(
-        state,
-        memories,
-        enrolled,
-        source.take(clients),
-        clients,
-        root,
-        algorithm=algorithm,
-        pooled=source.pooled,
+        state, memories, enrolled, data, clients, root, rules=rules, pooled=source.pooled
     )
 
 
 def scores(
-    algorithm: Algorithm,
+    rules: Rules,
     *,
     state: State,
     store: Store,
@@ -103,16 +97,16 @@ def scores(
     A client is personalized once, on its training samples, for all splits.
     """
     num_clients = train.split.num_clients
-    found = {name: np.empty(num_clients) for name in splits}
+    values = {name: np.empty(num_clients) for name in splits}
     largest = max(source.split.largest for source in (train, *splits.values()))
     for clients, real in chunks(num_clients, largest):
         thetas = personal_models(
-            algorithm, state=state, store=store, source=train, clients=clients, root=root
+            rules, state=state, store=store, source=train, clients=clients, root=root
         )
         for name, source in splits.items():
-            value = _score(thetas, source.take(clients), algorithm=algorithm, pooled=source.pooled)
-            found[name][clients[:real]] = np.asarray(value)[:real]
-    return found
+            part = _score(thetas, source.take(clients), rules=rules, pooled=source.pooled)
+            values[name][clients[:real]] = np.asarray(part)[:real]
+    return values
 
 
 def personalize(
@@ -123,38 +117,30 @@ def personalize(
     clients: Array,
     root: Key,
     *,
-    algorithm: Algorithm,
+    rules: Rules,
     pooled: bool,
 ) -> Theta:
     """Theta of every client of a batch; newcomers are enrolled on the way."""
-    memories = recall(algorithm, state, memories, enrolled, clients, root)
-    keys = jax.vmap(lambda client: random.fold(root, "personalize", client))(clients)
+    memories = recall(rules, state, memories, enrolled, clients, root)
 
-    def one(memory: Memory, own: ClientData, key: Key) -> Theta:
-        return algorithm.personalize(state, memory, own, key)
+    def one(memory: Memory, own: ClientData, client: Array) -> Theta:
+        return client_side.personalize(rules, state, memory, own, client, root)
 
-    axes = POOLED_AXES if pooled else PADDED_AXES
-    return over_clients(one, memories, data, keys, axes=axes)
+    return over_clients(one, memories, data, clients, axes=_axes(pooled))
 
 
-def score(thetas: Theta, data: ClientData, *, algorithm: Algorithm, pooled: bool) -> Array:
+def score(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Array:
     """Mean score of each client's theta on its data, (num_clients,); NaN without samples."""
 
-    def block(theta: Theta, own: ClientData, rows: Array) -> Array:
-        x, y = own.take(jnp.clip(rows, 0, own.size - 1))
-        return jnp.sum(algorithm.score(algorithm.predict(theta, x), y) * (rows < own.size))
+    def one(theta: Theta, own: ClientData, _: tuple[()]) -> Array:
+        return client_side.score_rows(rules, theta, own)
 
-    def one(theta: Theta, own: ClientData) -> Array:
-        largest = own.rows.shape[0]
-        width = min(_BLOCK, largest)
-        rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
-        total = jnp.sum(jax.lax.map(lambda part: block(theta, own, part), rows))
-        total = jnp.where(jnp.isnan(total), -jnp.inf, total)  # a diverged model scores lowest
-        return jnp.where(own.size > 0, total / jnp.maximum(own.size, 1), jnp.nan)
-
-    axes = POOLED_AXES if pooled else PADDED_AXES
-    return over_clients(lambda theta, own, _: one(theta, own), thetas, data, (), axes=axes)
+    return over_clients(one, thetas, data, (), axes=_axes(pooled))
 
 
-_personalize = jax.jit(personalize, static_argnames=("algorithm", "pooled"))
-_score = jax.jit(score, static_argnames=("algorithm", "pooled"))
+def _axes(pooled: bool) -> ClientData:
+    return POOLED_AXES if pooled else PADDED_AXES
+
+
+_personalize = jax.jit(personalize, static_argnames=("rules", "pooled"))
+_score = jax.jit(score, static_argnames=("rules", "pooled"))

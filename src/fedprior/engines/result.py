@@ -7,11 +7,12 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from fedprior.core import check, random
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, State, Theta
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import Source, personal_models
 from fedprior.engines.store import Store
+from fedprior.exchange.agreement import Agreement
 
 EndedBy = Literal["rounds", "patience", "budget"]
 
@@ -27,16 +28,23 @@ class Result:
     all rounds ran, patience ended, or the privacy budget allowed no further round.
     """
 
-    algorithm: Algorithm
+    agreement: Agreement
     federation: Federation
     state: State
     store: Store
-    seed: int
     rounds: int
     history: list[dict[str, float]]
     scores: np.ndarray
     valid_scores: np.ndarray
     ended_by: EndedBy = "rounds"
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.agreement.algorithm
+
+    @property
+    def seed(self) -> int:
+        return self.agreement.seed
 
     @property
     def left_out(self) -> int:
@@ -66,10 +74,10 @@ class Result:
 
     def _personalize(self, clients: np.ndarray) -> Theta:
         return personal_models(
-            self.algorithm,
+            self.agreement.rules,
             state=self.state,
             store=self.store,
             source=self._train,
             clients=clients,
-            root=random.root(self.seed),
+            root=self.agreement.keys().root,
         )

@@ -1,4 +1,4 @@
-"""One round of one cohort, the same pure function in every vectorized engine."""
+"""One round of one cohort: the exchange's client side over a batch axis, then its server side."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import random, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
-from fedprior.core.protocols import Channel
+from fedprior.core.algorithm import Array, Key, Memory, Message, State
 from fedprior.data.federation import ClientData
 from fedprior.engines.batch import over_clients
+from fedprior.exchange import client as client_side
+from fedprior.exchange.agreement import Keys, Rules
+from fedprior.exchange.client import Learned
+from fedprior.exchange.server import receive
 
 
 class Outcome(NamedTuple):
@@ -20,11 +23,14 @@ class Outcome(NamedTuple):
     accepted: Array  # present and finite: these clients' messages are in the total
     left_out: Array  # number of present clients whose update was not finite
 
+    def entry(self) -> dict[str, Array]:
+        """The round's line in the history."""
+        counts = {"clients": jnp.sum(self.accepted), "left_out": self.left_out}
+        return {**scalars(self.state), **counts}
+
 
 def play(
-    algorithm: Algorithm,
-    channel: Channel,
-    expected_size: float,
+    rules: Rules,
     *,
     state: State,
     memories: Memory,
@@ -34,92 +40,53 @@ def play(
     clients: Array,
     present: Array,
     round: Array,
-    root: Key,
-    channel_root: Key,
+    keys: Keys,
 ) -> Outcome:
-    """State <- update(decode(sum of encode(local(...)))), over the cohort as a batch axis.
+    """State <- update(decode(sum of uploads)), over the cohort as a batch axis.
 
-    Slots of the cohort that are not `present` are padding and add exactly zero; so does a client
-    whose message or memory turned non-finite, and that client's memory stays as it was. What the
-    channel draws comes from `channel_root` (`Run.channel_root`), all else from `root`.
+    Places of the cohort that are not `present` are padding and add exactly zero; so does a client
+    whose message or memory is not finite, and that client's memory stays as it was.
     """
-    memories = recall(algorithm, state, memories, enrolled, clients, root)
-    keys = jax.vmap(lambda client: random.fold(root, "local", round, client))(clients)
+    memories = recall(rules, state, memories, enrolled, clients, keys.root)
 
-    def local(memory: Memory, own: ClientData, key: Key) -> tuple[Message, Memory]:
-        return algorithm.local(state, memory, own, key)
+    def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
+        return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
-    messages, after = over_clients(local, memories, data, keys, axes=axes)
-    finite = jax.vmap(lambda message, memory: tree.is_finite((message, memory)))(messages, after)
-    total = pool(
-        algorithm, channel, expected_size, messages, present, finite, clients, round, channel_root
-    )
-    state = algorithm.update(state, total)
+    messages, after, finite = over_clients(learn, memories, data, clients, axes=axes)
+    total = pool(rules, messages, present, finite, clients, round, keys)
+    state = rules.algorithm.update(state, total)
     return Outcome(state, after, present & finite, jnp.sum(present & ~finite))
 
 
 def recall(
-    algorithm: Algorithm, state: State, memories: Memory, enrolled: Array, clients: Array, root: Key
+    rules: Rules, state: State, memories: Memory, enrolled: Array, clients: Array, root: Key
 ) -> Memory:
     """The clients' memories; those that have none yet are enrolled now."""
-
-    def fresh(client: Array) -> Memory:
-        return algorithm.enroll(state, client, random.fold(root, "enroll", client))
-
-    return jax.vmap(tree.where)(enrolled, memories, jax.vmap(fresh)(clients))
+    fresh = jax.vmap(lambda client: client_side.enroll(rules, state, client, root))(clients)
+    return jax.vmap(tree.where)(enrolled, memories, fresh)
 
 
 def pool(
-    algorithm: Algorithm,
-    channel: Channel,
-    expected_size: float,
+    rules: Rules,
     messages: Message,
     present: Array,
     finite: Array,
     clients: Array,
     round: Array,
-    channel_root: Key,
+    keys: Keys,
 ) -> Message:
-    """What the server sees: the sum of what left the channel or, for `gather`, each of it.
+    """What the server sees: the sum of all uploads or, for `gather`, each of them."""
 
-    A message that is not finite counts as zero: through a private channel, whose noise a client
-    adds to nothing as well (or its absence would tell of it); through a clear one, as if absent.
-    """
+    def upload(message: Message, client: Array, here: Array, sound: Array) -> Array:
+        key = client_side.upload_key(keys, round, client)
+        return jnp.where(here, client_side.send(rules, message, sound, key), 0)
 
-    def encode(message: Message, client: Array, here: Array, sound: Array) -> Array:
-        vector = tree.flatten(message.value if channel.private else message)
-        # where, not a product: a NaN times 0 is a NaN
-        vector = jnp.where(sound, vector, 0)
-        sent = channel.encode(vector, random.fold(channel_root, "encode", round, client))
-        return jnp.where(here if channel.private else here & sound, sent, 0)
-
-    sent = jax.vmap(encode)(messages, clients, present, finite)
+    sent = jax.vmap(upload)(messages, clients, present, finite)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
-    if algorithm.pools == "gather":
+    if rules.algorithm.pools == "gather":
         return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent)
-    return receive(channel, expected_size, add(channel, sent), like, round, channel_root)
-
-
-def add(channel: Channel, sent: Array) -> Array:
-    """The plain sum of what left the channel, one row a client; taken by the channel if it can."""
-    own = getattr(channel, "add", None)
-    return jnp.sum(sent, axis=0) if own is None else own(sent)
-
-
-def receive(
-    channel: Channel,
-    expected_size: float,
-    total: Array,
-    like: Message,
-    round: Array,
-    channel_root: Key,
-) -> Message:
-    """The decoded sum as a message; a private channel's weight is the public expected size."""
-    total = channel.decode(total, random.fold(channel_root, "decode", round))
-    if channel.private:
-        weight = jnp.asarray(expected_size, jnp.float32)
-        return Message(tree.unflatten(total, like.value), weight)
-    return tree.unflatten(total, like)
+    key = random.fold(keys.channel, "decode", round)
+    return receive(rules, rules.channel.add(sent), like, key)
 
 
 def scalars(state: State) -> dict[str, Array]:

@@ -1,30 +1,27 @@
-"""What the engines share: checked arguments, cohorts, the history and its checkpoints."""
+"""What the engines share: a run's agreement and data, its cohorts, its history and checkpoints."""
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedprior.channels.identity import Identity
-from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State
-from fedprior.core.protocols import Channel, Cohort
+from fedprior.core import check
+from fedprior.core.algorithm import PyTree
+from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
 from fedprior.exchange import checkpoint
-from fedprior.privacy import secure
-from fedprior.privacy.cohort import Everyone
-from fedprior.privacy.events import Event
+from fedprior.exchange.agreement import Agreement
+from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.ledger import Head, Ledger, Terms
 from fedprior.privacy.plan import check_delta_below
 
 History = list[dict[str, float]]
+_OWNER = "simulate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +29,8 @@ class Saving:
     """Where and how often (in rounds) a run is saved, and whether it goes on from there.
 
     `identity` is any JSON value that names what decides the run's bits and its arguments do not
-    show, such as an algorithm's rates; resuming with another one is refused. It also keys noise and
-    cohorts of a private run, which those of another identity are independent of.
+    show, such as an algorithm's rates; resuming with another one is refused. Noise and cohorts of a
+    private run are keyed by it, and so are independent of those of runs with another identity.
     """
 
     folder: Path
@@ -50,202 +47,89 @@ class Saving:
 
     @property
     def token(self) -> Path:
-        """Names the run that was begun here, for its ledger."""
+        """A random name of the run that began here, for its ledger."""
         return Path(self.folder) / "token"
-
-
-def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "simulate") -> None:
-    """Refuses a channel that what the algorithm sends, or its server, does not bear."""
-    got = "a private one" if channel.private else repr(channel)
-    if channel.private and not algorithm.unit_weight:
-        raise check.PrivacyError(
-            f"{owner}: weight must be 'uniform' under a private channel, got another for "
-            f"{algorithm.name}. A weight that depends on the data would pass the clip."
-        )
-    if algorithm.pools == "gather" and not isinstance(channel, Identity):
-        kind = check.PrivacyError if channel.private else ValueError
-        raise kind(
-            f"{owner}: channel must be Identity() for {algorithm.name}, got {got}. The "
-            "method needs every message by itself, to the bit."
-        )
-    if channel.private and not algorithm.bears_noise:
-        raise check.PrivacyError(
-            f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
-            "It inverts what noise would spoil: take curvature='diagonal'."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A simulation's arguments, checked once."""
 
-    algorithm: Algorithm
+    agreement: Agreement
     federation: Federation
     rounds: int
-    seed: int = 0
-    cohort: Cohort = field(default_factory=Everyone)
-    channel: Channel = field(default_factory=Identity)
     saving: Saving | None = None
     ledger: Ledger | None = None
     store: str = "device"
 
     def __post_init__(self) -> None:
-        owner = "simulate"
-        check.count(owner, least=0, rounds=self.rounds)
-        check.seed(owner, self.seed)
-        known = self.algorithm.num_clients
-        rule = f"a federation of {known} clients for {self.algorithm.name}"
-        fits = known is None or known == self.num_clients
-        check.require(fits, owner, "federation", rule, self.num_clients)
-        capacity = self.cohort.capacity(self.num_clients)  # refuses one larger than the federation
-        if self.secure:
-            secure.check_cohort_size(capacity)  # before anything is recorded as spent
-        if not getattr(self.channel, "weighted", True):
-            raise ValueError(
-                f"{owner}: channel must let the weight through, got {self.channel!r}. "
-                "Say weighted=True: a message's weight is its last coordinate."
-            )
-        check_fits(self.algorithm, self.channel)
-        hides = self.channel.private and getattr(self.cohort, "amplifies", False)
-        if hides and not self.algorithm.memoryless:
+        check.count(_OWNER, least=0, rounds=self.rounds)
+        channel = self.agreement.channel
+        if self.agreement.secure and is_private(channel) and channel.view == "local":
             raise check.PrivacyError(
-                f"{owner}: cohort must claim no amplification for {self.algorithm.name}, got "
-                f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
+                f"{_OWNER}: a local channel must have simulated noise, got {channel!r}. Secure "
+                "local noise is drawn where a client is: call exchange.client.take_part there."
             )
         if self.ledger is not None:
             self._check_ledger(self.ledger.terms)
-        elif self.secure:
+        elif self.agreement.secure:
             raise check.PrivacyError(
-                "simulate: secure noise must be recorded, got no ledger. Give simulate a Ledger."
+                f"{_OWNER}: secure noise must be recorded. Pass ledger=Ledger(...)."
             )
 
     def _check_ledger(self, terms: Terms) -> None:
         """A ledger records a private channel, under the view that the channel protects from."""
+        channel = self.agreement.channel
         check_delta_below(terms.delta, self.num_clients, allowed=terms.allow_delta)
-        if not self.channel.private:
+        if not is_private(channel):
             raise check.PrivacyError(
-                f"simulate: channel must be private for a ledger, got {self.channel!r}."
+                f"{_OWNER}: channel must be private for a ledger, got {channel!r}."
             )
-        view = getattr(self.channel, "view", None)
-        if terms.view != view:
+        if terms.view != channel.view:
             raise check.PrivacyError(
-                f"simulate: ledger's view must be the channel's, {view}, got {terms.view}."
+                f"{_OWNER}: ledger's view must be the channel's, {channel.view}, got {terms.view}."
             )
-        if view == "local" and terms.relation != "replace-one":
+        if channel.view == "local" and terms.relation != "replace-one":
             raise check.PrivacyError(
-                "simulate: relation must be replace-one for a local channel, got "
-                f"{terms.relation}. A message that is seen tells that its client is there."
+                f"{_OWNER}: relation must be replace-one for a local channel, got "
+                f"{terms.relation}. An upload that is seen tells that its client is there."
             )
-        if terms.noise != ("secure" if self.secure else "simulated"):
+        if terms.noise != channel.noise:
             raise check.PrivacyError(
-                f"simulate: ledger's noise must be the channel's, got {terms.noise}."
+                f"{_OWNER}: ledger's noise must be the channel's, {channel.noise}, got "
+                f"{terms.noise}."
             )
-
-    @cached_property
-    def event(self) -> Event:
-        """What one round costs: the channel's event, under the sampler that draws its cohorts."""
-        message, _ = jax.eval_shape(self.algorithm.local, *self.shapes(), *self._inputs())
-        event: Event = self.channel.event(tree.size(message.value))  # type: ignore[attr-defined]
-        central = self.channel.view == "central"  # type: ignore[attr-defined]
-        return self.cohort.amplify(event, self.num_clients) if central else event
 
     @property
     def num_clients(self) -> int:
         return self.federation.num_clients
 
-    @property
-    def secure(self) -> bool:
-        """Whether noise and cohorts come from the operating system, never the same again."""
-        return getattr(self.channel, "noise", "simulated") == "secure"
-
-    @property
-    def expected_size(self) -> float:
-        return self.cohort.expected_size(self.num_clients)
-
-    @cached_property
-    def own(self) -> str:
-        """Names what keys a private run's noise and cohorts beside its seed."""
-        identity = self.saving.identity if self.saving else ""
-        return checkpoint.fingerprint([self.algorithm.name, self.channel, self.cohort, identity])
-
-    @property
-    def draws(self) -> str | None:
-        """Names a run's noise and cohorts on its ledger; secure ones are nobody else's."""
-        return None if self.secure else f"{self.own}-{self.seed}"
-
-    def root(self) -> Key:
-        return random.root(self.seed)
-
-    def channel_root(self, root: Key | None = None) -> Key:
-        """The key of what the channel draws, from the run's root (or another seed's).
-
-        In the clear, methods of one seed have it in common, for a paired comparison. A private run
-        has its own: what is composed must be drawn apart, or the difference of two releases would
-        be free of noise.
-        """
-        root = self.root() if root is None else root
-        if not self.channel.private:
-            return root
-        words = np.frombuffer(bytes.fromhex(self.own), ">u4")
-        return random.fold(root, "channel", *(np.uint32(word) for word in words))
-
-    def draw(self, round: int) -> np.ndarray:
-        """Who takes part in a round; keyed like the channel, and secret with secure noise.
-
-        Sampling amplifies only against somebody who cannot know the draw.
-        """
-        seed = self.seed
-        if self.secure:
-            seed = secrets.randbits(128)
-        elif self.channel.private:
-            seed += int(self.own, 16) << 31  # above every seed
-        return np.asarray(self.cohort.draw(seed, round, self.num_clients))
-
-    def initial_state(self) -> State:
-        return jax.jit(self.algorithm.init)(random.fold(self.root(), "init"))
-
-    def shapes(self) -> tuple[State, Memory]:
-        """Shapes of the state and of one client's memory."""
-        state = jax.eval_shape(lambda: self.algorithm.init(random.root(0)))
-        client = jnp.zeros((), jnp.int32)
-        memory = jax.eval_shape(lambda s: self.algorithm.enroll(s, client, random.root(0)), state)
-        return state, memory
-
-    def _inputs(self) -> tuple[PyTree, Key]:
-        """Shapes of one client's data and of a key."""
-        data = jax.eval_shape(lambda: self.federation.train.client(0))
-        return data, jax.eval_shape(lambda: random.root(0))
-
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids (length, capacity) and presence of the cohorts of `count` rounds from `first`."""
-        capacity = self.cohort.capacity(self.num_clients)
-        return stack(self.draw, range(first, first + count), capacity=capacity, length=length)
+        rounds = range(first, first + count)
+        return stack(self.agreement.draw, rounds, capacity=self.agreement.capacity, length=length)
 
     @cached_property
     def identity(self) -> str:
-        """Names what decides the bits of this run, for its checkpoints."""
-        assert self.saving is not None
-        federation = [self.federation.name, self.num_clients, list(self.federation.train.x.shape)]
-        parts = [self.algorithm.name, self.cohort, self.channel, self.seed, self.store, federation]
-        return checkpoint.fingerprint([self.saving.identity, *parts])
+        """A hash of what decides the bits of this run, for its checkpoints."""
+        return fingerprint([self.agreement.fingerprint, self.store, len(self.federation.train.x)])
 
     @cached_property
     def source(self) -> str:
-        """Names what releases the rounds of a ledger: the same bits again, or nobody twice.
+        """The name under which a ledger records this run's releases.
 
-        Only the run that was begun in a folder may repeat a round there, with the program and the
-        data that it had; every other one is new.
+        Only the run that began in a folder may repeat a round there without a new charge, with the
+        same program and the same data; every other run is new.
         """
         if self.saving is None:
             return secrets.token_hex(16)
         parts = [self.identity, sources.token(self.saving.token, resume=self.saving.resume)]
-        if not self.secure:  # which repeats nothing
-            shapes = (*self.shapes(), *self._inputs())
+        if not self.agreement.secure:  # which cannot be repeated
             parts += [
-                sources.program(self.algorithm, *shapes),
+                sources.program(self.agreement),
                 sources.content(self.federation.train),
             ]
-        return checkpoint.fingerprint(parts)
+        return fingerprint(parts)
 
     def save(self, history: History, arrays: PyTree, **facts: Any) -> None:
         """A checkpoint after len(history) rounds."""
@@ -271,16 +155,16 @@ class Run:
         seen = facts.get("ledger")
         if (seen is None) != (self.ledger is None):
             raise check.PrivacyError(
-                "simulate: a run must go on as it began, with its ledger or without one, got "
-                f"{'no ledger' if seen else 'a ledger that it did not have'}."
+                f"{_OWNER}: a run that began {'with' if seen else 'without'} a ledger must be "
+                "resumed in the same way."
             )
         if self.ledger is not None:
             self.ledger.verify(Head(**facts["ledger"]))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = saved.tree({**like, "history": columns})
-        found = arrays.pop("history")
+        values = arrays.pop("history")
         history = [
-            {name: float(found[name][r]) for name in found if not np.isnan(found[name][r])}
+            {name: float(values[name][r]) for name in values if not np.isnan(values[name][r])}
             for r in range(facts["round"])
         ]
         return arrays, history, facts

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from fedprior.channels.identity import Identity
 from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
@@ -21,7 +20,7 @@ from fedprior.engines.evaluate import Source, scores
 from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
-from fedprior.privacy.cohort import Everyone
+from fedprior.exchange.agreement import Agreement
 from fedprior.privacy.ledger import Ledger
 
 StoreKind = Literal["device", "disk"]
@@ -80,13 +79,14 @@ def simulate(
                 f"simulate: patience must be None under a private channel, got {patience}. "
                 "When a run ends would tell of scores that no noise covers."
             )
+    identity = saving.identity if saving else ""
+    agreement = Agreement.of(
+        algorithm, federation, channel=channel, cohort=cohort, seed=seed, identity=identity
+    )
     run = Run(
-        algorithm=algorithm,
+        agreement=agreement,
         federation=federation,
         rounds=rounds,
-        seed=seed,
-        cohort=Everyone() if cohort is None else cohort,
-        channel=Identity() if channel is None else channel,
         saving=saving,
         ledger=ledger,
         store=store,
@@ -98,11 +98,10 @@ def simulate(
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
         found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
     return Result(
-        algorithm=algorithm,
+        agreement=agreement,
         federation=federation,
         state=engine.state,
         store=engine.store,
-        seed=seed,
         rounds=len(engine.history),
         history=engine.history,
         scores=found.get("test", np.empty(0)),
@@ -128,7 +127,11 @@ def _advance(
         count = min(at + pace.rounds(), run.rounds, *stops) - at
         if run.ledger:
             count = run.ledger.reserve(
-                run.event, first=at, rounds=count, source=run.source, draws=run.draws
+                run.agreement.event,
+                first=at,
+                rounds=count,
+                source=run.source,
+                draws=run.agreement.draws,
             )
             if count == 0:
                 if run.saving:
@@ -160,12 +163,12 @@ def _advance(
 def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     splits = {name: Source(getattr(run.federation, name), pooled=engine.pooled) for name in names}
     return scores(
-        run.algorithm,
+        run.agreement.rules,
         state=engine.state,
         store=engine.store,
         train=engine.train,
         splits=splits,
-        root=run.root(),
+        root=run.agreement.keys().root,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a run repeats the bits that its ledger has on record: begun where, doing what."""
+"""How a ledger recognizes a run: where it began, what it computes, on which data."""
 
 import hashlib
 import secrets
@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedprior.core.algorithm import Algorithm
 from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
 from fedprior.data.federation import Split
+from fedprior.exchange.agreement import Agreement
 
 _ROWS = 2**13  # of a table that is read at once; it may be larger than memory
 
@@ -29,15 +29,16 @@ def token(path: Path, *, resume: bool) -> str:
     return fresh
 
 
-def program(algorithm: Algorithm, state: Any, memory: Any, data: Any, key: Any) -> str:
+def program(agreement: Agreement) -> str:
     """A digest of what the algorithm computes in a round, its rates included, and by what."""
-    message, _ = jax.eval_shape(algorithm.local, state, memory, data, key)
+    algorithm = agreement.algorithm
+    state, memory, data, key = agreement.inputs
     client = jax.ShapeDtypeStruct((), np.int32)  # type: ignore[no-untyped-call]
     calls: list[tuple[Any, tuple[Any, ...]]] = [
         (algorithm.init, (key,)),
         (algorithm.enroll, (state, client, key)),
         (algorithm.local, (state, memory, data, key)),
-        (algorithm.update, (state, message)),
+        (algorithm.update, (state, agreement.message)),
     ]
     digest = hashlib.sha256(f"{jax.__version__} {jax.default_backend()}".encode())
     for function, shapes in calls:

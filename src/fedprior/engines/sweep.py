@@ -1,21 +1,23 @@
 """Many trainings of one method: points of a grid and seeds as batch axes of one program."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Theta
-from fedprior.core.protocols import Cohort
+from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import cache, source
 from fedprior.engines.grid import Family, Member, Point, families, points
-from fedprior.engines.trainings import Models, Seeds, at_once, personal, scores, train
+from fedprior.engines.trainings import Log, Seeds, at_once, personal, scores, train
 from fedprior.exchange import checkpoint
+from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
@@ -30,7 +32,8 @@ class Sweep:
 
     `valid` holds the clients' validation scores, (points, seeds, clients); `best` is the place of
     the point whose mean is highest, the first of equals; `scores` are its clients' test scores,
-    (seeds, clients), empty where they were not asked for.
+    (seeds, clients), empty where they were not asked for. `history` holds the state's scalars
+    (`psi`) and the numbers of clients by name, (points, seeds, rounds), NaN where a point has none.
     """
 
     points: tuple[Point, ...]
@@ -38,6 +41,7 @@ class Sweep:
     valid: np.ndarray
     best: int
     scores: np.ndarray
+    history: Log = field(default_factory=dict)
 
     @property
     def chosen(self) -> Point:
@@ -72,6 +76,7 @@ def sweep(
     rounds: int,
     seeds: int | Sequence[int] = 1,
     cohort: Cohort | None = None,
+    channel: Channel | None = None,
     judges: int | None = None,
     test: bool = True,
     folder: Path | None = None,
@@ -82,14 +87,15 @@ def sweep(
 
     `over` gives each option its values, simplest first: a tie goes to the first. Numbers with a
     decimal point are batch axes of one compiled program, with the seeds; each combination of whole
-    numbers and words compiles its own. As many trainings run at once as the memory holds.
+    numbers and words compiles its own. As many trainings run at once as the memory holds. Uploads
+    pass through `channel`, whose noise must be simulated.
 
     The choice is made on validation scores, over all seeds and clients (the first `judges` of them,
-    where the others are to be as if unknown); test samples are read once, after it, for the chosen
-    point, and not at all with `test=False`. `federation` may be a function of the
-    seed. With a `folder` a sweep that was cut short goes on from its finished points; `identity`
-    is any JSON value that names what its other arguments do not show. `progress` hears how many
-    trainings are done, of how many.
+    if the others are to be treated as unknown); test samples are read once, after it, for the
+    chosen point, and not at all with `test=False`. `federation` may be a function of the seed. With
+    a `folder` a sweep that was interrupted continues from its finished points; `identity` is any
+    JSON value that names what its other arguments do not show. `progress` is called with the
+    numbers of finished and of all trainings.
     """
     grid = points(over)
     split = families(build, grid)
@@ -100,12 +106,16 @@ def sweep(
         check.seed(_OWNER, seed)
     draw = federation if callable(federation) else lambda seed: federation
     data = Seeds(
-        numbers, tuple(draw(seed) for seed in numbers), Everyone() if cohort is None else cohort
+        numbers,
+        tuple(draw(seed) for seed in numbers),
+        Everyone() if cohort is None else cohort,
+        Identity() if channel is None else channel,
+        identity,
     )
     scored = all(each.valid.size.any() for each in data.federations)
     check.require(scored, _OWNER, "federation", "one with validation samples", "none")
     cache.enable()
-    book = _Book(folder, data, grid, [rounds, identity], judges)
+    book = _Book(folder, data, grid, rounds, judges)
     tell = _Tell(progress, book, len(numbers))
     for family, members in split.items():
         waiting = [member for member in members if not book.done[member[0]]]
@@ -120,6 +130,7 @@ def sweep(
         valid=book.valid,
         best=book.best,
         scores=book.scores if test else np.empty((0, 0)),
+        history=book.history,
     )
 
 
@@ -131,24 +142,30 @@ class _Book:
         folder: Path | None,
         seeds: Seeds,
         grid: list[Point],
-        rest: Any,
+        rounds: int,
         judges: int | None,
     ) -> None:
         shape = (len(grid), len(seeds.numbers), seeds.num_clients)
         self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
-        self.judges = judges
+        self.judges, self.rounds = judges, rounds
+        self.history: Log = {}
         self.thetas: list[Theta] = []  # of the best point so far, by group of seeds
         self.groups: list[Seeds] = []
         self.held = -1  # that point's place
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
-        self._identity = "" if folder is None else _identity(seeds, grid, rest)
+        self._identity = "" if folder is None else _identity(seeds, grid, rounds)
         self.scores = np.empty((0, 0))  # test scores of the best point, when all is done
         if self._file is not None and self._file.exists():
             saved = checkpoint.read_checkpoint(self._file, identity=self._identity)
             like = {"valid": self.valid, "done": self.done, "scores": saved.arrays["scores"]}
-            found = saved.tree(like)
-            self.valid, self.done = found["valid"].copy(), found["done"].copy()
-            self.scores = found["scores"]
+            history = {name: self._blank() for name in saved.facts["history"]}
+            arrays = saved.tree({**like, "history": history})
+            self.valid, self.done = arrays["valid"].copy(), arrays["done"].copy()
+            self.scores = arrays["scores"]
+            self.history = {name: each.copy() for name, each in arrays["history"].items()}
+
+    def _blank(self) -> np.ndarray:
+        return np.full((*self.valid.shape[:2], self.rounds), np.nan)
 
     @property
     def best(self) -> int:
@@ -157,32 +174,50 @@ class _Book:
         means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
         return int(np.argmax(np.round(means, _DIGITS)))
 
-    def note(self, place: int, valid: np.ndarray, thetas: list[Theta], groups: list[Seeds]) -> None:
+    def note(self, place: int, trained: "_Trained") -> None:
         """A point's validation scores; its personal models are kept while it is the best."""
-        self.valid[place], self.done[place] = valid, True
+        self.valid[place], self.done[place] = trained.valid, True
+        for name, values in trained.history.items():
+            self.history.setdefault(name, self._blank())[place] = values
         if self.best == place:
-            self.hold(place, valid, thetas, groups)
+            self.hold(place, trained)
         self.save()
 
-    def hold(self, place: int, _: np.ndarray, thetas: list[Theta], groups: list[Seeds]) -> None:
+    def hold(self, place: int, trained: "_Trained") -> None:
         """A point's personal models; its validation scores stay those on record."""
-        self.thetas, self.groups, self.held = thetas, groups, place
+        self.thetas, self.groups, self.held = trained.thetas, trained.groups, place
 
     def save(self) -> None:
         """To disk, where there is a folder."""
         if self._file is not None:
             arrays = {"valid": self.valid, "done": self.done, "scores": self.scores}
-            checkpoint.save_checkpoint(self._file, arrays, identity=self._identity)
+            checkpoint.save_checkpoint(
+                self._file,
+                {**arrays, "history": self.history},
+                identity=self._identity,
+                history=sorted(self.history),
+            )
 
 
-def _identity(seeds: Seeds, grid: list[Point], rest: Any) -> str:
-    """Of all that decides the scores; test samples are not read for it."""
+def _identity(seeds: Seeds, grid: list[Point], rounds: int) -> str:
+    """A hash of all that decides the scores; test samples are not read for it."""
     data = [source.content(each.train, each.valid) for each in seeds.federations]
     tests = [[list(each.test.x.shape), each.test.size.tolist()] for each in seeds.federations]
-    return checkpoint.fingerprint([grid, seeds.numbers, seeds.cohort, data, tests, rest])
+    agreed = [seeds.cohort, seeds.channel, seeds.identity]
+    return fingerprint([grid, seeds.numbers, agreed, data, tests, rounds])
 
 
-Note = Callable[[int, np.ndarray, list[Theta], list[Seeds]], None]
+@dataclass(frozen=True)
+class _Trained:
+    """One point after training: what it scored, its history, and its models by group of seeds."""
+
+    valid: np.ndarray
+    history: Log
+    thetas: list[Theta]
+    groups: list[Seeds]
+
+
+Note = Callable[[int, _Trained], None]
 
 
 class _Tell:
@@ -236,20 +271,23 @@ def _train_some(
     places = dict.fromkeys(place for place, _ in chunk)
     numbers = [point for _, point in chunk]
     share = _TRAINING * len(places) / len(groups)
-    models: list[Models] = []
+    trained = []
     for number, group in enumerate(groups):
 
         def told(done: float, number: int = number) -> None:
             tell(share * (number + done))
 
-        models.append(train(family, numbers, group, rounds=rounds, tell=told))
+        trained.append(train(family, numbers, group, rounds=rounds, tell=told))
     for index, place in enumerate(places):
         point = numbers[index]
-        pairs = zip(models, groups, strict=True)
-        own = [personal(family, point, each.at(index), group) for each, group in pairs]
-        parts = zip(own, groups, strict=True)
-        valid = [scores(family, point, thetas, group, group.valid) for thetas, group in parts]
-        note(place, np.concatenate(valid), own, groups)
+        thetas, valid, logs = [], [], []
+        for (models, log), group in zip(trained, groups, strict=True):
+            own = jax.tree.map(lambda leaf: leaf[index], models)  # noqa: B023
+            thetas.append(personal(family, point, own, group))
+            valid.append(scores(family, point, thetas[-1], group, group.valid))
+            logs.append({name: values[index] for name, values in log.items()})
+        history = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
+        note(place, _Trained(np.concatenate(valid), history, thetas, groups))
 
 
 def _tested(

@@ -1,9 +1,9 @@
 """Trainings side by side: points along one batch axis, seeds along another, one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +11,20 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Array, Memory, PyTree, State, Theta
-from fedprior.core.protocols import Cohort
+from fedprior.core.algorithm import Array, PyTree, State, Theta
+from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import ClientData, Federation, Split
-from fedprior.engines.device import LONGEST, play_rounds
+from fedprior.engines.device import LONGEST, Models, play_rounds
 from fedprior.engines.evaluate import chunks, personalize, score
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
+from fedprior.exchange.agreement import Agreement, Keys, Rules
+from fedprior.exchange.facts import Facts
 
 Numbers = Mapping[str, float]  # of one point
+Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
-_CHANNEL = Identity()
 # Trying out kernels takes a GPU longer than the trainings that would gain by it; on a CPU a third
 # of the compilation is saved where steps become 6% slower.
 _ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
@@ -41,39 +43,43 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     return run
 
 
-class Models(NamedTuple):
-    """Trained: every array has leading axes of points and of seeds."""
-
-    state: State
-    memories: Memory
-    enrolled: Array
-
-    def at(self, place: int) -> "Models":
-        """Those of one point, still with an axis of points."""
-        return jax.tree.map(lambda leaf: leaf[place : place + 1], self)
-
-
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """The clients as drawn for some seeds, all of one shape, and who takes part in which round."""
+    """The clients as drawn for some seeds, all of one shape, and how they take part.
+
+    `identity` separates the private draws of this sweep from those of other runs.
+    """
 
     numbers: tuple[int, ...]
     federations: tuple[Federation, ...]
     cohort: Cohort
+    channel: Channel = field(default_factory=Identity)
+    identity: Any = ""
 
     def __post_init__(self) -> None:
         counts = sorted({each.num_clients for each in self.federations})
         rule = "of as many clients for every seed"
         check.require(len(counts) == 1, "sweep", "federation", rule, counts)
-        self.cohort.capacity(counts[0])  # refuses a cohort larger than the federation
+        if self.channel.noise == "secure":
+            raise check.PrivacyError(
+                "sweep: noise must be simulated. Every training of a sweep would spend a budget of "
+                "its own: choose on public data or by simulation, then train once."
+            )
 
     @property
     def num_clients(self) -> int:
         return self.federations[0].num_clients
 
-    @property
-    def expected_size(self) -> float:
-        return self.cohort.expected_size(self.num_clients)
+    def agreement(self, family: Family, point: Numbers, place: int) -> Agreement:
+        """What one training runs by; private draws are independent between points."""
+        return Agreement(
+            algorithm=family.at(point),
+            facts=Facts.of(self.federations[place]),
+            channel=self.channel,
+            cohort=self.cohort,
+            seed=self.numbers[place],
+            identity=[self.identity, sorted(point.items()), sorted(family.fixed)],
+        )
 
     @cached_property
     def roots(self) -> Array:
@@ -104,25 +110,25 @@ class Seeds:
         if size >= len(self.numbers):
             return [self]
         return [
-            Seeds(self.numbers[k : k + size], self.federations[k : k + size], self.cohort)
-            for k in range(0, len(self.numbers), size)
+            replace(
+                self,
+                numbers=self.numbers[first : first + size],
+                federations=self.federations[first : first + size],
+            )
+            for first in range(0, len(self.numbers), size)
         ]
 
-    def cohorts(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (seeds, LONGEST, capacity) and presence in `count` rounds from `first`."""
 
-        def of(seed: int) -> tuple[np.ndarray, np.ndarray]:
-            total = self.num_clients
-            return stack(
-                lambda round: np.asarray(self.cohort.draw(seed, round, total)),
-                range(first, first + count),
-                capacity=self.cohort.capacity(total),
-                length=LONGEST,
-            )
-
-        drawn = [of(seed) for seed in self.numbers]
-        clients, present = zip(*drawn, strict=True)
-        return np.stack(clients), np.stack(present)
+def _cohorts(
+    agreements: Sequence[Agreement], first: int, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (trainings, LONGEST, capacity) and presence in `count` rounds from `first`."""
+    rounds = range(first, first + count)
+    drawn = [
+        stack(each.draw, rounds, capacity=each.capacity, length=LONGEST) for each in agreements
+    ]
+    clients, present = zip(*drawn, strict=True)
+    return np.stack(clients), np.stack(present)
 
 
 def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> ClientData:
@@ -154,8 +160,9 @@ def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[in
     if jax.default_backend() == "cpu" or not members:
         return 1, 1
     num_points, num_seeds = len(members), len(seeds.numbers)
-    state, memory = map(tree.nbytes, _shapes(family, members[0][1], seeds))
-    models = seeds.cohort.capacity(seeds.num_clients) * state + seeds.num_clients * memory
+    agreement = seeds.agreement(family, members[0][1], 0)
+    state, memory = map(tree.nbytes, agreement.shapes)
+    models = agreement.capacity * state + seeds.num_clients * memory
     limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
     pool = sum(each.train.x.nbytes for each in seeds.federations)
     fitting = (limit // 2 - pool) // (4 * max(1, models))
@@ -171,57 +178,84 @@ def train(
     *,
     rounds: int,
     tell: Callable[[float], Any] | None = None,
-) -> Models:
-    """`rounds` rounds of every point with every seed; `tell` hears the share that is done."""
-    numbers = _columns(points)
-    roots = seeds.roots
-    models = _begin(family, points, seeds)
+) -> tuple[Models, Log]:
+    """`rounds` rounds of every point with every seed; `tell` hears the share that is done.
+
+    The models' arrays have leading axes of points and of seeds.
+    """
+    places = range(len(seeds.numbers))
+    agreements = [[seeds.agreement(family, point, place) for place in places] for point in points]
+    # In the clear, all points of a seed share its cohorts and keys, which then lack their axis.
+    apart = seeds.channel.private
+    rows = agreements if apart else agreements[:1]
+    keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
+    models = _begin(agreements, seeds)
     pace, done = Pace(), 0
+    logs: list[Log] = []
     while done < rounds:
         count = min(pace.rounds(), rounds - done)
-        clients, present = seeds.cohorts(done, count)
+        cohorts = [_cohorts(row, done, count) for row in rows]
+        clients, present = (np.stack(parts) for parts in zip(*cohorts, strict=True))
+        if not apart:
+            clients, present = clients[0], present[0]
         with pace.timed(count):
-            models = _advance(
+            models, log = _advance(
                 models,
-                numbers,
+                _columns(points),
                 seeds.train,
                 clients,
                 present,
                 done,
                 count,
-                roots,
+                keys,
                 family=family,
-                expected_size=seeds.expected_size,
+                channel=seeds.channel,
+                expected_size=agreements[0][0].rules.expected_size,
             )
-            models.enrolled.block_until_ready()
+            logs.append({name: np.asarray(each)[..., :count] for name, each in log.items()})
         done += count
         if tell:
             tell(done / rounds)
-    return models
+    return models, {name: np.concatenate([log[name] for log in logs], -1) for name in logs[0]}
+
+
+def _shaped(keys: Sequence[Keys], num_points: int, apart: bool) -> Keys:
+    """Keys of many trainings as arrays (points, seeds), or (seeds,) where points share them."""
+    stacked = jax.tree.map(lambda *each: jnp.stack(each), *keys)
+    if not apart:
+        return stacked
+    return jax.tree.map(lambda each: each.reshape(num_points, -1), stacked)
 
 
 def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Theta:
     """Every client's theta at one point, with leading axes of seeds and of clients.
 
-    `models` are those of that point alone.
+    `models` are those of that point, with a leading axis of seeds.
     """
-    own = jax.tree.map(lambda leaf: leaf[0], models)
-    found = []
+    parts = []
     for clients, real in _chunks(seeds, seeds.train.rows.shape[0]):
-        part = _personalize(_arrays(point), own, seeds.train, clients, seeds.roots, family=family)
-        found.append(jax.tree.map(lambda leaf, real=real: leaf[:, :real], part))
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *found)
+        part = _personalize(
+            _arrays(point),
+            models,
+            seeds.train,
+            clients,
+            seeds.roots,
+            family=family,
+            channel=seeds.channel,
+        )
+        parts.append(jax.tree.map(lambda leaf, real=real: leaf[:, :real], part))
+    return jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *parts)
 
 
 def scores(
     family: Family, point: Numbers, thetas: Theta, seeds: Seeds, held_out: ClientData
 ) -> np.ndarray:
     """Mean score of every client's theta on `held_out`, (seeds, clients)."""
-    found = []
+    parts = []
     for clients, real in _chunks(seeds, held_out.rows.shape[0]):
         part = _score(_arrays(point), thetas, held_out, clients, family=family)
-        found.append(np.asarray(part)[:, :real])
-    return np.concatenate(found, axis=1)
+        parts.append(np.asarray(part)[:, :real])
+    return np.concatenate(parts, axis=1)
 
 
 def _chunks(seeds: Seeds, rows: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -243,72 +277,55 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in numbers.items() if name}
 
 
-def _begin(family: Family, points: Sequence[Numbers], seeds: Seeds) -> Models:
+def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
     """Initial states, operation by operation: compiled for each method they would take longer."""
 
-    def begun(point: Numbers) -> State:
-        init = family.at(point).init
+    def begin(row: Sequence[Agreement]) -> State:
+        init = row[0].algorithm.init
         return jax.vmap(lambda root: init(random.fold(root, "init")))(seeds.roots)
 
-    states = [begun(point) for point in points]
+    states = [begin(row) for row in agreements]
     state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    _, shape = _shapes(family, points[0], seeds)
-    axes = (len(points), len(seeds.numbers), seeds.num_clients)
-    memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), shape)
+    axes = (len(agreements), len(seeds.numbers), seeds.num_clients)
+    memory = agreements[0][0].shapes[1]
+    memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), memory)
     return Models(state, memories, jnp.zeros(axes, bool))
 
 
-def _shapes(family: Family, point: Numbers, seeds: Seeds) -> tuple[State, Memory]:
-    """Shapes of the state and of one client's memory."""
-    algorithm, client = family.at(point), jnp.zeros((), jnp.int32)
-
-    def begun(key: Array) -> tuple[State, Memory]:
-        state = algorithm.init(key)
-        return state, algorithm.enroll(state, client, key)
-
-    return jax.eval_shape(begun, seeds.roots[0])
-
-
-@partial(_compiled, static_argnames=("family", "expected_size"), donate_argnames=("models",))
+@partial(
+    _compiled,
+    static_argnames=("family", "channel", "expected_size"),
+    donate_argnames=("models",),
+)
 def _advance(
     models: Models,
     numbers: PyTree,
     data: ClientData,
-    clients: Array,  # (seeds, LONGEST, capacity)
+    clients: Array,  # (points if private, seeds, LONGEST, capacity)
     present: Array,
     first: Array,
     count: Array,
-    roots: Array,
+    keys: Keys,
     *,
     family: Family,
+    channel: Channel,
     expected_size: float,
-) -> Models:
-    """`count` rounds of every training; only the data and the cohorts lack the axis of points."""
+) -> tuple[Models, dict[str, Array]]:
+    """`count` rounds of every training: the device engine's loop over axes of points and seeds."""
 
     def one(
-        models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, root: Array
-    ) -> Models:
-        *kept, _ = play_rounds(
-            *models,
-            own,
-            ids,
-            here,
-            first,
-            count,
-            root,
-            root,
-            algorithm=family.at(_named(numbers)),
-            channel=_CHANNEL,
-            expected_size=expected_size,
-        )
-        return Models(*kept)
+        models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, keys: Keys
+    ) -> tuple[Models, dict[str, Array]]:
+        rules = Rules(family.at(_named(numbers)), channel, expected_size)
+        return play_rounds(models, own, ids, here, first, count, keys, rules=rules)
 
     by_seed = jax.vmap(one, in_axes=(0, None, _BY_SEED, 0, 0, 0))
-    by_point = jax.vmap(by_seed, in_axes=(0, 0, None, None, None, None))
-    return by_point(models, numbers, data, clients, present, roots)
+    drawn = 0 if channel.private else None
+    by_point = jax.vmap(by_seed, in_axes=(0, 0, None, drawn, drawn, drawn))
+    return by_point(models, numbers, data, clients, present, keys)
 
 
-@partial(_compiled, static_argnames=("family",))
+@partial(_compiled, static_argnames=("family", "channel"))
 def _personalize(
     numbers: PyTree,
     models: Models,
@@ -317,8 +334,9 @@ def _personalize(
     roots: Array,
     *,
     family: Family,
+    channel: Channel,
 ) -> Theta:
-    algorithm = family.at(numbers)
+    rules = Rules(family.at(numbers), channel, 0.0)
 
     def one(models: Models, own: ClientData, root: Array) -> Theta:
         return personalize(
@@ -328,7 +346,7 @@ def _personalize(
             own._replace(start=own.start[clients], size=own.size[clients]),
             clients,
             root,
-            algorithm=algorithm,
+            rules=rules,
             pooled=True,
         )
 
@@ -339,11 +357,11 @@ def _personalize(
 def _score(
     numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
 ) -> Array:
-    algorithm = family.at(numbers)
+    rules = Rules(family.at(numbers), Identity(), 0.0)
 
     def one(thetas: Theta, own: ClientData) -> Array:
         thetas = tree.combine(lambda rows: rows[clients], thetas)
         part = own._replace(start=own.start[clients], size=own.size[clients])
-        return score(thetas, part, algorithm=algorithm, pooled=True)
+        return score(thetas, part, rules=rules, pooled=True)
 
     return jax.vmap(one, in_axes=(0, _BY_SEED))(thetas, data)

@@ -1,1 +1,1 @@
-"""What a client and a server do in a round, each without the other's data, and their files."""
+"""What a client and a server do in a round, each without the other's data."""

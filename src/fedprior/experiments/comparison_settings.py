@@ -120,7 +120,7 @@ def _known(name: str) -> Method:
 
 
 @dataclass(frozen=True)
-class Veterans:
+class Veterans(Cohort):
     """`inner` among all but the last `newcomers` clients."""
 
     inner: Cohort

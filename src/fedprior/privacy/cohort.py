@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedprior.core import check, random
+from fedprior.core.protocols import Cohort
 from fedprior.privacy.events import Event
 
 
 @dataclass(frozen=True)
-class Everyone:
+class Everyone(Cohort):
     """Every client in every round."""
 
     def expected_size(self, num_clients: int) -> float:
@@ -27,7 +28,7 @@ class Everyone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSize:
+class FixedSize(Cohort):
     """`size` of the clients, uniformly without replacement, anew in every round.
 
     A guarantee holds under replace-one only: a client that is there or not displaces another, whose
@@ -75,7 +76,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson:
+class Poisson(Cohort):
     """Each client with probability `rate`, independently, anew in every round.
 
     Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never cut,

@@ -87,7 +87,7 @@ def _newcomers(result: Result, split: Split) -> Any:
     )
     store = DeviceStore.empty(memory, split.num_clients)
     return personal_models(
-        result.algorithm,
+        result.agreement.rules,
         state=result.state,
         store=store,
         source=source,

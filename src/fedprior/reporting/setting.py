@@ -15,7 +15,7 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
-from fedprior.engines.run import check_fits
+from fedprior.exchange.agreement import check_fits
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
 from fedprior.learning.catalog import method

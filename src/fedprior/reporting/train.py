@@ -14,6 +14,7 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.exchange import checkpoint
+from fedprior.exchange.checkpoint import fingerprint
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
@@ -181,7 +182,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
     for name in config.methods:
         chosen = settings.setting(config, name, clients)
-        if getattr(chosen.channel, "noise", "simulated") == "secure":
+        if chosen.channel.noise == "secure":
             secure.check_cohort_size(chosen.cohort.capacity(clients.num_clients))
         if remark := METHODS[name].remark:
             remarks = [*remarks, f"{name}: {remark}"]
@@ -197,4 +198,4 @@ def _identity(config: Config, name: str) -> str:
     own = config.options.get(name, {})
     privacy = tables["privacy"] if config.privacy.epsilon else None
     parts = [data, tables["model"], training, own]
-    return checkpoint.fingerprint([*parts, privacy] if privacy else parts)
+    return fingerprint([*parts, privacy] if privacy else parts)

@@ -1,0 +1,242 @@
+"""All that a server and its clients agree on before the first round, from public facts alone."""
+
+import secrets
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.channels.identity import Identity
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
+from fedprior.core.protocols import Channel, Cohort, PrivateChannel, is_private
+from fedprior.data.federation import ClientData, Federation
+from fedprior.exchange.checkpoint import fingerprint
+from fedprior.exchange.facts import Facts
+from fedprior.privacy import secure
+from fedprior.privacy.cohort import Everyone
+from fedprior.privacy.events import Event
+
+_OWNER = "Agreement"
+
+
+class Keys(NamedTuple):
+    """The keys that all draws of a run are folded from: those of its channel, and all others."""
+
+    root: Key
+    channel: Key
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a compiled round depends on besides its arrays."""
+
+    algorithm: Algorithm
+    channel: Channel
+    expected_size: float  # of a cohort; the weight of a private channel's total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """The algorithm, its channel, who takes part, and the public facts of the population.
+
+    `identity` is any JSON value that names what decides a run's bits and the other fields do not
+    show, such as an algorithm's rates. Seeded draws are for simulated noise: with secure noise the
+    server draws cohorts and central noise, and a client its local noise, from the operating system,
+    and neither can be derived from the agreement.
+    """
+
+    algorithm: Algorithm
+    facts: Facts
+    channel: Channel = field(default_factory=Identity)
+    cohort: Cohort = field(default_factory=Everyone)
+    seed: int = 0
+    identity: Any = ""
+
+    def __post_init__(self) -> None:
+        check.seed(_OWNER, self.seed)
+        known = self.algorithm.num_clients
+        rule = f"{known} for {self.algorithm.name}"
+        fits = known is None or known == self.num_clients
+        check.require(fits, _OWNER, "number of clients", rule, self.num_clients)
+        if self.secure and is_private(self.channel) and self.channel.view == "central":
+            secure.check_cohort_size(self.capacity)  # before anything is recorded as spent
+        if not self.channel.weighted:
+            raise ValueError(
+                f"{_OWNER}: channel must let the weight through, got {self.channel!r}. "
+                "Set weighted=True: a message's weight is its last coordinate."
+            )
+        check_fits(self.algorithm, self.channel)
+        hides = self.channel.private and self.cohort.amplifies
+        if hides and not self.algorithm.memoryless:
+            raise check.PrivacyError(
+                f"{_OWNER}: cohort must claim no amplification for {self.algorithm.name}, got "
+                f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
+            )
+        _ = self.capacity  # refuses a cohort larger than the population
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: Algorithm,
+        federation: Federation,
+        *,
+        channel: Channel | None = None,
+        cohort: Cohort | None = None,
+        seed: int = 0,
+        identity: Any = "",
+    ) -> "Agreement":
+        """The agreement of a simulation, whose facts are those of the federation at hand."""
+        return cls(
+            algorithm=algorithm,
+            facts=Facts.of(federation),
+            channel=Identity() if channel is None else channel,
+            cohort=Everyone() if cohort is None else cohort,
+            seed=seed,
+            identity=identity,
+        )
+
+    @property
+    def num_clients(self) -> int:
+        return self.facts.num_clients
+
+    @cached_property
+    def capacity(self) -> int:
+        """The most clients that a round can have."""
+        return self.cohort.capacity(self.num_clients)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What compiled programs of this agreement depend on."""
+        expected_size = self.cohort.expected_size(self.num_clients)
+        return Rules(self.algorithm, self.channel, expected_size)
+
+    @property
+    def secure(self) -> bool:
+        """Whether noise and cohorts come from the operating system and can never be repeated."""
+        return self.channel.noise == "secure"
+
+    @cached_property
+    def event(self) -> Event:
+        """The cost of one round: the channel's event under the sampler that draws its cohorts."""
+        channel = self.channel
+        if not isinstance(channel, PrivateChannel):
+            raise check.PrivacyError(f"{_OWNER}: a round of {channel!r} has no privacy event.")
+        event: Event = channel.event(tree.size(self.message.value))
+        return self.cohort.amplify(event, self.num_clients) if channel.view == "central" else event
+
+    @cached_property
+    def stream_id(self) -> str:
+        """Hash that separates this run's private draws from other runs'."""
+        return fingerprint([self.algorithm.name, self.channel, self.cohort, self.identity])
+
+    @property
+    def draws(self) -> str | None:
+        """The name of a run's noise and cohorts on its ledger; None if they are secure."""
+        return None if self.secure else f"{self.stream_id}-{self.seed}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of what decides the bits of a run, for its checkpoints."""
+        facts = self.facts.as_json()
+        parts = [self.algorithm.name, self.cohort, self.channel, self.seed, facts]
+        return fingerprint([self.identity, *parts])
+
+    def keys(self, root: Key | None = None) -> Keys:
+        """The run's keys, from its own root or from another seed's.
+
+        In the clear, methods of one seed share the channel's draws, for a paired comparison. A
+        private run has its own: releases that are composed must be drawn independently, or their
+        difference would be free of noise.
+        """
+        root = random.root(self.seed) if root is None else root
+        if not self.channel.private:
+            return Keys(root, root)
+        words = np.frombuffer(bytes.fromhex(self.stream_id), ">u4")
+        return Keys(root, random.fold(root, "channel", *(np.uint32(word) for word in words)))
+
+    def draw(self, round: int) -> np.ndarray:
+        """Ids of the clients of a round, in increasing order; the server calls it once per round.
+
+        Keyed like the channel's noise. With secure noise it is a secret of the server: sampling
+        amplifies only against somebody who cannot know the draw.
+        """
+        seed = self.seed
+        if self.secure:
+            seed = secrets.randbits(128)
+        elif self.channel.private:
+            seed += int(self.stream_id, 16) << 31  # above every seed
+        return np.asarray(self.cohort.draw(seed, round, self.num_clients))
+
+    def initial_state(self) -> State:
+        import jax
+
+        return jax.jit(self.algorithm.init)(random.fold(random.root(self.seed), "init"))
+
+    @cached_property
+    def shapes(self) -> tuple[State, Memory]:
+        """Shapes of the state and of one client's memory."""
+        import jax
+
+        def begin(key: Key, client: Array) -> tuple[State, Memory]:
+            state = self.algorithm.init(key)
+            return state, self.algorithm.enroll(state, client, key)
+
+        key, client = random.root(0), np.zeros((), np.int32)
+        return jax.eval_shape(begin, key, client)
+
+    @cached_property
+    def message(self) -> Message:
+        """Shapes of one client's message."""
+        import jax
+        import jax.numpy as jnp
+
+        try:
+            return jax.eval_shape(self.algorithm.local, *self.inputs)[0]
+        except jax.errors.ConcretizationTypeError:
+            # A `local` that cannot be traced still runs operation by operation, in `debug`.
+            shapes = self.inputs[:3]
+            zeros = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), shapes)
+            return self.algorithm.local(*zeros, random.root(0))[0]
+
+    @cached_property
+    def inputs(self) -> tuple[State, Memory, Any, Key]:
+        """Shapes of what `algorithm.local` takes."""
+        import jax
+
+        facts = self.facts
+
+        def blank(shape: tuple[int, ...], dtype: str) -> Array:
+            return jax.ShapeDtypeStruct((facts.most_samples, *shape), np.dtype(dtype))  # type: ignore[no-untyped-call]
+
+        number = jax.ShapeDtypeStruct((), np.int32)  # type: ignore[no-untyped-call]
+        data = ClientData(
+            x=blank(facts.shape, facts.inputs),
+            y=blank(facts.target_shape, facts.targets),
+            start=number,
+            size=number,
+            rows=blank((), "int32"),
+        )
+        return (*self.shapes, data, jax.eval_shape(lambda: random.root(0)))
+
+
+def check_fits(algorithm: Algorithm, channel: Channel, owner: str = _OWNER) -> None:
+    """Raise if the channel cannot carry the algorithm's messages."""
+    got = "a private one" if channel.private else repr(channel)
+    if channel.private and not algorithm.unit_weight:
+        raise check.PrivacyError(
+            f"{owner}: weight must be 'uniform' under a private channel, got another for "
+            f"{algorithm.name}. A weight that depends on the data would not be clipped."
+        )
+    if algorithm.pools == "gather" and not isinstance(channel, Identity):
+        kind = check.PrivacyError if channel.private else ValueError
+        raise kind(
+            f"{owner}: channel must be Identity() for {algorithm.name}, got {got}. The "
+            "method needs every message by itself, to the bit."
+        )
+    if channel.private and not algorithm.bears_noise:
+        raise check.PrivacyError(
+            f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
+            "The method inverts a matrix that noise would spoil: use curvature='diagonal'."
+        )

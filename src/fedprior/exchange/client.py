@@ -1,0 +1,191 @@
+"""What one client does in a round, from the agreement, the state and its own data.
+
+`enroll`, `learn`, `send`, `personalize` and `score_rows` can be traced: engines map them over many
+clients. `take_part`, `personal_model` and `score` are the same for a single client, compiled.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.core import random, tree
+from fedprior.core.algorithm import Array, Key, Memory, Message, State, Theta
+from fedprior.core.protocols import is_private
+from fedprior.data.federation import ClientData
+from fedprior.exchange.agreement import Agreement, Keys, Rules
+
+_BLOCK = 256  # rows that are scored at a time, so that one large client does not set the memory
+
+
+class Learned(NamedTuple):
+    """A client's message and its next memory; neither is used unless all of it is `finite`."""
+
+    message: Message
+    memory: Memory
+    finite: Array
+
+
+def enroll(rules: Rules, state: State, client: Array, root: Key) -> Memory:
+    """The memory of a client that has none yet."""
+    return rules.algorithm.enroll(state, client, random.fold(root, "enroll", client))
+
+
+def learn(
+    rules: Rules,
+    state: State,
+    memory: Memory,
+    data: ClientData,
+    client: Array,
+    round: Array,
+    root: Key,
+) -> Learned:
+    """One round at one client."""
+    key = random.fold(root, "local", round, client)
+    message, after = rules.algorithm.local(state, memory, data, key)
+    return Learned(message, after, tree.is_finite((message, after)))
+
+
+def send(rules: Rules, message: Message, finite: Array, key: Key) -> Array:
+    """What leaves the client: a flat vector, the weight last unless the channel is private.
+
+    A message that is not finite counts as zero. Through a private channel the client still adds
+    its noise, because a missing upload would tell of it; through a clear one it adds exactly zero.
+    """
+    import jax.numpy as jnp
+
+    channel = rules.channel
+    vector = tree.flatten(message.value if channel.private else message)
+    # where, not a product: NaN * 0 is NaN
+    upload = channel.encode(jnp.where(finite, vector, 0), key)
+    return upload if channel.private else jnp.where(finite, upload, 0)
+
+
+def personalize(
+    rules: Rules, state: State, memory: Memory, data: ClientData, client: Array, root: Key
+) -> Theta:
+    """The client's own parameters, which are never sent."""
+    key = random.fold(root, "personalize", client)
+    return rules.algorithm.personalize(state, memory, data, key)
+
+
+def score_rows(rules: Rules, theta: Theta, data: ClientData) -> Array:
+    """Mean score of a client's own model on its rows; NaN without rows."""
+    import jax
+    import jax.numpy as jnp
+
+    def block(rows: Array) -> Array:
+        x, y = data.take(jnp.clip(rows, 0, data.size - 1))
+        values = rules.algorithm.score(rules.algorithm.predict(theta, x), y)
+        return jnp.sum(values * (rows < data.size))
+
+    largest = data.rows.shape[0]
+    width = min(_BLOCK, largest)
+    rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
+    total = jnp.sum(jax.lax.map(block, rows))
+    total = jnp.where(jnp.isnan(total), -jnp.inf, total)  # a diverged model scores lowest
+    return jnp.where(data.size > 0, total / jnp.maximum(data.size, 1), jnp.nan)
+
+
+def take_part(
+    agreement: Agreement,
+    state: State,
+    memory: Memory | None,
+    data: ClientData,
+    client: int,
+    round: int,
+    *,
+    compiled: bool = True,
+) -> tuple[np.ndarray, Memory | None]:
+    """The client's upload and its next memory; without a memory it is enrolled first.
+
+    A client whose update is not finite keeps the memory that it had.
+    """
+    learned = attempt(agreement, state, memory, data, client, round, compiled=compiled)
+    upload = encode(agreement, learned, client, round, compiled=compiled)
+    return upload, learned.memory if bool(learned.finite) else memory
+
+
+def attempt(
+    agreement: Agreement,
+    state: State,
+    memory: Memory | None,
+    data: ClientData,
+    client: int,
+    round: int,
+    *,
+    compiled: bool = True,
+) -> Learned:
+    """What the client learns in a round, before anything leaves it."""
+    rules, keys = agreement.rules, agreement.keys()
+    number = np.int32(client)
+    if memory is None:
+        memory = _call(enroll, compiled)(rules, state, number, keys.root)
+    return _call(learn, compiled)(rules, state, memory, data, number, np.int32(round), keys.root)
+
+
+def local_inputs(
+    agreement: Agreement,
+    state: State,
+    memory: Memory | None,
+    data: ClientData,
+    client: int,
+    round: int,
+) -> dict[str, Any]:
+    """The arguments of `algorithm.local` in a round, to repeat a call that failed."""
+    rules, root, number = agreement.rules, agreement.keys().root, np.int32(client)
+    if memory is None:
+        memory = enroll(rules, state, number, root)
+    key = random.fold(root, "local", np.int32(round), number)
+    return {"state": state, "memory": memory, "data": data, "key": key}
+
+
+def encode(
+    agreement: Agreement, learned: Learned, client: int, round: int, *, compiled: bool = True
+) -> np.ndarray:
+    """The upload of what was learned; secure local noise is drawn from the operating system."""
+    rules, channel = agreement.rules, agreement.channel
+    if agreement.secure and is_private(channel) and channel.view == "local":
+        vector = np.where(learned.finite, tree.flatten(learned.message.value), 0)
+        return np.asarray(channel.encode(vector, random.secure()))
+    key = upload_key(agreement.keys(), np.int32(round), np.int32(client))
+    return np.asarray(_call(send, compiled)(rules, learned.message, learned.finite, key))
+
+
+def upload_key(keys: Keys, round: Array, client: Array) -> Key:
+    """The key of what the channel draws for one upload."""
+    return random.fold(keys.channel, "encode", round, client)
+
+
+def personal_model(
+    agreement: Agreement,
+    state: State,
+    memory: Memory | None,
+    data: ClientData,
+    client: int,
+    *,
+    compiled: bool = True,
+) -> Theta:
+    """The client's own parameters; a client without a memory is enrolled from the state."""
+    rules, root = agreement.rules, agreement.keys().root
+    number = np.int32(client)
+    if memory is None:
+        memory = _call(enroll, compiled)(rules, state, number, root)
+    return _call(personalize, compiled)(rules, state, memory, data, number, root)
+
+
+def score(agreement: Agreement, theta: Theta, data: ClientData, *, compiled: bool = True) -> float:
+    """The client's mean score on its own rows; NaN without rows."""
+    return float(_call(score_rows, compiled)(agreement.rules, theta, data))
+
+
+def _call(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+    return _jitted(function) if compiled else function
+
+
+@lru_cache
+def _jitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    import jax
+
+    return jax.jit(function, static_argnums=0)
