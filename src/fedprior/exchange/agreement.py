@@ -196,9 +196,10 @@ class Agreement:
             return jax.eval_shape(self.algorithm.local, *self.inputs)[0]
         except jax.errors.ConcretizationTypeError:
             # A `local` that cannot be traced still runs operation by operation, in `debug`.
-            shapes = self.inputs[:3]
-            zeros = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), shapes)
-            return self.algorithm.local(*zeros, random.root(0))[0]
+            state, memory, data = jax.tree.map(
+                lambda each: jnp.zeros(each.shape, each.dtype), self.inputs[:3]
+            )
+            return self.algorithm.local(state, memory, data, random.root(0))[0]
 
     @cached_property
     def inputs(self) -> tuple[State, Memory, Any, Key]:
