@@ -16,6 +16,7 @@ from fedprior.exchange import client, server
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 from fedprior.learning.baselines.fedavg import fedavg
+from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.ledger import Ledger, Terms
@@ -25,7 +26,7 @@ CHANNEL = CentralGaussian(clip=0.5, noise_multiplier=1.0)
 
 @pytest.fixture(scope="module")
 def algorithm():
-    return fedavg(logistic(4, 3), local_steps=2)
+    return fedavg(logistic(4, 3), steps=Steps(local_steps=2))
 
 
 @pytest.fixture(scope="module")
