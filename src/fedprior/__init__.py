@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from fedprior.data.federation import Federation as Federation
     from fedprior.data.federation import Split as Split
     from fedprior.data.folder import from_folder as from_folder
-    from fedprior.data.table import federation_from_table as from_table  # noqa: F401
     from fedprior.data.table import fit_encoder as fit_encoder
     from fedprior.data.table import from_frame as from_frame
+    from fedprior.data.table import from_table as from_table
     from fedprior.engines.debug import ClientError as ClientError
     from fedprior.engines.debug import debug as debug
     from fedprior.engines.result import Result as Result
@@ -227,7 +227,7 @@ _PUBLIC = {
     "fit_encoder": "data.table",
     "from_folder": "data.folder",
     "from_frame": "data.table",
-    "from_table": "data.table:federation_from_table",
+    "from_table": "data.table",
     "gaussian_em": "learning.priors",
     "gaussian_means": "estimation.federated.algorithms",
     "gaussian_prior": "learning.priors",

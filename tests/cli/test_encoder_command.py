@@ -26,7 +26,9 @@ def test_an_encoder_of_public_rows(command, public, tmp_path):
     assert encoder.features == ["price", "color"]
     assert encoder.classes == ("no", "yes")
     options = ("--features", "price", "--json", "--quiet")
-    answer = command("encoder", public, *NAMES, *options, "--out", out)
+    again = command("encoder", public, *NAMES, "--out", out)
+    assert (again.code, "exists already. Overwrite it with --force" in again.err) == (2, True)
+    answer = command("encoder", public, *NAMES, *options, "--out", out, "--force")
     wanted = {"features": ["price"], "inputs": 2, "classes": ["no", "yes"]}
     assert json.loads(answer.out) == {"format": 1, "out": str(out), **wanted}
     assert answer.err == ""
@@ -39,7 +41,7 @@ def test_help_says_that_rows_must_be_public(command):
 def test_whether_a_label_is_a_quantity_can_be_said(command, tmp_path):
     sample, out = tmp_path / "sample.csv", tmp_path / "encoder.json"
     sample.write_text("size,sales\n1,10\n2,20\n3,30\n")
-    given = ("encoder", sample, "--client", "shop", "--label", "sales", "--out", out)
+    given = ("encoder", sample, "--client", "shop", "--label", "sales", "--out", out, "--force")
     assert json.loads(command(*given, "--json").out)["classes"] == ["10", "20", "30"]
     assert json.loads(command(*given, "--json", "--regression").out)["classes"] is None
 

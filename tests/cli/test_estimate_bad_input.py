@@ -110,7 +110,7 @@ def test_options_that_go_together(command, csv):
         ((*COUNTS, "--epsilon", "1", "--above", ".5"), "--above must be left out with --epsilon"),
         ((*COUNTS, "--epsilon", "1", "--ranks"), "--ranks must be left out with --epsilon"),
         ((*COUNTS, "--epsilon", "1", "--low", "0"), "--low and --high must be given with --value"),
-        ((*VALUE, "--epsilon", "1"), "--low and --high must be given with --epsilon and --value"),
+        ((*VALUE, "--epsilon", "1"), "--value with --epsilon needs --low and --high"),
         ((*VALUE, "--epsilon", "1", "--low", "3", "--high", "2"), "--low must be below --high"),
         (
             (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9", "--delta", "1"),
@@ -164,7 +164,7 @@ def test_columns_that_do_not_fit(untouched, csv, words, wanted):
             (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9"),
             "number of groups must be at least 3, got 2",
         ),
-        ("shop,shop,price\na,b,1\na,b,2\n", VALUE, "column 'shop' must be named once in the he"),
+        ("shop,shop,price\na,b,1\na,b,2\n", VALUE, "column 'shop' stands 2 times in the header"),
     ],
 )
 def test_tables_that_do_not_fit(untouched, csv, rows, words, wanted):

@@ -64,7 +64,7 @@ def same(table, wanted):
 def test_values_are_written_for_every_group(command, rows, drawn, tmp_path, ending):
     out = tmp_path / f"o.{ending}"
     found = command("estimate", rows, "--group", "shop", "--value", "value", "--out", out, "--json")
-    assert (found.code, found.err) == (0, f"Written to {out}\n")
+    assert (found.code, found.err) == (0, f"Read `value`: number.\nWritten to {out}\n")
     wanted = estimate_means(means_of(drawn[1], drawn[0], 150))
     same(read(out), wanted)
     answer = json.loads(found.out)
@@ -126,7 +126,7 @@ def test_known_standard_errors(command, tmp_path):
 
 def test_the_summary_names_the_groups_that_moved(command, rows, drawn):
     found = command("estimate", rows, "--group", "shop", "--value", "value")
-    assert (found.code, found.err) == (0, "")
+    assert (found.code, found.err) == (0, "Read `value`: number.\n")
     wanted = estimate_means(means_of(drawn[1], drawn[0], 150))
     assert "150, " in found.out
     assert wanted.sentence in found.out
@@ -150,10 +150,11 @@ def test_missing_rows_are_counted(command, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("g,x\na,1\na,2\na,\n,4\nb,3\nb,5\nc,1\nc,NA\nc,3\n")
     words = ("estimate", path, "--group", "g", "--value", "x")
+    read = "Read `x`: number, 2 missing.\n"
     line = "Dropped 1 row without a group ('g') and 2 rows without a number ('x').\n"
     found = command(*words)
     assert found.code == 0
-    assert found.err == line
+    assert found.err == read + line
     assert "(3 dropped)" in found.out
     found = command(*words, "--json", "--quiet")
     assert found.err == ""
@@ -321,11 +322,14 @@ def test_help_has_an_example(command):
     text = " ".join(found.out.split())
     assert "Simulated, so never valid for release" in text  # --delta
     assert "they are for the owner of the data" in text
-    assert "without a group (an empty cell) or without a number (empty, NA, NaN)" in text
+    assert "without a group or without a number (empty cells, NA and the like)" in text
 
 
-def test_a_group_may_be_called_na(command, tmp_path):
+def test_a_group_may_be_called_na_where_other_words_mean_missing(command, tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("g,x\nNA,1\nNA,2\nb,3\nb,NA\n")
-    answer = json.loads(command("estimate", path, "--group", "g", "--value", "x", "--json").out)
-    assert (answer["num_groups"], answer["dropped"]) == (2, 1)
+    path.write_text("g,x\nNA,1\nNA,2\nb,3\nb,.\nc,1\nc,4\n")
+    words = ("estimate", path, "--group", "g", "--value", "x", "--json")
+    said = "2 rows without a group ('g', such as 'NA': --missing sets the words for missing)"
+    assert said in command(*words).err
+    answer = json.loads(command(*words, "--missing", ".").out)
+    assert (answer["num_groups"], answer["dropped"]) == (3, 1)

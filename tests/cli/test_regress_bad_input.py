@@ -71,7 +71,7 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
             "column 'one' must be of more than one value, got 3.0",
         ),
         ((*COLUMNS, "--features", "price,twice"), "got 'twice', a sum of 'price'. Leave one of"),
-        ((*COLUMNS, "--features", "mixed"), "words in every row, got 'x' in row 1 beside 12 num"),
+        ((*GOOD, "--fixed", "price"), "price cannot have both a coefficient for each group"),
         (("--group", "one", *GOOD[2:]), "number of groups must be at least 2, got 1"),
         (
             ("--group", "shop", "--target", "same", "--features", "price"),

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     *("format", "family", "groups", "rows", "dropped", "classes", "criterion", "method"),
     *("population", "fixed", "noise", "share_between", "log_likelihood", "held_out", "notes"),
+    "columns",
 }
 
 
@@ -62,7 +63,8 @@ WORDS = ("--group", "shop", "--target", "sales", "--features", "price", "--fixed
 def test_a_row_a_group_and_a_summary(command, shops, drawn, tmp_path, ending):
     out = tmp_path / f"o.{ending}"
     found = command("regress", shops, *WORDS, "--out", out, "--json", "--seed", 3)
-    assert (found.code, found.err) == (0, f"Written to {out}\n")
+    read_as = "Read `sales`: number; `price`: number, 1 missing; `color`: text."
+    assert (found.code, found.err) == (0, f"{read_as}\nWritten to {out}\n")
     price, color, sales, _, place = drawn
     x = np.column_stack([price, color == "red"]).astype(float)
     wanted = PersonalRegression(fixed=[1]).fit(x, sales, place)
@@ -97,7 +99,7 @@ def test_a_row_a_group_and_a_summary(command, shops, drawn, tmp_path, ending):
 
 def test_what_a_person_reads(command, shops):
     found = command("regress", shops, *WORDS)
-    assert (found.code, found.err) == (0, "")
+    assert (found.code, found.err.count("\n")) == (0, 1)
     for said in (
         "groups      40",
         "(2 dropped)",

@@ -10,7 +10,7 @@ HEAVY = ("jax", "duckdb", "pandas", "sklearn")
 
 
 def test_nothing_heavy_is_imported():
-    modules = "columns datasets digits download encoder federation folder idx mnist partition"
+    modules = "cells datasets digits download encoder federation folder idx mnist partition reader"
     code = (
         f"import sys, importlib\nfor name in '{modules} synthetic table'.split():\n"
         "    importlib.import_module('fedprior.data.' + name)\n"

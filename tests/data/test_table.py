@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -7,14 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprior.data.table import (
-    Encoder,
-    encode_rows,
-    federation_from_table,
-    fit_encoder,
-    from_frame,
-    read_table,
-)
+from fedprior.data.encoder import Encoder
+from fedprior.data.reader import read
+from fedprior.data.table import encode_rows, fit_encoder, from_frame, from_table
 
 CSV = """shop,size,open,kind,bought
 b,1.5,true,red,yes
@@ -47,13 +43,14 @@ def random_columns(seed, rows=60):
     }
 
 
-def test_read_table_masks_missing_cells(csv):
-    columns = read_table(csv)
+def test_read_masks_missing_cells(csv):
+    columns = read(csv).columns
     assert list(columns) == ["shop", "size", "open", "kind", "bought"]
     assert columns["size"].mask.tolist() == [0, 1, 0, 0, 0, 0, 0]
     assert columns["kind"].tolist() == ["red", "blue", None, "red", "green", "red", "blue"]
-    assert columns["open"].dtype.kind == "U"  # as it stands: yes and no are labels, not truth
-    assert list(read_table(csv, columns=["kind"])) == ["kind"]
+    assert columns["open"].tolist() == [True, False, True, None, True, True, False]
+    assert columns["bought"].dtype.kind == "U"  # yes and no are labels, not truth
+    assert list(read(csv, wanted=["kind"]).columns) == ["kind"]
 
 
 def test_csv_parquet_and_frame_agree(csv, tmp_path):
@@ -62,29 +59,33 @@ def test_csv_parquet_and_frame_agree(csv, tmp_path):
         name = str(csv).replace("[", "[[]")
         table = f"read_csv('{name}', types={{'bought': 'VARCHAR'}})"
         connection.execute(f"COPY (FROM {table}) TO '{parquet}' (FORMAT parquet)")
-    results = [federation_from_table(csv, **NAMES), federation_from_table(parquet, **NAMES)]
+    results = [from_table(csv, **NAMES), from_table(parquet, **NAMES)]
     results.append(from_frame(pd.read_csv(csv), **NAMES))
-    for federation, encoder, counts in results[1:]:
-        assert encoder == results[0][1]
-        assert counts == results[0][2]
-        np.testing.assert_array_equal(federation.train.x, results[0][0].train.x)
-        np.testing.assert_array_equal(federation.test.y, results[0][0].test.y)
+    for federation in results[1:]:
+        assert federation.encoder == results[0].encoder
+        assert federation.counts == results[0].counts
+        np.testing.assert_array_equal(federation.train.x, results[0].train.x)
+        np.testing.assert_array_equal(federation.test.y, results[0].test.y)
 
 
 def test_rows_without_client_or_label_are_counted(csv):
-    federation, encoder, counts = federation_from_table(csv, **NAMES)
+    federation = from_table(csv, **NAMES)
+    encoder, counts = federation.encoder, federation.counts
     assert counts["rows"] == 7
     assert counts["rows_used"] == 5
     assert counts["dropped_without_client"] == 1
     assert counts["dropped_without_label"] == 1
-    assert counts["target"] == "classification"
+    assert federation.remarks[1:3] == (
+        "1 of 7 rows dropped: no client.",
+        "1 of 7 rows dropped: no label.",
+    )
     assert federation.clients.tolist() == ["a", "b"]
     assert encoder.classes == federation.classes == ("no", "yes")
     assert federation.train.x.dtype == np.float32
 
 
 def test_encoding_by_hand(csv):
-    _, encoder, _ = federation_from_table(csv, **NAMES, valid_share=0, test_share=0)
+    encoder = from_table(csv, **NAMES, valid_share=0, test_share=0).encoder
     names = ["size", "size missing", "open=False", "open=True", "kind=blue", "kind=red"]
     assert encoder.feature_names == names
     size = encoder.columns[0]
@@ -110,11 +111,11 @@ def test_encoding_by_hand(csv):
 @settings(max_examples=40, deadline=None)
 def test_no_leak_from_validation_or_test_rows(seed, poison, word, hide):
     columns = random_columns(seed)
-    before, encoder, _ = federation_from_table(columns, **NAMES, seed=seed)
+    before = from_table(columns, **NAMES, seed=seed)
     marked = dict(columns, amount=np.arange(60.0))  # which rows train is told by a marker column
     options = {"features": ["amount"], "seed": seed}
-    told, plain, _ = federation_from_table(marked, **NAMES, **options)
-    amount = plain.columns[0]
+    told = from_table(marked, **NAMES, **options)
+    amount = told.encoder.columns[0]
     rows = np.rint(told.train.x[:, 0] * amount.scale + amount.mean).astype(int)
     other = np.setdiff1d(np.arange(60), rows)
     assert 0 < len(other) < 60
@@ -123,9 +124,15 @@ def test_no_leak_from_validation_or_test_rows(seed, poison, word, hide):
     changed["count"][other] = int(poison)
     kinds = columns["kind"].astype("<U5")
     kinds[other] = word
-    after, encoder_after, _ = federation_from_table(changed | {"kind": kinds}, **NAMES, seed=seed)
-    assert encoder_after == encoder
-    np.testing.assert_array_equal(after.train.x, before.train.x)
+    after = from_table(changed | {"kind": kinds}, **NAMES, seed=seed)
+    statistics = [replace(each, indicator=True) for each in before.encoder.columns[:2]]
+    assert [replace(each, indicator=True) for each in after.encoder.columns[:2]] == statistics
+    shared = set(before.encoder.feature_names) & set(after.encoder.feature_names)
+    for name in shared:
+        x, x_after = (
+            each.train.x[:, each.encoder.feature_names.index(name)] for each in (before, after)
+        )
+        np.testing.assert_array_equal(x_after, x)
     np.testing.assert_array_equal(after.train.y, before.train.y)
 
 
@@ -135,7 +142,7 @@ def test_json_round_trip_encodes_alike(seed, regression):
     columns = random_columns(seed)
     if regression:
         columns["bought"] = np.random.default_rng(seed).normal(size=60)
-    _, encoder, _ = federation_from_table(columns, **NAMES, seed=seed)
+    encoder = from_table(columns, **NAMES, seed=seed).encoder
     back = Encoder.from_json(encoder.to_json())
     assert back == encoder
     for one, other in zip(encode_rows(encoder, columns), encode_rows(back, columns), strict=True):
@@ -143,7 +150,7 @@ def test_json_round_trip_encodes_alike(seed, regression):
 
 
 def test_encoder_of_another_format(csv):
-    text = json.loads(federation_from_table(csv, **NAMES)[1].to_json())
+    text = json.loads(from_table(csv, **NAMES).encoder.to_json())
     assert text["format"] == 1
     with pytest.raises(ValueError, match="Encoder: format must be 1, got 2"):
         Encoder.from_json(json.dumps(text | {"format": 2}))
@@ -154,13 +161,15 @@ def test_encoder_of_another_format(csv):
 def test_a_csv_keeps_client_names_as_they_stand(tmp_path):
     path = tmp_path / "counties.csv"
     path.write_text("fips,x,y\n08014,1,a\n08014,2,b\n09001,3,a\n")
-    federation, encoder, _ = federation_from_table(path, client="fips", label="y")
+    federation = from_table(path, client="fips", label="y")
+    encoder = federation.encoder
     assert federation.clients.tolist() == ["08014", "09001"]
     assert encode_rows(encoder, path)[2].tolist() == ["08014", "08014", "09001"]
 
 
 def test_training_columns_are_standardized():
-    federation, encoder, _ = federation_from_table(random_columns(3), **NAMES)
+    federation = from_table(random_columns(3), **NAMES)
+    encoder = federation.encoder
     x = federation.train.x[:, encoder.feature_names.index("count")]
     np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-6)
 
@@ -169,7 +178,8 @@ def test_constant_and_empty_columns():
     columns = random_columns(1)
     columns["amount"] = np.ma.MaskedArray(np.ones(60), np.ones(60, bool))
     columns["count"] = np.full(60, 7)
-    federation, encoder, _ = federation_from_table(columns, **NAMES)
+    federation = from_table(columns, **NAMES)
+    encoder = federation.encoder
     assert np.isfinite(federation.train.x).all()
     assert (federation.train.x[:, encoder.feature_names.index("count")] == 0).all()
     assert (federation.train.x[:, encoder.feature_names.index("amount missing")] == 1).all()
@@ -190,15 +200,14 @@ def test_constant_and_empty_columns():
 )
 def test_what_a_label_is(label, regression, classes, reason):
     columns = random_columns(0) | {"bought": label}
-    federation, encoder, counts = federation_from_table(columns, **NAMES, regression=regression)
-    assert encoder.classes == federation.classes == classes
-    assert encoder.regression == (counts["target"] == "regression")
-    assert reason in counts["reason"]
+    federation = from_table(columns, **NAMES, regression=regression)
+    assert federation.encoder.classes == federation.classes == classes
+    assert reason in federation.remarks[0]
     assert federation.train.y.dtype == (np.int32 if classes else np.float32)
 
 
 def test_encode_rows_keeps_rows_without_a_label(csv):
-    _, encoder, _ = federation_from_table(csv, **NAMES)
+    encoder = from_table(csv, **NAMES).encoder
     table = "shop,size,open,kind,bought\n1,2,true,red,no\n2,3,true,red,\n"
     csv.write_text(table)
     x, y, clients = encode_rows(encoder, csv)
@@ -221,18 +230,18 @@ def test_encode_rows_keeps_rows_without_a_label(csv):
 
 def test_encode_rows_in_regression():
     columns = random_columns(0) | {"bought": np.arange(60.0)}
-    _, encoder, _ = federation_from_table(columns, **NAMES)
+    encoder = from_table(columns, **NAMES).encoder
     label = np.ma.MaskedArray(np.arange(60.0), np.arange(60) == 4)
     _, y, _ = encode_rows(encoder, columns | {"bought": label})
     assert np.flatnonzero(np.isnan(y)).tolist() == [4]
 
 
 def test_client_names_do_not_depend_on_storage():
-    whole = from_frame(pd.DataFrame(random_columns(0)), **NAMES)[0]
+    whole = from_frame(pd.DataFrame(random_columns(0)), **NAMES)
     frame = pd.DataFrame(random_columns(0))
     frame["shop"] = frame["shop"].astype(float)
     frame.loc[0, "shop"] = np.nan
-    assert from_frame(frame, **NAMES)[0].clients.tolist() == whole.clients.tolist()
+    assert from_frame(frame, **NAMES).clients.tolist() == whole.clients.tolist()
 
 
 def test_frame_types():
@@ -245,24 +254,21 @@ def test_frame_types():
             "bought": [0, 1, 0, 1],
         }
     )
-    federation, encoder, _ = from_frame(frame, **NAMES, valid_share=0, test_share=0)
+    federation = from_frame(frame, **NAMES, valid_share=0, test_share=0)
+    encoder = federation.encoder
     names = ["count", "count missing", "kind=x", "kind=y", "mixed=False", "mixed=True"]
     assert encoder.feature_names == names
     assert np.isfinite(federation.train.x).all()
 
 
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [
-        ("nan", "column 'size' must be finite, got nan in row 3"),
-        ("inf", "column 'size' must be finite, got inf in row 3"),
-        ("-Infinity", "column 'size' must be finite, got -inf in row 3"),
-    ],
-)
-def test_a_literal_nan_is_refused(csv, cell, message):
-    csv.write_text(CSV.replace("2.5", cell))
-    with pytest.raises(ValueError, match=message):
-        federation_from_table(csv, **NAMES)
+def test_nan_is_missing_and_infinity_is_refused(csv):
+    csv.write_text(CSV.replace("2.5", "nan"))
+    size = read(csv).columns["size"]
+    assert size.mask.tolist() == [0, 1, 1, 0, 0, 0, 0]
+    for cell in ("inf", "-Infinity"):
+        csv.write_text(CSV.replace("2.5", cell))
+        with pytest.raises(ValueError, match=r"'size' must be finite, got -?inf in row 3"):
+            from_table(csv, **NAMES)
 
 
 def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
@@ -289,18 +295,19 @@ def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
 )
 def test_argument_errors(csv, options, message):
     with pytest.raises(ValueError, match=message):
-        federation_from_table(csv, **(NAMES | options))
+        from_table(csv, **(NAMES | options))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.csv", None, "must be a file, got none there"),
+        ("none.csv", None, "must be a file or a glob, got nothing there"),
         ("empty.csv", b"", "must have rows, got an empty file"),
-        ("header.csv", b"a,b\n", "must have rows, got a header only"),
+        ("header.csv", b"a,b\n", "must be a table with rows, got 'a header only'"),
         ("table.xlsx", b"PK", r"must end in one of .csv, .*got '.xlsx'"),
         ("bad.parquet", b"PAR1 and then nothing", "must be a readable table, got"),
-        ("bytes.csv", b"\xff\xfe\x00\x01" * 50, "must be a readable table, got"),
+        ("bytes.csv", b"a,b\n\xfe\xff,1\n", "must be a readable table, got.* Save it as UTF-8"),
+        ("half.csv", b"\xff\xfea\x00,", "must be a readable table, got: 'utf-16"),
     ],
 )
 def test_file_errors_are_one_line(tmp_path, name, content, message):
@@ -308,16 +315,16 @@ def test_file_errors_are_one_line(tmp_path, name, content, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
-        read_table(path)
+        read(path)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_other_refusals():
     columns = random_columns(0)
-    dates = np.array(["2020-01-01"] * 60, "datetime64[D]")
+    spans = np.array([3] * 60, "timedelta64[D]")
     for name, values, message in [
-        ("count", dates, "column 'count' must be numbers, text or truth values, got 'datetime64"),
+        ("count", spans, "column 'count' must be numbers, text, dates or truth values, got 'time"),
         ("kind", np.array(["x" * 300] * 60, object), "text in column 'kind' must be at most 256"),
         ("kind", [[1]] * 60, "column 'kind' must be a single column"),
         ("count", np.arange(9), "columns must be of one length above 0"),
@@ -325,11 +332,11 @@ def test_other_refusals():
         ("bought", np.ma.MaskedArray(np.ones(60), np.ones(60, bool)), "with client and label"),
     ]:
         with pytest.raises(ValueError, match=message):
-            federation_from_table(columns | {name: values}, **NAMES)
+            from_table(columns | {name: values}, **NAMES)
     many = {name: np.repeat(values, 50) for name, values in columns.items()}
-    many["kind"] = np.arange(3000).astype(str)
+    many["kind"] = np.array([f"word {number}" for number in range(3000)])
     with pytest.raises(ValueError, match="text column 'kind' must be of at most 1000 distinct"):
-        federation_from_table(many, **NAMES)
+        from_table(many, **NAMES)
     with pytest.raises(TypeError, match="source must be columns, a path, or a data frame"):
         from_frame([1, 2], **NAMES)
 
@@ -338,18 +345,19 @@ def test_real_tables(data_root):
     folder = data_root / "grouped_regression"
     if not folder.is_dir():
         pytest.skip("real data: no grouped_regression folder")
-    federation, encoder, counts = federation_from_table(
+    federation = from_table(
         folder / "sleepstudy.csv", client="Subject", label="Reaction", features=["Days"]
     )
     assert federation.num_clients == 18
-    assert encoder.regression
-    assert counts["rows_used"] == 180
+    assert federation.encoder.regression
+    assert federation.counts["rows_used"] == 180
 
 
 def test_a_column_without_any_cell_adds_no_input(tmp_path):
     path = tmp_path / "hollow.csv"
     path.write_text("c,a,b,y\n" + "".join(f"{i % 3},{i},,{i % 2}\n" for i in range(30)))
-    federation, encoder, _ = federation_from_table(path, client="c", label="y")
+    federation = from_table(path, client="c", label="y")
+    encoder = federation.encoder
     assert encoder.feature_names == ["a"]
     assert federation.shape == (1,)
 
@@ -370,7 +378,7 @@ def public(tmp_path):
 
 
 def test_an_encoder_of_public_rows_needs_no_client_column(public):
-    assert public.client == "shop"
+    assert public.client == ("shop",)
     assert public.features == ["size", "kind", "code"]
     assert public.classes == ("0", "1")
     assert public.columns[0].median == 2.5
@@ -383,10 +391,11 @@ def test_a_given_encoder_is_used_as_it_is(public, tmp_path):
         "shop,size,kind,code,other,bought\na,1,red,3.0,x,1\na,,pink,a2,x,0\nb,3,red,7,x,1\n"
     )
     options = {"encoder": public, "valid_share": 0, "test_share": 0}
-    federation, encoder, counts = federation_from_table(path, **NAMES, **options)
-    assert encoder is public
-    assert "by the encoder" in counts["reason"]
-    assert counts["clients_without_label"] == 0
+    federation = from_table(path, **NAMES, **options)
+    assert federation.encoder is public
+    assert federation.encoder_source == "public"
+    assert "by the encoder" in federation.remarks[0]
+    assert federation.counts["clients_without_label"] == 0
     size = (np.array([1.0, 2.5, 3.0]) - public.columns[0].mean) / public.columns[0].scale
     words = [[0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0]]  # kinds, then codes
     wanted = np.column_stack([size, [0, 1, 0], words]).astype(np.float32)
@@ -412,7 +421,7 @@ def test_under_a_given_encoder_no_client_changes_another(tmp_path_factory, size,
     def told(own):
         path = folder / "shops.csv"
         path.write_text(header + others + own)
-        found, _, _ = federation_from_table(path, **NAMES, encoder=encoder, seed=1)
+        found = from_table(path, **NAMES, encoder=encoder, seed=1)
         rows = [part.client(client) for part in (found.train, found.test) for client in (0, 1)]
         return [(np.asarray(each.x), np.asarray(each.y)) for each in rows]
 
@@ -426,13 +435,14 @@ def test_a_class_that_the_encoder_does_not_know_is_refused(public, tmp_path):
     path = tmp_path / "shops.csv"
     path.write_text("shop,size,kind,code,bought\na,1,red,01,1\na,2,red,01,perhaps\n")
     with pytest.raises(ValueError, match=r"one of 0, 1, got 'perhaps'\. Leave such rows out"):
-        federation_from_table(path, **NAMES, encoder=public)
+        from_table(path, **NAMES, encoder=public)
 
 
 def test_clients_that_have_no_label_at_all_are_counted(tmp_path):
     path = tmp_path / "shops.csv"
     path.write_text("shop,size,bought\na,1,x\na,2,y\nb,3,\nb,4,\nc,5,x\nc,6,\n")
-    federation, _, counts = federation_from_table(path, **NAMES)
+    federation = from_table(path, **NAMES)
+    counts = federation.counts
     assert federation.clients.tolist() == ["a", "c"]
     assert (counts["clients_without_label"], counts["dropped_without_label"]) == (1, 3)
 
@@ -440,14 +450,14 @@ def test_clients_that_have_no_label_at_all_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"client": "place"}, "client must be the encoder's, 'shop', got 'place'"),
+        ({"client": "place"}, "client must be the encoder's, \\('shop',\\), got \\('place',\\)"),
         ({"features": ["size"]}, r"features must be the encoder's, \['size', 'kind', 'code'\]"),
         ({"regression": True}, "regression must be the encoder's, False, got True"),
     ],
 )
 def test_what_contradicts_the_encoder_is_refused(public, options, message):
     with pytest.raises(ValueError, match=message):
-        federation_from_table("nowhere.csv", **NAMES | {"encoder": public} | options)
+        from_table("nowhere.csv", **NAMES | {"encoder": public} | options)
 
 
 @pytest.mark.parametrize(

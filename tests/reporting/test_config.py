@@ -41,12 +41,12 @@ def test_changes_come_on_top_of_the_file(tmp_path):
     file.write_text('seed = 3\n[training]\nrounds = 7\ncohort = "poisson"\n')
     config = read(file, ["training.rounds=9", "data.client=shop no. 1", "training.theta_rate=1"])
     assert (config.seed, config.training.rounds, config.training.cohort) == (3, 9, "poisson")
-    assert config.data.client == "shop no. 1"  # not TOML: taken as text
+    assert config.data.client == ("shop no. 1",)  # not TOML: taken as text
     assert config.training.theta_rate == 1.0
     assert isinstance(config.training.theta_rate, float)
 
 
 def test_a_name_that_looks_like_a_number_can_be_quoted():
-    assert read(None, ['data.client="2020"']).data.client == "2020"
+    assert read(None, ['data.client="2020"']).data.client == ("2020",)
     with pytest.raises(ValueError, match="config data: client must be text, got 2020"):
         read(None, ["data.client=2020"])

@@ -35,9 +35,9 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
         with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
             groups = stack.enter_context(reporting.open_groups(question))
         estimates = reporting.estimate(groups, question)
+        _save(question, groups, estimates)
         for line in _remarks(question, groups):
             watcher.say(line)
-        _save(question, groups, estimates)
         if as_json:
             typer.echo(json.dumps(_as_json(question, groups, estimates)))
         else:
@@ -49,7 +49,7 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
 
 def _remarks(question: Question, groups: Groups) -> list[str]:
     # How many rows were dropped is no function of the private reports.
-    found = [] if question.private else list(groups.notes)
+    found = [] if question.private else _read(groups)
     if question.private and question.release_groups:
         found.append(NOT_PRIVATE)
     if question.private and question.stderr is not None:
@@ -57,6 +57,11 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
     if question.kind == "rates" and question.delta:
         found.append(NO_DELTA)
     return found
+
+
+def _read(groups: Groups) -> list[str]:
+    said = "; ".join(groups.columns.values())
+    return [*([f"Read {said}."] if said else []), *groups.notes]
 
 
 def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
@@ -82,7 +87,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
     found = reporting.summary(estimates)
     if not question.private:
-        found |= {"rows": groups.rows, "dropped": groups.dropped}
+        found |= {"rows": groups.rows, "dropped": groups.dropped, "columns": groups.columns}
     if question.out is not None:
         found["out"] = str(question.out)
     return found

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,15 +17,30 @@ File = Annotated[Path | None, typer.Argument(help="A TOML file; without one, the
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="A CSV or Parquet file, a folder of .npz files (one a client), or the root "
-        "folder of the configured dataset."
+        help="A CSV or Parquet file or a glob of them, a folder of .npz files (one per client), or "
+        "the root folder of the configured dataset."
     ),
 ]
-Client = Annotated[str | None, typer.Option(help="Column that names a row's client.")]
+Client = Annotated[
+    list[str] | None,
+    typer.Option(help="Column that names a row's client; several make one key."),
+]
 Label = Annotated[str | None, typer.Option(help="Column to predict.")]
 Features = Annotated[
-    str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
+    list[str] | None,
+    typer.Option(help="Columns to predict from, with commas (default: all others)."),
 ]
+Exclude = Annotated[
+    list[str] | None, typer.Option(help="Columns that are no features, with commas.")
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A word for missing, in place of NA, N/A, NaN, null, None and '.'; may be repeated. "
+        "One in lower case stands for any case. An empty cell is always missing."
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 Encoder = Annotated[
     Path | None, typer.Option(help="A public encoder of the table, by `fedprior encoder`.")
 ]
@@ -35,14 +51,21 @@ First = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds.")]
 
 
+def listed(words: Sequence[str] | None) -> tuple[str, ...]:
+    """The names in words of names between commas."""
+    return tuple(name.strip() for word in words or () for name in word.split(",") if name.strip())
+
+
 def configured(
     owner: str,
     config: Path | None,
     *,
     data: Path | None,
-    client: str | None,
+    client: Sequence[str] | None,
     label: str | None,
-    features: str | None,
+    features: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    missing: Sequence[str] | None,
     encoder: Path | None,
     algorithm: Sequence[str] | None,
     seed: int | None,
@@ -50,22 +73,43 @@ def configured(
     changes: Sequence[str],
 ) -> "Config":
     """The configuration with the command's own options in it, then the changes."""
-    from fedprior.data.datasets import needs_files
     from fedprior.reporting.config import read
 
-    own = {
-        "data.client": client,
-        "data.label": label,
-        "data.features": [name.strip() for name in features.split(",")] if features else None,
-        "data.encoder": None if encoder is None else str(encoder),
-        "methods": list(algorithm) if algorithm else None,
-        "seed": seed,
-        "seeds": seeds,
+    of_table = {
+        "client": list(client) if client else None,
+        "label": label,
+        "features": listed(features) or None,
+        "exclude": listed(exclude) or None,
+        "missing": missing,
+        "encoder": None if encoder is None else str(encoder),
     }
+    own: dict[str, Any] = {f"data.{name}": value for name, value in of_table.items()}
+    own |= {"methods": algorithm or None, "seed": seed, "seeds": seeds}
     if data is not None:
-        check.require(data.exists(), owner, "--data", "a file or folder that exists", str(data))
-        named = needs_files(read(config).data.name)  # a root folder may hold .npz files, too
-        table = data.is_file() or (not named and any(data.glob("*.npz")))
-        own["data.path" if table else "data.root"] = str(data)
+        is_own = _is_own(owner, data, read(config).data.name)
+        own["data.path" if is_own else "data.root"] = str(data)
     pairs = [f"{key}={json.dumps(value)}" for key, value in own.items() if value is not None]
-    return read(config, [*pairs, *changes])
+    settings = read(config, [*pairs, *changes])
+    for name, value in of_table.items():
+        if value is not None and not settings.data.path:
+            raise ValueError(
+                f"{owner}: --{name} concerns a table of your own. Name it with --data."
+            )
+    return settings
+
+
+def _is_own(owner: str, data: Path, dataset: str) -> bool:
+    """Whether --data is a table or a folder of arrays, rather than the root of a dataset."""
+    from fedprior.data.datasets import needs_files
+
+    if data.is_file() or (has_magic(str(data)) and not data.exists()):
+        return True
+    check.require(data.exists(), owner, "--data", "a file or folder that exists", str(data))
+    if needs_files(dataset):  # a root folder may hold .npz files, too
+        return False
+    if not any(data.glob("*.npz")):
+        raise ValueError(
+            f"{owner}: --data {data} is a folder without .npz files, and the dataset {dataset!r} "
+            f"reads no folder. For tables in it, quote a glob: --data '{data}/*.csv'."
+        )
+    return True

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.core import check
 
 
@@ -14,14 +15,18 @@ def encoder(
         Path, typer.Argument(help="A CSV or Parquet file of PUBLIC rows, like those to train on.")
     ],
     client: Annotated[
-        str,
-        typer.Option(help="Column that names a row's client; the public rows need not have it."),
+        list[str],
+        typer.Option(
+            help="Column that names a row's client (several make one key); the public rows need "
+            "not have it."
+        ),
     ],
     label: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="Where the encoder goes: a .json file.")],
-    features: Annotated[
-        str | None, typer.Option(help="Columns to predict from, with commas (default: all others).")
-    ] = None,
+    features: asked.Features = None,
+    exclude: asked.Exclude = None,
+    missing: asked.Missing = None,
+    force: asked.Force = False,
     regression: Annotated[
         bool | None,
         typer.Option(
@@ -42,15 +47,17 @@ def encoder(
     from fedprior.cli.progress import Watcher
     from fedprior.core.files import write_atomically
     from fedprior.data.table import fit_encoder
+    from fedprior.reporting.question import check_output
 
     check.require(out.suffix == ".json", "encoder", "--out", "a .json file", str(out))
-    here = out.parent.is_dir()
-    check.require(here, "encoder", "--out", "in a folder that exists", str(out))
+    check_output("encoder", "--out", out, source=str(public), force=force)
     found = fit_encoder(
         public,
         client=client,
         label=label,
-        features=[name.strip() for name in features.split(",")] if features else None,
+        features=asked.listed(features) or None,
+        exclude=asked.listed(exclude),
+        missing=missing,
         regression=regression,
     )
     write_atomically(out, found.to_json().encode())

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedprior.cli import asked
+
 EMBEDDED = "baseball"
 
 
@@ -17,7 +19,9 @@ def estimate(
         str | None,
         typer.Argument(help="CSV or Parquet file, or a glob; without one, the embedded baseball."),
     ] = None,
-    group: Annotated[str | None, _option("Column that names a row's group.")] = None,
+    group: Annotated[
+        list[str] | None, _option("Column that names a row's group; several make one key.")
+    ] = None,
     value: Annotated[str | None, _option("Column of numbers to average.")] = None,
     successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
     trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
@@ -60,6 +64,8 @@ def estimate(
     out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
+    missing: asked.Missing = None,
+    force: asked.Force = False,
     as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
     seed: Annotated[
         int | None, _option("Reproducible private reports, not valid for release.")
@@ -68,8 +74,8 @@ def estimate(
 ) -> None:
     """Estimate every group's mean or rate with the help of all the others.
 
-    Rows without a group (an empty cell) or without a number (empty, NA, NaN) are dropped and,
-    without --epsilon, counted. With --stderr, several rows of a group are combined by inverse
+    Rows without a group or without a number (empty cells, NA and the like) are dropped and, without
+    --epsilon, counted. With --stderr, several rows of a group are combined by inverse
     variance.
 
     With --epsilon, every group makes one private report; its size is public. --out then holds one
@@ -85,7 +91,7 @@ def estimate(
     embedded = file is None or (file == EMBEDDED and not Path(file).exists())
     question = Question(
         file=None if embedded else file,
-        group=group,
+        group=tuple(group or ()),
         value=value,
         stderr=stderr,
         successes=successes,
@@ -110,5 +116,7 @@ def estimate(
         out=out,
         plot=plot,
         strict=strict,
+        missing=None if missing is None else tuple(missing),
+        force=force,
     )
     answer(question, Watcher(quiet=quiet), as_json=as_json)

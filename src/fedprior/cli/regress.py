@@ -5,13 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fedprior.cli import asked
+
 
 def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
-
-
-def _listed(names: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (names or "").split(",") if name.strip())
 
 
 def regress(
@@ -19,13 +17,15 @@ def regress(
         str | None,
         typer.Argument(help="CSV or Parquet file, or a glob; without one, a simulated example."),
     ] = None,
-    group: Annotated[str | None, _option("Column that names a row's group.")] = None,
+    group: Annotated[
+        list[str] | None, _option("Column that names a row's group; several make one key.")
+    ] = None,
     target: Annotated[str | None, _option("Column to be explained: numbers or classes.")] = None,
     features: Annotated[
-        str | None, _option("Columns with a coefficient for each group, between commas.")
+        list[str] | None, _option("Columns with a coefficient for each group, between commas.")
     ] = None,
     fixed: Annotated[
-        str | None, _option("Columns with one coefficient for all, between commas.")
+        list[str] | None, _option("Columns with one coefficient for all, between commas.")
     ] = None,
     family: Annotated[
         str, _option("auto, gaussian (numbers), binomial (2 classes) or multinomial.")
@@ -46,6 +46,8 @@ def regress(
     out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
+    missing: asked.Missing = None,
+    force: asked.Force = False,
     as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
     seed: Annotated[int, _option("Decides which rows are held out, and restarts.")] = 0,
     quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
@@ -68,10 +70,10 @@ def regress(
 
     question = RegressQuestion(
         file=file,
-        group=group,
+        group=tuple(group or ()),
         target=target,
-        features=_listed(features),
-        fixed=_listed(fixed),
+        features=asked.listed(features),
+        fixed=asked.listed(fixed),
         family=family,
         population=population,
         components=components,
@@ -84,5 +86,7 @@ def regress(
         out=out,
         plot=plot,
         strict=strict,
+        missing=None if missing is None else tuple(missing),
+        force=force,
     )
     answer(question, Watcher(quiet=quiet), as_json=as_json)

@@ -35,6 +35,8 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
     with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
         found = reporting.regress(question)
     _save(question, found)
+    for remark in found.remarks:
+        watcher.say(remark)
     if as_json:
         more = {} if question.out is None else {"out": str(question.out)}
         typer.echo(json.dumps(reporting.summary(found) | more))

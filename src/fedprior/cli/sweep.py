@@ -31,6 +31,8 @@ def sweep(
     client: asked.Client = None,
     label: asked.Label = None,
     features: asked.Features = None,
+    exclude: asked.Exclude = None,
+    missing: asked.Missing = None,
     encoder: asked.Encoder = None,
     changes: asked.Changes = None,
     out: Annotated[
@@ -63,6 +65,8 @@ def sweep(
         client=client,
         label=label,
         features=features,
+        exclude=exclude,
+        missing=missing,
         encoder=encoder,
         algorithm=algorithm,
         seed=seed,

@@ -24,6 +24,8 @@ def train(
     client: asked.Client = None,
     label: asked.Label = None,
     features: asked.Features = None,
+    exclude: asked.Exclude = None,
+    missing: asked.Missing = None,
     encoder: asked.Encoder = None,
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to run; may be repeated.")
@@ -60,8 +62,9 @@ def train(
 
     remarks: list[str] = []
     if resume is not None:
-        others = (config, data, client, label, features, encoder, algorithm, changes, seed, seeds)
-        if allow_delta or release_scores or any(each is not None for each in (*others, out)):
+        of_table = (data, client, label, features, exclude, missing, encoder)
+        others = (config, *of_table, algorithm, changes, seed, seeds, out)
+        if allow_delta or release_scores or any(each is not None for each in others):
             raise ValueError(
                 "train: --resume must stand alone (with --json and --quiet), got other options. "
                 "A resumed run keeps its configuration."
@@ -78,6 +81,8 @@ def train(
             client=client,
             label=label,
             features=features,
+            exclude=exclude,
+            missing=missing,
             encoder=encoder,
             algorithm=algorithm,
             seed=seed,

@@ -4,9 +4,9 @@ Only the numbers leave DuckDB; names of groups are fetched for the few that are 
 are joined to the others where they are written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data import measures
-from fedprior.data.measures import Measure
+from fedprior.data.cells import MISSING, key, label, missing_numbers, not_nan, spelled
+from fedprior.data.measures import Measure, Numbers
 from fedprior.data.scan import Scan, literal, quoted, scan, unreadable, writing
 
 SUFFIXES = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
@@ -22,11 +23,12 @@ SUFFIXES = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Groups:
-    """One row a group, in order of the groups' names.
+    """One row per group, in order of the groups' names.
 
     Values have `mean` and `within` (the sum of squares around it), or `variance` where standard
     errors are known; outcomes have `successes`. `rows` were used, `dropped` were not, and `notes`
-    say why. The names are `labels`, or the connection's table `groups` for a table on disk.
+    say why; `columns` says what each column was read as. The names are `labels`, or the
+    connection's table `groups` for a table on disk.
     """
 
     n: np.ndarray
@@ -37,6 +39,7 @@ class Groups:
     successes: np.ndarray | None = None
     dropped: int = 0
     notes: tuple[str, ...] = ()
+    columns: dict[str, str] = field(default_factory=dict)
     labels: np.ndarray | None = None
     connection: Any = None
 
@@ -45,12 +48,13 @@ class Groups:
         if self.labels is not None:
             return [str(self.labels[place]) for place in places]
         wanted = ", ".join(str(int(place)) for place in places) or "NULL"
-        query = f"SELECT rowid, CAST(name AS VARCHAR) FROM groups WHERE rowid IN ({wanted})"
-        found = dict(self.connection.execute(query).fetchall())
-        return [found[int(place)] for place in places]
+        kind = self.connection.execute("SELECT typeof(name) FROM groups LIMIT 1").fetchall()[0][0]
+        query = f"SELECT rowid, {spelled('name', kind)} FROM groups WHERE rowid IN ({wanted})"
+        named = dict(self.connection.execute(query).fetchall())
+        return [named[int(place)] for place in places]
 
     def write(self, columns: dict[str, np.ndarray], path: Path) -> None:
-        """`group` and the columns, a row a group, as CSV or Parquet; whole or not at all.
+        """`group` and the columns, one row per group, as CSV or Parquet; whole or not at all.
 
         NaN is written as an empty cell (NULL).
         """
@@ -60,58 +64,60 @@ class Groups:
         if self.labels is not None:
             connection.register("groups", {"name": self.labels})
         connection.register("result", columns)
-        cells = ", ".join(_cell(name, values) for name, values in columns.items())
-        table = f'SELECT name AS "group", {cells} FROM groups POSITIONAL JOIN result'
-        aside = path.with_name(path.name + ".tmp")
-        kind = SUFFIXES[path.suffix]
-        with writing(path, "--out"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                connection.execute(f"COPY ({table}) TO {literal(str(aside))} ({kind})")
-                aside.rename(path)
-            finally:
-                aside.unlink(missing_ok=True)
+        table = f'SELECT name AS "group", {filled(columns)} FROM groups POSITIONAL JOIN result'
+        copy_to(connection, table, path, owner="estimate")
 
 
 @contextmanager
 def aggregate(
     path: str,
     *,
-    group: str,
+    group: str | Sequence[str],
     value: str | None = None,
     stderr: str | None = None,
     successes: str | None = None,
     trials: str | None = None,
     outcome: str | None = None,
+    missing: Sequence[str] = MISSING,
     strict: bool = False,
     memory_limit: str | None = None,
 ) -> Iterator[Groups]:
     """The groups of a CSV or Parquet file (or a glob of them), open as long as the context is.
 
-    Give `value` (with `stderr`: each row an estimate and its standard error; several rows of a
-    group are independent estimates of one number and are combined by inverse variance), or
-    `successes` and `trials` (summed over a group's rows), or `outcome` (0 and 1, true and false).
+    Several columns of `group` make one key. Give `value` (with `stderr`: each row an estimate and
+    its standard error; several rows of a group are independent estimates of one number and are
+    combined by inverse variance), or `successes` and `trials` (summed over a group's rows), or
+    `outcome` (0 and 1, true and false).
 
     Rows without a group or without a number are dropped and counted, or refused if `strict`; a
-    group of which no row is left is dropped with them. A missing number is NULL, NaN, an empty
-    cell or a word for it (NA); a missing group is NULL, NaN or an empty cell: NA may be a name.
+    group of which no row is left is dropped with them. One pass over the file; more only where a
+    cell is not a number.
     """
     import duckdb
 
+    names = (group,) if isinstance(group, str) else tuple(group)
     wanted = [name for name in (value, stderr, successes, trials, outcome) if name is not None]
-    rule = "another column than those of numbers"
-    check.require(group not in wanted, "estimate", "--group", rule, group)
-    source = scan(path, columns=[group, *wanted], memory_limit=memory_limit)
-    try:
+    for name in names:
+        rule = "another column than those of numbers"
+        check.require(name not in wanted, "estimate", "--group", rule, name)
+    source = scan(path, columns=[*names, *wanted], memory_limit=memory_limit)
+
+    def measured(numbers: Numbers) -> Measure:
         if outcome is not None:
-            measure = measures.outcomes(source, outcome)
-        elif successes is not None and trials is not None:
-            measure = measures.counts(source, successes, trials)
-        elif value is not None and stderr is not None:
-            measure = measures.measurements(source, value, stderr)
-        else:
-            measure = measures.values(source, str(value))
-        yield _aggregate(_Reading(source, group, measure), strict)
+            return measures.outcomes(numbers, outcome)
+        if successes is not None and trials is not None:
+            return measures.counts(numbers, successes, trials)
+        if value is not None and stderr is not None:
+            return measures.measurements(numbers, value, stderr)
+        return measures.values(numbers, str(value))
+
+    try:
+        reading = _Reading(source, names, missing, measured(Numbers(source)))
+        totals = None if missing_numbers(missing) else reading.sum()
+        if totals is None or totals.bad or totals.strange:
+            reading = reading._replace(measure=measured(Numbers(source, missing)))
+            totals = reading.sum()
+        yield _aggregate(reading, totals, strict)
     except duckdb.Error as error:
         raise unreadable(path, error) from None
     finally:
@@ -125,34 +131,48 @@ class _Totals(NamedTuple):
     bad: int
     strange: int
     emptied: int  # groups of which no row is left
+    numbers: tuple[int, ...]  # of each column
 
 
 class _Reading(NamedTuple):
     source: Scan
-    group: str
+    group: tuple[str, ...]
+    missing: Sequence[str]
     measure: Measure
 
-    def run(self, query: str) -> Any:
-        return self.source.connection.execute(query)
+    @property
+    def types(self) -> dict[str, str]:
+        return self.source.types
 
-    def rows(self, nan_is_missing: bool) -> str:
-        """The rows as SQL: the group's name and its numbers."""
-        name = quoted(self.group)
-        if self.source.types[self.group] in ("FLOAT", "DOUBLE"):
-            name = f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END"
-        cells = ", ".join(cell.select(nan_is_missing) for cell in self.measure.cells)
-        return f"SELECT {name} AS name, {cells} FROM source"
+    @property
+    def rows(self) -> str:
+        """The rows as SQL: the group's name and its numbers.
 
-    def sum(self, *, nan_is_missing: bool) -> _Totals:
+        One group column is taken as it stands: words for missing are looked for among the groups.
+        """
+        alone = len(self.group) == 1
+        name = quoted(self.group[0]) if alone else key(self.types, self.group, self.missing)
+        return (
+            f"SELECT {name} AS name, {', '.join(c.select for c in self.measure.cells)} FROM source"
+        )
+
+    @property
+    def named(self) -> str:
+        """SQL of the name of a row or group in `rows`, NULL where it is missing."""
+        alone = len(self.group) == 1
+        return label("name", self.types[self.group[0]], self.missing) if alone else "name"
+
+    def sum(self) -> _Totals:
         """The table of sums, sorted so that draws by place do not depend on threads.
 
         Rows are counted only where the file does not tell their number: a count costs 5 to 10%.
         """
-        known, rows = self.source.num_rows(), self.rows(nan_is_missing)
+        known = self.source.num_rows()
         counted = "" if known is not None else "count(*) AS n_all, "
-        self.run(
-            f"CREATE OR REPLACE TEMP TABLE sums AS SELECT name, {counted}{self.measure.sums} "
-            f"FROM ({rows}) GROUP BY name ORDER BY name"
+        self.source.run(
+            f"CREATE OR REPLACE TEMP TABLE sums AS SELECT * REPLACE ({self.named} AS name) FROM "
+            f"(SELECT name, {counted}{self.measure.sums} FROM ({self.rows}) GROUP BY name) "
+            "ORDER BY name"
         )
         summed = (
             "0" if known is not None else "sum(n_all)",
@@ -160,29 +180,27 @@ class _Reading(NamedTuple):
             f"sum({self.measure.bad})",
             f"count_if({self.measure.strange})",
             "count_if(name IS NOT NULL AND n_rows = 0)",
+            *(f"sum({cell.alias}_count)" for cell in self.measure.cells),
         )
-        found = self.run(f"SELECT {', '.join(summed)} FROM sums").fetchone()
-        total, used, bad, strange, emptied = (int(cell or 0) for cell in found)
+        row = self.source.run(f"SELECT {', '.join(summed)} FROM sums")[0]
+        total, used, bad, strange, emptied, *numbers = (int(cell or 0) for cell in row)
         total = total if known is None else known
         unnamed = 0
         if used < total:
-            unnamed = self.run(f"SELECT count(*) FROM ({rows}) WHERE name IS NULL").fetchone()[0]
-        return _Totals(total, unnamed, used, bad, strange, emptied)
-
-    def first(self, condition: str, shown: str) -> tuple[int, str, str] | None:
-        """(row from 1, group, what is shown) of the first row for which `condition` holds."""
-        rows = f"SELECT row_number() OVER () AS place, * FROM ({self.rows(False)})"
-        return self.run(
-            f"SELECT place, CAST(name AS VARCHAR), CAST({shown} AS VARCHAR) FROM ({rows}) "
-            f"WHERE {condition} ORDER BY place LIMIT 1"
-        ).fetchone()
+            query = f"SELECT count(*) FROM ({self.rows}) WHERE {self.named} IS NULL"
+            unnamed = self.source.run(query)[0][0]
+        return _Totals(total, unnamed, used, bad, strange, emptied, tuple(numbers))
 
     def refuse(self) -> None:
         """Raise for the first row with a fault, if there is one."""
+        rows = f"SELECT row_number() OVER () AS place, * FROM ({self.rows})"
         for fault in self.measure.faults:
-            found = self.first(fault.condition, fault.shown)
-            if found is not None:
-                row, name, shown = found
+            first = self.source.run(
+                f"SELECT place, CAST({self.named} AS VARCHAR), CAST({fault.shown} AS VARCHAR) "
+                f"FROM ({rows}) WHERE {fault.condition} ORDER BY place LIMIT 1"
+            )
+            if first:
+                row, name, shown = first[0]
                 where = f" in row {row}" + (f" (group {name!r})" if name is not None else "")
                 remedy = f" {fault.remedy}" if fault.remedy else ""
                 raise ValueError(
@@ -190,47 +208,64 @@ class _Reading(NamedTuple):
                     f"{shown}{where}.{remedy}"
                 )
 
-    def missing(self, totals: _Totals) -> list[str]:
-        """What is missing, in words."""
+    def dropped(self, totals: _Totals) -> list[str]:
+        """Which rows are left out, in words."""
         unvalued = totals.rows - totals.unnamed - totals.used
         columns = " or ".join(repr(name) for name in self.measure.columns)
-        found = []
+        said = []
         if totals.unnamed:
-            found.append(f"{_count(totals.unnamed, 'row')} without a group ({self.group!r})")
+            groups = " or ".join(repr(name) for name in self.group) + self._word()
+            said.append(f"{_count(totals.unnamed, 'row')} without a group ({groups})")
         if unvalued:
             left = f"; no other in {_count(totals.emptied, 'group')}" if totals.emptied else ""
-            found.append(f"{_count(unvalued, 'row')} without a number ({columns}{left})")
-        return found
+            said.append(f"{_count(unvalued, 'row')} without a number ({columns}{left})")
+        return said
+
+    def _word(self) -> str:
+        """A word that was taken for a missing group, in words: it may be a name."""
+        if len(self.group) > 1:
+            return ""
+        words = "count(*) FILTER (WHERE trim(CAST(name AS VARCHAR)) <> '')"
+        word, number = self.source.run(
+            f"SELECT max(CAST(name AS VARCHAR)), {words} FROM ({self.rows}) "
+            f"WHERE {self.named} IS NULL"
+        )[0]
+        return f", such as {word!r}: --missing sets the words for missing" if number else ""
+
+    def columns(self, totals: _Totals) -> dict[str, str]:
+        """What each column was read as, in words."""
+        return {
+            cell.column: cell.kind.said(totals.rows - numbers)
+            for cell, numbers in zip(self.measure.cells, totals.numbers, strict=True)
+        }
 
 
-def _aggregate(reading: _Reading, strict: bool) -> Groups:
-    """One pass over the file; more only where something is wrong with it."""
-    path = reading.source.path
-    totals = reading.sum(nan_is_missing=False)
+def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
+    """The groups of the table of sums, of which those without a name or a number are left out."""
+    path, source = reading.source.path, reading.source
     check.require(totals.rows > 0, path, "file", "a table with rows", "a header only")
     if totals.bad or totals.strange:
         reading.refuse()
-    if totals.strange:
-        totals = reading.sum(nan_is_missing=True)
         rule = "small enough for their squares to be numbers"
         check.require(not totals.strange, path, "values", rule, "values beyond 1e150")
-    missing = " and ".join(reading.missing(totals))
+    missing = " and ".join(reading.dropped(totals))
     rule = "complete with --strict"
     check.require(not (missing and strict), path, "rows", rule, missing)
     check.require(totals.used > 0, path, "file", "a table with rows to use", missing)
     if missing:
         kept = "SELECT * FROM sums WHERE name IS NOT NULL AND n_rows > 0 ORDER BY name"
-        reading.run(f"CREATE TEMP TABLE groups AS {kept}")
-        reading.run("DROP TABLE sums")
+        source.run(f"CREATE TEMP TABLE groups AS {kept}")
+        source.run("DROP TABLE sums")
     else:
-        reading.run("ALTER TABLE sums RENAME TO groups")
-    columns = reading.run(f"SELECT {reading.measure.fetched} FROM groups").fetchnumpy()
+        source.run("ALTER TABLE sums RENAME TO groups")
+    statistics = source.connection.execute(f"SELECT {reading.measure.fetched} FROM groups")
     return Groups(
         rows=totals.used,
         dropped=totals.rows - totals.used,
         notes=(f"Dropped {missing}.",) if missing else (),
-        connection=reading.source.connection,
-        **{name: np.ma.getdata(values) for name, values in columns.items()},
+        columns=reading.columns(totals),
+        connection=source.connection,
+        **{name: np.ma.getdata(values) for name, values in statistics.fetchnumpy().items()},
     )
 
 
@@ -238,8 +273,21 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + "s" * (number != 1)
 
 
-def _cell(name: str, values: np.ndarray) -> str:
-    column = quoted(name)
-    if values.dtype.kind != "f":
-        return column
-    return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END AS {column}"
+def copy_to(connection: Any, query: str, path: Path, *, owner: str) -> None:
+    """The rows of a query as a CSV or Parquet file, by the path's ending; whole or not at all."""
+    aside = path.with_name(path.name + ".tmp")
+    with writing(path, "--out", owner=owner):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            connection.execute(f"COPY ({query}) TO {literal(str(aside))} ({SUFFIXES[path.suffix]})")
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def filled(columns: Mapping[str, np.ndarray]) -> str:
+    """SQL of columns by name, NaN as NULL."""
+    return ", ".join(
+        f"{not_nan(quoted(name))} AS {quoted(name)}" if values.dtype.kind == "f" else quoted(name)
+        for name, values in columns.items()
+    )

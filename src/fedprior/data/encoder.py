@@ -1,4 +1,8 @@
-"""The Encoder: how the columns of a table become features, learned from training rows only."""
+"""The Encoder: how the columns of a table become features.
+
+Its words and the number of its inputs come from all rows, so that they do not depend on how rows
+are split; means, scales and medians come from training rows only.
+"""
 
 import json
 import math
@@ -8,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.columns import Columns, names, need
+from fedprior.data.cells import MISSING, Column, Kind
+from fedprior.data.reader import Columns, names
+from fedprior.data.scan import need
 
 FORMAT = 1
 _MOST_CATEGORIES = 1000  # more distinct words than this is a key or free text, not a category
@@ -18,7 +24,8 @@ _MOST_CATEGORIES = 1000  # more distinct words than this is a key or free text, 
 class Numeric:
     """z = (value - mean) / scale, missing read as `median`; then the indicator of missing, if any.
 
-    There is an indicator where a training row was missing.
+    There is an indicator where a cell is missing in any row. `form` says how the cells of a file
+    are written, as in `cells.Column`.
     """
 
     name: str
@@ -26,6 +33,7 @@ class Numeric:
     scale: float
     median: float
     indicator: bool
+    form: str = ""
 
     def __post_init__(self) -> None:
         owner = f"Encoder column {self.name!r}"
@@ -40,14 +48,14 @@ class Numeric:
 
     def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
         missing = np.ma.getmaskarray(values)
-        filled = np.where(missing, self.median, _numbers(self.name, values))
+        filled = np.where(missing, self.median, values.data.astype(np.float64))
         parts = [(filled - self.mean) / self.scale] + [missing] * self.indicator
         return np.stack(parts, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """One coordinate a category: 1 where the cell is that word; an unknown or missing cell is 0."""
+    """One coordinate per category: 1 where the cell is that word, 0 if it is unknown or missing."""
 
     name: str
     categories: tuple[str, ...]
@@ -57,21 +65,23 @@ class Category:
 
     def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
         words = np.array(self.categories, str)  # of type text even where there is none
-        found = _spelled(_words(values), self.categories)[:, None] == words[None, :]
-        return (found & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
+        is_word = _spelled(_words(values), self.categories)[:, None] == words[None, :]
+        return (is_word & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
     """x = the encoded feature columns side by side; y = the label's code, or its value.
 
-    `classes` is None for a real-valued label. No statistic in it depends on a row outside training.
+    `classes` is None for a real-valued label. `client` are the columns that name a row's client,
+    `missing` the words for missing.
     """
 
-    client: str
+    client: tuple[str, ...]
     label: str
     columns: tuple[Numeric | Category, ...]
     classes: tuple[str, ...] | None
+    missing: tuple[str, ...] = MISSING
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -99,6 +109,20 @@ class Encoder:
     def regression(self) -> bool:
         return self.classes is None
 
+    @property
+    def kinds(self) -> dict[str, tuple[Kind, str]]:
+        """Kind and form of every column, by which each cell is read by itself alone."""
+        kinds: dict[str, tuple[Kind, str]] = {
+            self.label: ("number" if self.classes is None else "text", "")
+        }
+        for column in self.columns:
+            if isinstance(column, Category):
+                kinds[column.name] = ("text", "")
+            else:
+                kind: Kind = "number" if column.form in ("", ",") else "date"
+                kinds[column.name] = (kind, column.form)
+        return kinds
+
     def inputs(self, columns: Columns) -> np.ndarray:
         """x, float32, shape (rows, coordinates)."""
         need(columns, self.features, owner="table")
@@ -108,7 +132,7 @@ class Encoder:
         """y: int32 codes, or float32 values; a missing label is -1, or NaN."""
         missing = np.ma.getmaskarray(values)
         if self.classes is None:
-            return np.where(missing, np.nan, _numbers(self.label, values)).astype(np.float32)
+            return np.where(missing, np.nan, values.data.astype(np.float64)).astype(np.float32)
         words = _spelled(names(values), self.classes)
         position = {word: code for code, word in enumerate(self.classes)}
         present, place = np.unique(np.where(missing, self.classes[0], words), return_inverse=True)
@@ -135,8 +159,13 @@ class Encoder:
                 for each in fields.pop("columns")
             )
             classes = fields.pop("classes")
-            classes = None if classes is None else tuple(classes)
-            return cls(**fields, columns=columns, classes=classes)
+            return cls(
+                client=tuple(fields.pop("client")),
+                missing=tuple(fields.pop("missing")),
+                columns=columns,
+                classes=None if classes is None else tuple(classes),
+                **fields,
+            )
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
             raise ValueError(
@@ -145,25 +174,20 @@ class Encoder:
             ) from None
 
 
-def fit_column(name: str, values: np.ma.MaskedArray, train: np.ndarray) -> Numeric | Category:
-    """The encoding of one column, from the rows `train` alone."""
-    kind = values.dtype.kind
-    if kind not in "iufbUS":
-        rule = "numbers, text or truth values"
-        remedy = "Leave it out of the features, or turn it into a number first."
-        check.require(False, "table", f"column {name!r}", rule, str(values.dtype), remedy)
-    own = values[train]
-    missing = np.ma.getmaskarray(own)
-    if kind not in "iuf":
-        words = np.unique(_words(own)[~missing])
+def fit_column(column: Column, values: np.ma.MaskedArray, train: np.ndarray) -> Numeric | Category:
+    """The encoding of one column; its statistics come from the rows `train` alone."""
+    name, missing = column.name, np.ma.getmaskarray(values)
+    if column.kind in ("text", "truth"):
+        words = np.unique(_words(values)[~missing])
         rule = f"of at most {_MOST_CATEGORIES} distinct words"
         remedy = "Leave it out of the features; if it is numeric, look for a cell that is not."
         few = len(words) <= _MOST_CATEGORIES
         check.require(few, "table", f"text column {name!r}", rule, len(words), remedy)
         return Category(name=name, categories=tuple(words.tolist()))
-    present = _numbers(name, own)[~missing]
+    own = values[train]
+    present = own.data[~missing[train]].astype(np.float64)
     median = float(np.median(present)) if len(present) else 0.0
-    filled = np.concatenate([present, np.full(int(missing.sum()), median)])
+    filled = np.concatenate([present, np.full(len(own) - len(present), median)])
     scale = float(filled.std())
     return Numeric(
         name=name,
@@ -171,15 +195,16 @@ def fit_column(name: str, values: np.ma.MaskedArray, train: np.ndarray) -> Numer
         scale=scale if scale > 0 else 1.0,  # a constant column is 0 throughout
         median=median,
         indicator=bool(missing.any()),
+        form=column.form,
     )
 
 
-def refuse_nonfinite(columns: Columns) -> None:
-    """No present cell is NaN or infinite; the error names the column and the row."""
+def refuse_infinite(columns: Columns) -> None:
+    """No present cell is infinite; the error names the column and the row."""
     for name, values in columns.items():
         if values.dtype.kind != "f":
             continue
-        bad = np.flatnonzero(~np.isfinite(values.data) & ~np.ma.getmaskarray(values))
+        bad = np.flatnonzero(np.isinf(values.data) & ~np.ma.getmaskarray(values))
         if len(bad):
             raise ValueError(
                 f"table: column {name!r} must be finite, got {values.data[bad[0]]} in row "
@@ -212,19 +237,3 @@ def _words(values: np.ma.MaskedArray) -> np.ndarray:
     words = names(values)
     lower = np.char.lower(words)
     return np.where(np.isin(lower, ("true", "false")), np.char.capitalize(lower), words)
-
-
-def _numbers(name: str, values: np.ma.MaskedArray) -> np.ndarray:
-    """Cells as float64 (missing ones arbitrary); text that is no number is an error."""
-    if values.dtype.kind in "iufb":
-        return values.data.astype(np.float64)
-    missing = np.ma.getmaskarray(values)
-    numbers = np.zeros(len(values))
-    for row in np.flatnonzero(~missing):
-        try:
-            numbers[row] = float(values.data[row])
-        except (ValueError, TypeError):
-            remedy = f"See row {row + 1}."
-            got = str(values.data[row])
-            check.require(False, "table", f"column {name!r}", "a number", got, remedy)
-    return numbers

@@ -1,14 +1,17 @@
 """Client data: every client's samples in one pool of rows, a client being a run of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array
+
+if TYPE_CHECKING:
+    from fedprior.data.encoder import Encoder
 
 _CHECK_ROWS = 65_536  # rows read at a time when a pool is checked; bounds memory for mapped files
 
@@ -112,6 +115,9 @@ class Federation:
 
     Training reads `train`, choices read `valid`, and `test` is read once, at the end.
     `classes` are the labels in the order of their codes in y, or None for a real-valued target.
+
+    One that was read from a table carries its `encoder`, and whether that was "public" (given) or
+    fitted to "private rows"; `counts` and `remarks` say what was read.
     """
 
     train: Split
@@ -120,6 +126,10 @@ class Federation:
     clients: np.ndarray  # (num_clients,) names
     classes: tuple[str, ...] | None
     name: str = "federation"
+    encoder: "Encoder | None" = None
+    encoder_source: Literal["public", "private rows"] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         owner = "Federation"

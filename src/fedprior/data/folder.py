@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.columns import names
 from fedprior.data.federation import Federation, Split, check_shares, encode_labels, split_rows
+from fedprior.data.reader import names
 
 _PARTS = ("train", "valid", "test")
 _WHOLE = ("x", "y")

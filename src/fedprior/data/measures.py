@@ -1,12 +1,12 @@
 """What is summed over a group's rows, in SQL, and which rows are refused."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedprior.data.scan import Scan, literal, quoted
-
-# Words for a missing number that other programs write; NaN is read as one, too.
-_MARKERS = ("", "na", "n/a", "nan", "null", "none", "-", ".")
+from fedprior.core import check
+from fedprior.data.cells import Column, Kind, as_kind, describe, is_nan, not_nan
+from fedprior.data.scan import Scan, quoted
 
 
 class Cell(NamedTuple):
@@ -15,13 +15,42 @@ class Cell(NamedTuple):
     alias: str
     column: str
     number: str
+    text: str
+    kind: Column
 
-    def select(self, nan_is_missing: bool) -> str:
-        """Both as an SQL projection; a first pass takes NaN as it comes, which costs nothing."""
-        number = self.number
-        if nan_is_missing:
-            number = f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
-        return f"{number} AS {self.alias}, {quoted(self.column)} AS {self.alias}_text"
+    @property
+    def select(self) -> str:
+        """Both as an SQL projection."""
+        return f"{self.number} AS {self.alias}, {self.text} AS {self.alias}_text"
+
+
+class Numbers(NamedTuple):
+    """How columns of numbers are read.
+
+    Without `missing` numbers are taken as they stand, NaN included, which costs nothing; with it
+    words for missing, decimal commas and NaN are looked for first.
+    """
+
+    source: Scan
+    missing: Sequence[str] | None = None
+
+    def cell(self, alias: str, name: str) -> Cell:
+        source, stored = self.source, self.source.types[name]
+        is_text, is_number = source.is_text(name), source.is_number(stored) or stored == "BOOLEAN"
+        rule = "a column of numbers"
+        allowed = is_text or is_number
+        check.require(allowed, source.path, f"column {name!r}", rule, stored.lower())
+        if self.missing is None:
+            number = f"{'TRY_CAST' if is_text else 'CAST'}({quoted(name)} AS DOUBLE)"
+            kind: Kind = "truth" if stored == "BOOLEAN" else "number"
+            column = Column(name=name, kind=kind, value=number, cell=quoted(name))
+            return Cell(alias, name, number, quoted(name), column)
+        column = describe(source, [name], missing=self.missing, lenient=True)[name]
+        check.require(column.kind != "date", source.path, f"column {name!r}", rule, "dates")
+        if column.kind == "text":  # each number counts, and the first word is refused
+            column = as_kind(source, name, "number", "", self.missing)
+        number = not_nan(f"CAST({column.value} AS DOUBLE)")
+        return Cell(alias, name, number, column.cell, column)
 
 
 class Fault(NamedTuple):
@@ -39,7 +68,8 @@ class Measure:
     """SQL of one kind of table: over rows, then over the table of sums.
 
     `sums` makes `n_rows` (rows used) and the statistics; `fetched` are the latter. `bad` counts
-    rows to refuse, or cells that are no numbers; `strange` holds where NaN or infinity came in.
+    rows to refuse, or cells that are no numbers; `strange` holds where NaN or infinity came in. The
+    sums count the numbers of the cell `x` as `x_count`.
     """
 
     cells: tuple[Cell, ...]
@@ -54,12 +84,12 @@ class Measure:
         return tuple(cell.column for cell in self.cells)
 
 
-def values(source: Scan, value: str) -> Measure:
+def values(numbers: Numbers, value: str) -> Measure:
     """n, mean and sum of squares around the mean, by Welford's update: safe at any offset."""
-    x = Cell("x", value, source.number(value))
+    x = numbers.cell("x", value)
     return Measure(
         cells=(x,),
-        sums=f"{_cells(source, x)}, count(x) AS n_rows, avg(x) AS mean, "
+        sums=f"{_counts(numbers, x)}, count(x) AS n_rows, avg(x) AS mean, "
         "var_pop(x) * count(x) AS within",
         fetched="n_rows AS n, mean, within",
         bad="cells - n_rows",
@@ -68,19 +98,19 @@ def values(source: Scan, value: str) -> Measure:
     )
 
 
-def measurements(source: Scan, value: str, stderr: str) -> Measure:
+def measurements(numbers: Numbers, value: str, stderr: str) -> Measure:
     """Estimates of one number: mean sum(x / e^2) / sum(1 / e^2), variance 1 / sum(1 / e^2)."""
-    x, e = Cell("x", value, source.number(value)), Cell("e", stderr, source.number(stderr))
+    x, e = numbers.cell("x", value), numbers.cell("e", stderr)
     both = "FILTER (WHERE x IS NOT NULL AND e IS NOT NULL)"
     mean = f"sum(x / (e * e)) / sum(1 / (e * e)) {both}"
     return Measure(
         cells=(x, e),
         # A single row's value is kept to the bit.
-        sums=f"{_cells(source, x, e)}, count(*) {both} AS n_rows, 1 / sum(1 / (e * e)) {both} "
+        sums=f"{_counts(numbers, x, e)}, count(*) {both} AS n_rows, 1 / sum(1 / (e * e)) {both} "
         f"AS variance, CASE WHEN n_rows = 1 THEN max(x) {both} ELSE {mean} END AS mean, "
-        "count_if(NOT e > 0 OR isinf(e)) AS wrong, count(x) + count(e) AS numbers",
+        "count_if(NOT e > 0 OR isinf(e)) AS wrong",
         fetched="n_rows AS n, mean, variance",
-        bad="wrong + cells - numbers",
+        bad="wrong + cells - x_count - e_count",
         strange="NOT isfinite(mean) OR NOT isfinite(variance)",
         faults=(
             *_numeric(x),
@@ -90,18 +120,17 @@ def measurements(source: Scan, value: str, stderr: str) -> Measure:
     )
 
 
-def counts(source: Scan, successes: str, trials: str) -> Measure:
+def counts(numbers: Numbers, successes: str, trials: str) -> Measure:
     """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
-    s = Cell("s", successes, source.number(successes))
-    t = Cell("t", trials, source.number(trials))
+    s, t = numbers.cell("s", successes), numbers.cell("t", trials)
     both = "FILTER (WHERE s IS NOT NULL AND t IS NOT NULL)"
     fits = "s >= 0 AND s <= t AND s = trunc(s) AND t = trunc(t)"
     return Measure(
         cells=(s, t),
-        sums=f"{_cells(source, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, count_if(NOT ({fits})) AS wrong, count(s) + count(t) AS numbers",
+        sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
+        f"sum(t) {both} AS t, count_if(NOT ({fits})) AS wrong",
         fetched="CAST(t AS BIGINT) AS n, CAST(s AS BIGINT) AS successes",
-        bad="wrong + cells - numbers",
+        bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
         faults=(
             *_numeric(s),
@@ -109,7 +138,7 @@ def counts(source: Scan, successes: str, trials: str) -> Measure:
             Fault("s < 0 OR s <> trunc(s)", successes, "whole numbers of at least 0", "s"),
             Fault("t < 0 OR t <> trunc(t)", trials, "whole numbers of at least 0", "t"),
             Fault(
-                "s > t AND NOT isnan(s)",
+                f"s > t AND NOT {is_nan('s')}",
                 successes,
                 f"at most the trials in column {trials!r}",
                 "CAST(s AS BIGINT) || ' of ' || CAST(t AS BIGINT)",
@@ -118,48 +147,41 @@ def counts(source: Scan, successes: str, trials: str) -> Measure:
     )
 
 
-def outcomes(source: Scan, outcome: str) -> Measure:
+def outcomes(numbers: Numbers, outcome: str) -> Measure:
     """The number of ones, and of ones and zeros; the words true and false, yes and no are both."""
-    number = source.number(outcome)
+    source, y = numbers.source, numbers.cell("y", outcome)
     if source.is_text(outcome):
-        word = f"TRY_CAST(TRY_CAST(trim({quoted(outcome)}) AS BOOLEAN) AS DOUBLE)"
-        number = f"coalesce({number}, {word})"
-    y = Cell("y", outcome, number)
+        word = f"TRY_CAST(TRY_CAST(trim({y.text}) AS BOOLEAN) AS DOUBLE)"
+        y = y._replace(number=f"coalesce({y.number}, {word})")
     remedy = "For numbers, use --value; for sums, --successes and --trials."
     # A look at every cell costs a quarter of all; often the file itself says that none is needed.
     wrong = "0" if source.is_binary(outcome) else "count(*) FILTER (WHERE y <> 0 AND y <> 1)"
     return Measure(
         cells=(y,),
-        sums=f"{_cells(source, y)}, count(y) AS n_rows, sum(y) AS ones, {wrong} AS wrong",
+        sums=f"{_counts(numbers, y)}, count(y) AS n_rows, sum(y) AS ones, {wrong} AS wrong",
         fetched="n_rows AS n, CAST(ones AS BIGINT) AS successes",
         bad="wrong + cells - n_rows",
         strange="NOT isfinite(ones)",
         faults=(
-            Fault(f"y IS NULL AND {_is_word('y')}", outcome, "0 or 1", "y_text", remedy),
-            Fault("y <> 0 AND y <> 1 AND NOT isnan(y)", outcome, "0 or 1", "y_text", remedy),
+            Fault("y IS NULL AND y_text IS NOT NULL", outcome, "0 or 1", "y_text", remedy),
+            Fault(f"y <> 0 AND y <> 1 AND NOT {is_nan('y')}", outcome, "0 or 1", "y_text", remedy),
         ),
     )
 
 
-def _cells(source: Scan, *cells: Cell) -> str:
-    """Cells that hold something: counted for text alone, where not all of them are numbers."""
-    counted = [
-        f"count({cell.alias}_text)" if source.is_text(cell.column) else f"count({cell.alias})"
-        for cell in cells
+def _counts(numbers: Numbers, *cells: Cell) -> str:
+    """Numbers of each cell, and cells that hold something, which for text are not all numbers."""
+    filled = [
+        f"count({cell.alias}{'_text' * numbers.source.is_text(cell.column)})" for cell in cells
     ]
-    return " + ".join(counted) + " AS cells"
+    own = [f"count({cell.alias}) AS {cell.alias}_count" for cell in cells]
+    return f"{', '.join(own)}, {' + '.join(filled)} AS cells"
 
 
 def _numeric(cell: Cell) -> tuple[Fault, Fault]:
     name, text = cell.alias, f"CAST({cell.alias}_text AS VARCHAR)"
+    word = f"{name} IS NULL AND {name}_text IS NOT NULL"
     return (
-        Fault(f"{name} IS NULL AND {_is_word(name)}", cell.column, "numbers", text),
+        Fault(word, cell.column, "numbers", text),
         Fault(f"isinf({name})", cell.column, "finite", text),
     )
-
-
-def _is_word(alias: str) -> str:
-    """The cell holds text, and not one of the words for missing."""
-    text = f"CAST({alias}_text AS VARCHAR)"
-    markers = ", ".join(literal(marker) for marker in _MARKERS)
-    return f"({alias}_text IS NOT NULL AND lower(trim({text})) NOT IN ({markers}))"

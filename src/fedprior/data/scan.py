@@ -1,9 +1,10 @@
-"""CSV files, Parquet files and globs as one DuckDB view that is read a block at a time.
+"""CSV files, Parquet files, globs and arrays as one DuckDB view.
 
-Nothing here holds the rows: a file may be larger than memory, and what DuckDB cannot keep it writes
-to a folder of its own that goes with the connection.
+The rows of files are read a block at a time: a file may be larger than memory, and DuckDB writes
+what it cannot keep to a folder of its own that goes with the connection.
 """
 
+import codecs
 import csv
 import glob
 import gzip
@@ -11,18 +12,26 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedprior.core import check
-from fedprior.data.columns import PARQUET_SUFFIXES, TEXT_SUFFIXES, need
+
+TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _DELIMITERS = (",", ";", "\t", "|")
-_NUMERIC = re.compile("BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
+_NUMERIC = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 _WHOLE = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER")
-_WORDS = re.compile("VARCHAR|ENUM.*")
+_WORDS = re.compile('VARCHAR|ENUM.*|"NULL"')
+_MARKS = {  # byte order marks, the longer ones first
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 class Scan(NamedTuple):
@@ -33,77 +42,94 @@ class Scan(NamedTuple):
     path: str  # as the user wrote it
     spill: str  # the folder for what does not fit into memory
     parquet: str | None = None  # the files as an SQL list, where they are Parquet
+    semicolons: bool = False  # between the cells of a CSV file: a comma is then a decimal one
 
-    def footer(self, query: str) -> Any:
-        """One row about the Parquet files, from their footers alone; None for CSV."""
-        if self.parquet is None:
-            return None
-        return self.connection.execute(query.format(files=self.parquet)).fetchone()
+    def run(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows that the query gives."""
+        rows: list[tuple[Any, ...]] = self.connection.execute(query).fetchall()
+        return rows
 
     def num_rows(self) -> int | None:
         """How many rows there are, where that is known without reading them."""
-        found = self.footer("SELECT sum(num_rows) FROM parquet_file_metadata({files})")
-        return None if found is None else int(found[0])
+        if self.parquet is None:
+            return None
+        query = f"SELECT sum(num_rows) FROM parquet_file_metadata({self.parquet})"
+        return int(self.run(query)[0][0])
 
     def is_binary(self, column: str) -> bool:
         """Whether every cell is known to be 0 or 1 before any is read: by type, or by footer."""
         kind = self.types[column]
-        if kind == "BOOLEAN" or not _WHOLE.fullmatch(kind):
+        if self.parquet is None or not _WHOLE.fullmatch(kind):
             return kind == "BOOLEAN"
         low, high = (f"TRY_CAST(stats_{end}_value AS DOUBLE)" for end in ("min", "max"))
-        found = self.footer(
-            f"SELECT min({low}) >= 0 AND max({high}) <= 1 AND count(*) = count({low} + {high}) "
-            f"FROM parquet_metadata({{files}}) WHERE path_in_schema = {literal(column)}"
+        return bool(
+            self.run(
+                f"SELECT min({low}) >= 0 AND max({high}) <= 1 AND "
+                f"count(*) = count({low} + {high}) FROM parquet_metadata({self.parquet}) "
+                f"WHERE path_in_schema = {literal(column)}"
+            )[0][0]
         )
-        return found is not None and bool(found[0])
 
     def close(self) -> None:
         self.connection.close()
         shutil.rmtree(self.spill, ignore_errors=True)
 
+    @staticmethod
+    def is_number(kind: str) -> bool:
+        """Whether a DuckDB type is one of numbers."""
+        return _NUMERIC.fullmatch(kind) is not None
+
     def is_text(self, column: str) -> bool:
         return _WORDS.fullmatch(self.types[column]) is not None
 
-    def number(self, column: str) -> str:
-        """The column as DOUBLE; a cell of text that is no number becomes NULL."""
-        kind = self.types[column]
-        if self.is_text(column):
-            return f"TRY_CAST({quoted(column)} AS DOUBLE)"
-        if not _NUMERIC.fullmatch(kind):
-            rule = "a column of numbers"
-            check.require(False, self.path, f"column {column!r}", rule, kind.lower())
-        return f"CAST({quoted(column)} AS DOUBLE)"
+    def text(self, column: str) -> str:
+        """SQL of a column of text as VARCHAR."""
+        plain = self.types[column] == "VARCHAR"
+        return quoted(column) if plain else f"CAST({quoted(column)} AS VARCHAR)"
 
 
-def scan(path: str, *, columns: Iterable[str], memory_limit: str | None = None) -> Scan:
-    """The rows of a file or glob, with the wanted columns checked to be there.
+def scan(
+    source: Any,
+    *,
+    columns: Iterable[str] | None = None,
+    optional: Iterable[str] = (),
+    memory_limit: str | None = None,
+) -> Scan:
+    """The rows of a file, of a glob, or of arrays by name, with the wanted columns checked.
 
+    Columns that are wanted (all of them by default) or `optional` must not share their name.
     `memory_limit` is DuckDB's ("2GB"); by default it is four fifths of the machine's memory.
     """
     import duckdb
 
-    files = find_files(path)
-    is_parquet = _is_parquet(files[0])
-    wanted = list(columns)
-    reader = f"read_parquet({_listed(files)})" if is_parquet else _csv(path, files, wanted)
+    in_memory = isinstance(source, Mapping)
+    path = "table" if in_memory else str(source)
+    files = [] if in_memory else find_files(path)
+    wanted = None if columns is None else list(columns)
     spill = tempfile.mkdtemp(prefix="fedprior-")
     config: dict[str, Any] = {"temp_directory": spill}
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
-    listed = _listed(files) if is_parquet else None
-    found = Scan(duckdb.connect(config=config), {}, path, spill, listed)
+    listed = _listed(files) if files and _is_parquet(files[0]) else None
+    opened = Scan(duckdb.connect(config=config), {}, path, spill, listed)
     try:
-        found.connection.execute("SET enable_progress_bar = false")  # it would go to stdout
-        found.connection.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {reader}")
-        described = found.connection.execute("DESCRIBE source").fetchall()
-        found.types.update({row[0]: row[1] for row in described})
-        need(found.types, wanted, owner=path)
+        opened.run("SET enable_progress_bar = false")  # it would go to stdout
+        if in_memory:
+            opened.connection.register("source", source)
+        else:
+            reader = f"read_parquet({listed})"
+            if listed is None:
+                reader, delimiter = _csv(path, files, wanted, list(optional), spill)
+                opened = opened._replace(semicolons=delimiter == ";")
+            opened.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader}")
+        opened.types.update({row[0]: row[1] for row in opened.run("DESCRIBE source")})
+        need(opened.types, wanted or (), owner=path)
     except BaseException as error:
-        found.close()
+        opened.close()
         if isinstance(error, duckdb.Error):
             raise unreadable(path, error) from None
         raise
-    return found
+    return opened
 
 
 def unreadable(path: str, error: Exception) -> ValueError:
@@ -112,7 +138,8 @@ def unreadable(path: str, error: Exception) -> ValueError:
     rule = "a readable table"
     if "OutOfMemory" in type(error).__name__:
         rule = "a table whose groups fit into memory and temporary disk space"
-    return ValueError(f"{path}: file must be {rule}, got: {reason}")
+    remedy = " Save it as UTF-8." if "nicode" in reason or "utf-8" in reason else ""
+    return ValueError(f"{path}: file must be {rule}, got: {reason}{remedy}")
 
 
 @contextmanager
@@ -174,15 +201,22 @@ def _listed(files: list[str]) -> str:
     return "[" + ", ".join(literal(glob.escape(name)) for name in files) + "]"
 
 
-def _csv(path: str, files: list[str], wanted: list[str]) -> str:
-    """All columns as text, by their header, with nothing left to guess but the delimiter.
+def _csv(
+    path: str, files: list[str], wanted: list[str] | None, optional: list[str], spill: str
+) -> tuple[str, str]:
+    """SQL that reads all columns as text, by their header, and the delimiter.
 
-    DuckDB's own detection looks at the first rows only: it drops rows that do not fit its guess and
-    fails on a first quote far down.
+    Nothing else is left to guess: DuckDB's own detection looks at the first rows only, drops rows
+    that do not fit its guess, and fails on a first quote far down.
     """
-    files = [name for name in files if Path(name).stat().st_size]
-    delimiter, header = _header(files[0], wanted)
-    need(header, wanted, owner=path)
+    files = [_as_utf8(name, spill) for name in files if Path(name).stat().st_size]
+    delimiter, header = _header(files[0], wanted or [])
+    for name in header if wanted is None else [*wanted, *optional]:
+        if name and header.count(name) > 1:
+            raise ValueError(
+                f"{path}: column {name!r} stands {header.count(name)} times in the header, and "
+                "which of them is meant cannot be told. Rename or remove one."
+            )
     for name in files[1:]:
         if _fields(name, delimiter) != header:
             rule = f"the same columns as {files[0]}"
@@ -193,23 +227,62 @@ def _csv(path: str, files: list[str], wanted: list[str]) -> str:
         name if name and low.index(name.lower()) == place else f"{name}#{place + 1}"
         for place, name in enumerate(header)
     ]
+    need(unique, wanted or (), owner=path)
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in unique)
-    return (
+    reader = (
         f"read_csv({_listed(files)}, auto_detect=false, header=true, delim={literal(delimiter)}, "
         f"""quote='"', escape='"', columns={{{columns}}})"""
     )
+    return reader, delimiter
+
+
+def _as_utf8(name: str, spill: str) -> str:
+    """The file itself, or a copy in UTF-8 of one in UTF-16 or UTF-32."""
+    with _opened(name, "rb") as file:
+        head = file.read(4)
+    encoding = next((code for mark, code in _MARKS.items() if head.startswith(mark)), None)
+    if encoding is None and len(head) == 4:
+        even, odd = (head[start::2] == b"\0\0" for start in (0, 1))
+        encoding = "utf-16-be" if even else "utf-16-le" if odd else None
+    if encoding is None:
+        return name
+    copy = tempfile.mkstemp(dir=spill, suffix=".csv")[1]
+    try:
+        with (
+            _opened(name, "rt", encoding=encoding, newline="") as file,
+            open(copy, "w", encoding="utf-8", newline="") as out,
+        ):
+            shutil.copyfileobj(file, out)
+    except UnicodeError as error:
+        raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
+    return copy
+
+
+def _opened(name: str, mode: str, **options: Any) -> Any:
+    return (gzip.open if name.lower().endswith(".gz") else open)(name, mode, **options)
 
 
 def _header(name: str, wanted: list[str]) -> tuple[str, list[str]]:
     """The delimiter under which the header has most of the wanted columns, and its fields."""
-    found = [(delimiter, _fields(name, delimiter)) for delimiter in _DELIMITERS]
-    return max(found, key=lambda pair: (len({*wanted} & {*pair[1]}), len(pair[1])))
+    headers = [(delimiter, _fields(name, delimiter)) for delimiter in _DELIMITERS]
+    return max(headers, key=lambda pair: (len({*wanted} & {*pair[1]}), len(pair[1])))
 
 
 def _fields(name: str, delimiter: str) -> list[str]:
-    opened: Any = gzip.open if name.lower().endswith(".gz") else open
-    with opened(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opened(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             return next(csv.reader(file, delimiter=delimiter), [])
         except (csv.Error, OSError) as error:
             raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
+
+
+def need(present: Iterable[str], wanted: Iterable[str], *, owner: str) -> None:
+    """Every wanted column is present; the error names the nearest."""
+    present = list(present)
+    for name in wanted:
+        if name not in present:
+            hint = check.nearest(name, present)
+            shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
+            raise ValueError(
+                f"{owner}: column must be one of {shown}, got {name!r}." + (f" {hint}" * bool(hint))
+            )

@@ -22,10 +22,12 @@ class Data:
 
     name: str = "digits"  # a dataset of `fedprior datasets`; of no use with a path
     root: str = ""  # folder of the dataset's files; empty: the variable FEDPRIOR_DATA
-    path: str = ""  # a CSV or Parquet file, or a folder of .npz files, one a client
-    client: str = ""  # column that names a row's client
+    path: str = ""  # a CSV or Parquet file, a glob, or a folder of .npz files, one per client
+    client: tuple[str, ...] = ()  # column that names a row's client; several make one key
     label: str = ""  # column to predict
     features: tuple[str, ...] = ()  # columns to predict from; empty: all others
+    exclude: tuple[str, ...] = ()  # columns that are no features
+    missing: tuple[str, ...] = ()  # words for missing; empty: NA, N/A, NaN, null, None and .
     encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
     fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure

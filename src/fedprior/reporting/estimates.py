@@ -13,6 +13,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
+from fedprior.data.cells import MISSING
 from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
@@ -27,12 +28,13 @@ def open_groups(question: Question) -> Iterator[Groups]:
         return
     with aggregate(
         question.file,
-        group=str(question.group),
+        group=question.group,
         value=question.value,
         stderr=question.stderr,
         successes=question.successes,
         trials=question.trials,
         outcome=question.outcome,
+        missing=MISSING if question.missing is None else question.missing,
         strict=question.strict,
     ) as groups:
         _check_number(groups, question)
@@ -45,7 +47,8 @@ def _check_number(groups: Groups, question: Question) -> None:
     number = int((groups.n > 0).sum())
     least = 3 if question.private and question.kind == "means" else 2
     rule = f"at least {least}" + ", with trials" * (question.trials is not None)
-    remedy = f"A population is learned from many groups; column {question.group!r} names {number}."
+    named = " and ".join(map(repr, question.group))
+    remedy = f"A population is learned from many groups; column {named} names {number}."
     check.require(number >= least, str(question.file), "number of groups", rule, number, remedy)
 
 

@@ -1,6 +1,7 @@
 """What a user of `fedprior estimate` asks for, checked before anything is read."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
@@ -17,10 +18,13 @@ _OWNER = "estimate"
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """The options of `fedprior estimate`, one field each; `file` None is the embedded table."""
+    """The options of `fedprior estimate`, one field each; `file` None is the embedded table.
+
+    `missing` are the words for missing, in place of the usual ones.
+    """
 
     file: str | None = None
-    group: str | None = None
+    group: tuple[str, ...] = ()
     value: str | None = None
     stderr: str | None = None
     successes: str | None = None
@@ -45,6 +49,8 @@ class Question:
     out: Path | None = None
     plot: Path | None = None
     strict: bool = False
+    missing: tuple[str, ...] | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         self._check_columns()
@@ -92,13 +98,15 @@ class Question:
         if self.file is None:
             remedy = "Its columns are player, hits and at_bats; name a FILE for your own."
             own = (self.group, self.successes, self.trials)
-            fits = own in ((None,) * 3, ("player", "hits", "at_bats")) and self.value is None
+            known = (((), None, None), (("player",), "hits", "at_bats"))
+            fits = own in known and self.value is None
             fits = fits and self.outcome is None
             _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
             return
         _require(bool(given), "columns", one_of, "none of them")
         remedy = "It names the column that says which group a row belongs to."
-        _require(self.group is not None, "--group", "given with a FILE", "none", remedy)
+        _require(bool(self.group), "--group", "given with a FILE", "none", remedy)
+        check_group(_OWNER, self.group)
 
     def _check_choices(self) -> None:
         known = POPULATIONS[self.kind]
@@ -173,7 +181,10 @@ class Question:
         if self.kind == "means":
             remedy = "They bound the values and are public: take them from elsewhere than the data."
             has = self.low is not None and self.high is not None
-            _require(has, "--low and --high", "given with --epsilon and --value", "not", remedy)
+            if not has:
+                raise ValueError(
+                    f"{_OWNER}: --value with --epsilon needs --low and --high. {remedy}"
+                )
             ordered = self.low is not None and self.high is not None and self.low < self.high
             _require(ordered, "--low", "below --high", self.low)
             _require(self.scheme is None, "--scheme", "left out with --value", self.scheme)
@@ -192,22 +203,38 @@ class Question:
             remedy = "The picture shows single groups, which are not private."
             _require(self.shows_groups, "--plot", "given with --release-groups", "none", remedy)
         for option, path in {"--out": self.out, "--plot": self.plot}.items():
-            if path is None:
-                continue
-            _require(not path.is_dir(), option, "a file", f"the folder {path}")
-            _require(path.parent.is_dir(), option, "in a folder that exists", str(path))
-            same = self.file is not None and path.exists() and _same(path, self.file)
-            _require(not same, option, "another file than the one that is read", str(path))
+            check_output(_OWNER, option, path, source=self.file, force=self.force)
 
 
-def _require(holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
+def check_group(owner: str, group: tuple[str, ...]) -> None:
+    """Each column of a composite group is named once."""
+    once = len(set(group)) == len(group)
+    require(owner, once, "--group", "different columns", ", ".join(group))
+
+
+def check_output(
+    owner: str, option: str, path: Path | None, *, source: str | None, force: bool
+) -> None:
+    """An output file is in a folder that exists, and overwrites nothing unless `force`."""
+    if path is None:
+        return
+    require(owner, not path.is_dir(), option, "a file", f"the folder {path}")
+    require(owner, path.parent.is_dir(), option, "in a folder that exists", str(path))
+    if not path.exists():
+        return
+    same = source is not None and Path(source).exists() and path.samefile(source)
+    require(owner, not same, option, "another file than the one that is read", str(path))
+    if not force:
+        raise ValueError(f"{owner}: {option} {path} exists already. Overwrite it with --force.")
+
+
+def require(owner: str, holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
     """A check in the project's wording; words are shown as they are, without quotes."""
     shown = value if isinstance(value, str) else repr(value)
     if not holds:
         raise ValueError(
-            f"{_OWNER}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
+            f"{owner}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
         )
 
 
-def _same(path: Path, file: str) -> bool:
-    return Path(file).exists() and path.samefile(file)
+_require = partial(require, _OWNER)

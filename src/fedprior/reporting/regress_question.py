@@ -1,13 +1,19 @@
 """What a user of `fedprior regress` asks for, checked before anything is read."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
 from fedprior.regression.result import Family
+from fedprior.reporting.question import (
+    OUT_SUFFIXES,
+    PLOT_SUFFIXES,
+    check_group,
+    check_output,
+    require,
+)
 
-OUT_SUFFIXES = (".csv", ".parquet")
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial")
 _OWNER = "regress"
 _LEVEL = 0.95  # of intervals, unless another is asked for
@@ -18,7 +24,7 @@ class RegressQuestion:
     """The options of `fedprior regress`, one field each; `file` None is the simulated example."""
 
     file: str | None = None
-    group: str | None = None
+    group: tuple[str, ...] = ()
     target: str | None = None
     features: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
@@ -34,6 +40,8 @@ class RegressQuestion:
     out: Path | None = None
     plot: Path | None = None
     strict: bool = False
+    missing: tuple[str, ...] | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         self._check_columns()
@@ -47,8 +55,8 @@ class RegressQuestion:
 
     @property
     def columns(self) -> list[str]:
-        """All features, those of --fixed alone behind the others."""
-        return list(dict.fromkeys([*self.features, *self.fixed]))
+        """All features, those of --fixed behind the others."""
+        return [*self.features, *self.fixed]
 
     @property
     def num_components(self) -> int | str:
@@ -65,13 +73,14 @@ class RegressQuestion:
 
     def _check_columns(self) -> None:
         if self.file is None:
-            given = (self.group, self.target, *self.columns)
+            given = (*self.group, *self.columns, *([self.target] if self.target else []))
             remedy = "Name a FILE for columns of your own."
             rule = "given with columns of your own"
-            _require(given == (None, None), "FILE", rule, "the simulated example", remedy)
+            _require(not given, "FILE", rule, "the simulated example", remedy)
             return
         for option, name in {"--group": self.group, "--target": self.target}.items():
-            _require(name is not None, option, "given with a FILE", "none")
+            _require(bool(name), option, "given with a FILE", "none")
+        check_group(_OWNER, self.group)
         remedy = "Name columns, separated by commas."
         _require(bool(self.columns), "--features or --fixed", "given with a FILE", "none", remedy)
         for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
@@ -79,8 +88,15 @@ class RegressQuestion:
             _require(not twice, option, "different columns", ", ".join(twice))
             for name in names:
                 rule = "other columns than the group and the target"
-                _require(name not in (self.group, self.target), option, rule, name)
-        _require(self.group != self.target, "--target", "another column than the group", self.group)
+                _require(name not in (*self.group, self.target), option, rule, name)
+        both = [name for name in self.features if name in self.fixed]
+        if both:
+            raise ValueError(
+                f"{_OWNER}: {', '.join(both)} cannot have both a coefficient for each group "
+                "(--features) and one for all groups (--fixed). Name it in one of them."
+            )
+        target = str(self.target)
+        _require(target not in self.group, "--target", "another column than the group", target)
 
     def _check_choices(self) -> None:
         from fedprior.regression.face.specification import COVARIANCES, CRITERIA, POPULATIONS
@@ -110,17 +126,7 @@ class RegressQuestion:
                 continue
             rule = f"a {', '.join(known[:-1])} or {known[-1]} file"
             _require(path.suffix in known, option, rule, str(path))
-            _require(not path.is_dir(), option, "a file", f"the folder {path}")
-            _require(path.parent.is_dir(), option, "in a folder that exists", str(path))
-            same = self.file is not None and path.exists() and Path(self.file).exists()
-            same = same and path.samefile(str(self.file))
-            _require(not same, option, "another file than the one that is read", str(path))
+            check_output(_OWNER, option, path, source=self.file, force=self.force)
 
 
-def _require(holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
-    """A check in the project's wording; words are shown as they are, without quotes."""
-    shown = value if isinstance(value, str) else repr(value)
-    if not holds:
-        raise ValueError(
-            f"{_OWNER}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
-        )
+_require = partial(require, _OWNER)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.aggregate import SUFFIXES
-from fedprior.data.scan import literal, quoted, writing
+from fedprior.data.aggregate import copy_to, filled
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 from fedprior.regression.result import Family
 from fedprior.reporting.regress_question import RegressQuestion
-from fedprior.reporting.regress_table import Table, read_rows
+from fedprior.reporting.regress_table import Rows, read_rows
 
 FORMAT = 1
 # What a fit calls an option of the command.
@@ -35,13 +34,16 @@ EXAMPLE = "Simulated example: weekly log sales of 80 shops. Name a FILE for your
 class RegressAnswer:
     """The fit to all rows, and what fits to a part of them predict of the rest.
 
-    `held_out` is None where nothing could be held out; `notes` then says why.
+    `held_out` is None where nothing could be held out; `notes` then says why. `columns` and
+    `remarks` say what was read.
     """
 
     question: RegressQuestion
     analysis: Analysis
     held_out: HeldOut | None
     notes: tuple[str, ...]
+    columns: dict[str, str]
+    remarks: list[str]
 
 
 def regress(question: RegressQuestion) -> RegressAnswer:
@@ -60,11 +62,16 @@ def regress(question: RegressQuestion) -> RegressAnswer:
     if question.file is None:
         notes.insert(0, EXAMPLE)
     return RegressAnswer(
-        question=question, analysis=analysis, held_out=held_out, notes=tuple(notes)
+        question=question,
+        analysis=analysis,
+        held_out=held_out,
+        notes=tuple(notes),
+        columns=table.columns,
+        remarks=table.remarks,
     )
 
 
-def _analyze(question: RegressQuestion, table: Table) -> Analysis:
+def _analyze(question: RegressQuestion, table: Rows) -> Analysis:
     owner = "regress" if question.file is None else question.file
     family = _family(question, table.target)
     specification = Specification(
@@ -167,6 +174,7 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
         "share_between": _plain(found.share_between),
         "log_likelihood": _plain(fit.log_likelihood),
         "held_out": None if held is None else _held_out(held, answer.question.seed),
+        "columns": answer.columns,
         "notes": list(answer.notes),
     }
 
@@ -236,23 +244,9 @@ def _plain(value: Any) -> Any:
 
 
 def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
-    """A row a group as CSV or Parquet, NaN as an empty cell; whole or not at all."""
+    """One row per group as CSV or Parquet, NaN as an empty cell; whole or not at all."""
     import duckdb
 
-    aside = path.with_name(path.name + ".tmp")
-    cells = ", ".join(_cell(name, values) for name, values in columns.items())
-    with writing(path, "--out", owner="regress"), duckdb.connect() as connection:
+    with duckdb.connect() as connection:
         connection.register("result", {k: np.ascontiguousarray(v) for k, v in columns.items()})
-        try:
-            query = f"COPY (SELECT {cells} FROM result) TO {literal(str(aside))}"
-            connection.execute(f"{query} ({SUFFIXES[path.suffix]})")
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
-
-
-def _cell(name: str, values: np.ndarray) -> str:
-    column = quoted(name)
-    if values.dtype.kind != "f":
-        return column
-    return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END AS {column}"
+        copy_to(connection, f"SELECT {filled(columns)} FROM result", path, owner="regress")

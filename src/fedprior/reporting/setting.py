@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from glob import has_magic
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedprior.core.protocols import Channel, Cohort
 from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
+from fedprior.data.scan import find_files
 from fedprior.exchange.agreement import check_fits
 from fedprior.learning.batches import Batches
 from fedprior.learning.budget import Budget, rates
@@ -72,16 +74,14 @@ def federation(
         from fedprior.data.folder import from_folder
 
         return from_folder(path, seed=seed, **data.options), None, []
-    found, encoder, counts = _table(data, path, seed, private)
+    clients = _table(data, seed, private)
     secure = privacy is not None and privacy.noise == "secure"
-    return found, encoder, [] if secure else _remarks(counts)
+    return clients, clients.encoder, [] if secure else list(clients.remarks)
 
 
-def _table(
-    data: Data, path: Path, seed: int, private: bool
-) -> tuple[Federation, Encoder, dict[str, Any]]:
+def _table(data: Data, seed: int, private: bool) -> Federation:
     """A table's clients, with the encoder that was given or one of all training rows."""
-    from fedprior.data.table import federation_from_table
+    from fedprior.data.table import from_table
 
     encoder = read_encoder(data.encoder) if data.encoder else None
     if private and encoder is None:
@@ -90,26 +90,28 @@ def _table(
             "Fitted on everybody's rows it would tell of each client: write one from public rows "
             "with fedprior encoder, then --encoder FILE."
         )
-    found, encoder, counts = federation_from_table(
-        path,
+    clients = from_table(
+        data.path,
         client=_column(data, encoder, "client"),
         label=_column(data, encoder, "label"),
         features=data.features or None,
+        exclude=data.exclude,
+        missing=data.missing or None,
         encoder=encoder,
         seed=seed,
         **data.options,
     )
-    if private and counts["clients_without_label"]:
+    if private and clients.counts["clients_without_label"]:
         raise check.PrivacyError(
             "data: every client must have a row with a label in a private run, got some without. "
             "Who takes part is public and must not depend on labels: leave such clients out."
         )
-    return found, encoder, counts
+    return clients
 
 
-def _column(data: Data, encoder: Encoder | None, name: str) -> str:
+def _column(data: Data, encoder: Encoder | None, name: str) -> Any:
     """The column that was named, or the encoder's."""
-    given: str = getattr(data, name) or (getattr(encoder, name) if encoder else "")
+    given = getattr(data, name) or (getattr(encoder, name) if encoder else "")
     remedy = f"Say which column it is: --{name} COLUMN."
     check.require(bool(given), "data", name, "given for a table", given, remedy)
     return given
@@ -139,9 +141,11 @@ def fingerprint(data: Data) -> str:
     It lets anybody who guesses the rows confirm the guess.
     """
     path = Path(data.path)
-    if not data.path or not path.exists():
+    if not data.path or not (path.exists() or has_magic(data.path)):
         return ""
-    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    files = (
+        sorted(path.glob("*.npz")) if path.is_dir() else [Path(n) for n in find_files(data.path)]
+    )
     if data.encoder and Path(data.encoder).is_file():
         files.append(Path(data.encoder))
     digest = hashlib.sha256()
@@ -293,11 +297,3 @@ def _batches(training: Training) -> Batches:
     if training.batch_size:
         return Batches(size=training.batch_size)
     return Batches(steps_per_epoch=training.steps_per_epoch)
-
-
-def _remarks(counts: dict[str, Any]) -> list[str]:
-    remarks = [counts["reason"]]
-    for what in ("client", "label"):
-        if dropped := counts[f"dropped_without_{what}"]:
-            remarks.append(f"{dropped} of {counts['rows']} rows dropped: no {what}.")
-    return remarks
