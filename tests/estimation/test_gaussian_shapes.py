@@ -7,12 +7,12 @@ from scipy import interpolate
 from fedprior.estimation.gaussian.bins import bins_of
 from fedprior.estimation.gaussian.by_size import (
     estimated_error,
-    natural_spline,
+    size_basis,
     size_law,
-    spline_basis,
 )
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.gaussian.fit import common_law, restricted_maximum
+from fedprior.estimation.splines import natural_spline
 from fedprior.estimation.statistics import Means
 
 KINDS = ("default", "robust")
@@ -194,7 +194,7 @@ def test_a_standard_error_that_carries_information_is_named():
 
 def test_spline_basis_reproduces_straight_lines():
     bins = bins_of(sample("normal", 8, 300)[0])
-    basis = spline_basis(bins, 4)
+    basis = size_basis(bins, 4)
     np.testing.assert_allclose(basis.sum(axis=1), 1, atol=1e-12)
     size = -np.log(bins.unit)
     fit = np.linalg.lstsq(basis[:-1], size, rcond=None)[0]

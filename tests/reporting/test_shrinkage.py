@@ -102,10 +102,10 @@ def test_the_same_picture_has_the_same_bytes(tmp_path):
 
 def test_many_groups_are_thinned_evenly():
     places = np.arange(10_001) * 2
-    chosen = shrinkage._even(places, 101)
+    chosen = shrinkage.evenly_spaced(places, 101)
     assert chosen.tolist() == list(range(0, 20_001, 200))
-    assert shrinkage._even(places[:50], 101) is not None
-    assert len(shrinkage._even(places[:50], 101)) == 50
+    assert shrinkage.evenly_spaced(places[:50], 101) is not None
+    assert len(shrinkage.evenly_spaced(places[:50], 101)) == 50
 
 
 def test_long_names_keep_their_ends():

@@ -11,7 +11,15 @@ import numpy as np
 
 from fedprior.data.scan import writing
 from fedprior.regression.face.analysis import Analysis
-from fedprior.reporting.shrinkage import BLUE, GRAY, GREEN, ORANGE, STYLE, save_figure
+from fedprior.reporting.shrinkage import (
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    STYLE,
+    evenly_spaced,
+    save_figure,
+)
 
 MOST_GROUPS = 200  # more arrows would only cover each other
 _FEW = 20  # groups that are named
@@ -41,7 +49,7 @@ def draw_coefficients(found: Analysis, path: Path) -> Path:
 
 def _plane(axes: Any, found: Analysis) -> None:
     """Arrows from the separate fit of (coefficient 0, coefficient 1) to the personal one."""
-    shown = _even(np.arange(len(found.levels)), MOST_GROUPS)
+    shown = evenly_spaced(np.arange(len(found.levels)), MOST_GROUPS)
     alone = found.separate()[shown][:, :2]
     personal = found.fit.theta[shown][:, :2]
     fitted = np.isfinite(alone).all(axis=1)
@@ -71,7 +79,7 @@ def _plane(axes: Any, found: Analysis) -> None:
 
 def _line(axes: Any, found: Analysis) -> None:
     """The separate fit against the personal one, with its error."""
-    shown = _even(np.argsort(found.fit.theta[:, 0], kind="stable"), MOST_GROUPS)
+    shown = evenly_spaced(np.argsort(found.fit.theta[:, 0], kind="stable"), MOST_GROUPS)
     alone, personal = found.separate()[shown, 0], found.fit.theta[shown, 0]
     error = found.fit.errors[shown, 0]
     axes.errorbar(
@@ -117,10 +125,3 @@ def _limits(axes: Any, alone: np.ndarray, found: Analysis) -> None:
 def _counted(found: Analysis, shown: np.ndarray) -> str:
     number = len(found.levels)
     return f"{len(shown):,} of {number:,} groups" if len(shown) < number else f"{number:,} groups"
-
-
-def _even(places: np.ndarray, number: int) -> np.ndarray:
-    """At most `number` of the places, evenly spread."""
-    if len(places) <= number:
-        return places
-    return places[np.linspace(0, len(places) - 1, number).round().astype(int)]

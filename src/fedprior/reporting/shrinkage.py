@@ -108,9 +108,9 @@ def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
         side.axhline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
     else:
         body = figure.subplots()
-    shown = _even(there[np.argsort(estimates.raw[there], kind="stable")], MOST_POINTS)
+    shown = evenly_spaced(there[np.argsort(estimates.raw[there], kind="stable")], MOST_POINTS)
     raw, personal = estimates.raw[shown], estimates.personal[shown]
-    few = _even(shown[np.unique(raw, return_index=True)[1]], MOST_INTERVALS)
+    few = evenly_spaced(shown[np.unique(raw, return_index=True)[1]], MOST_INTERVALS)
     low, high = estimates.lower[few], estimates.upper[few]
     level = f"{100 * estimates.level:g}% interval"
     body.vlines(estimates.raw[few], low, high, color=BLUE, alpha=0.3, linewidth=1.2, label=level)
@@ -169,7 +169,7 @@ def _support(estimates: Estimates) -> np.ndarray:
     return np.linspace(low, high, 400)
 
 
-def _even(places: np.ndarray, number: int) -> np.ndarray:
+def evenly_spaced(places: np.ndarray, number: int) -> np.ndarray:
     """At most `number` of the places, the first and the last among them, evenly between."""
     if len(places) <= number:
         return places

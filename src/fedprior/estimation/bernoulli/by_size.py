@@ -10,13 +10,14 @@ from fedprior.estimation.bernoulli.grid import TILT
 from fedprior.estimation.bernoulli.likelihood import (
     LikelihoodSlope,
     chain,
-    rising_each,
+    rising,
     rising_slopes,
     tally,
 )
 from fedprior.estimation.bernoulli.model import MANY, ExpectedErrors, RateTable, average, raw_error
 from fedprior.estimation.bernoulli.posterior import matched, quantile
 from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.splines import spline_basis
 from fedprior.estimation.statistics import Pairs
 
 _MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
@@ -59,8 +60,8 @@ def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
     rule = "left out where all groups have one size"
     check.require(several, "estimate_rates", "by_size", rule, True)
     many = count[sizes > 1].sum() >= MANY
-    basis = spline_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
-    curve = spline_basis(pairs.n, sizes, count, _SIZE_KNOTS)
+    basis = log_size_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
+    curve = log_size_basis(pairs.n, sizes, count, _SIZE_KNOTS)
     log_size = np.log(min(start.concentration, 10.0 * float(sizes.max())))
     logit = np.log(start.mean / (1 - start.mean))
     first = np.r_[np.full(basis.shape[1], logit), np.full(curve.shape[1], log_size)]
@@ -72,29 +73,11 @@ def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
     return SizeFit(basis, curve, found, inverse)
 
 
-def spline_basis(
+def log_size_basis(
     at: np.ndarray, sizes: np.ndarray, count: np.ndarray, num_knots: int
 ) -> np.ndarray:
-    """Natural cubic splines in log n, one column for the value at each knot (quantiles of n)."""
-    logs = np.log(sizes)
-    order = np.argsort(logs)
-    share = np.cumsum(count[order]) / count.sum()
-    inner = np.searchsorted(share, np.linspace(0, 1, num_knots)[1:-1])
-    knots = np.unique(np.r_[logs.min(), logs[order][inner], logs.max()])
-    place = np.log(np.maximum(at, sizes.min()))
-    return _powers(place, knots) @ np.linalg.inv(_powers(knots, knots))
-
-
-def _powers(at: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """1, x and the cubic pieces that are straight beyond the outer knots."""
-    last, width = knots[-1], knots[-1] - knots[0]
-
-    def piece(knot: float) -> np.ndarray:
-        cubes = np.maximum(at - knot, 0.0) ** 3 - np.maximum(at - last, 0.0) ** 3
-        return cubes / ((last - knot) * width**2)
-
-    pieces = [piece(knot) - piece(knots[-2]) for knot in knots[:-2]]
-    return np.stack([np.ones(len(at)), (at - knots[0]) / width, *pieces], axis=1)
+    """Splines of log n; a group without trials has the basis of the smallest size."""
+    return spline_basis(np.log(np.maximum(at, sizes.min())), np.log(sizes), count, num_knots)
 
 
 def _ascend(
@@ -139,8 +122,8 @@ def pair_log_likelihoods(
 ) -> np.ndarray:
     """The log p(successes | n) less the binomial coefficient's, a pair."""
     z = successes
-    each = rising_each(mean * size, z) + rising_each((1 - mean) * size, n - z)
-    return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising_each(size, n)
+    each = rising(mean * size, z) + rising((1 - mean) * size, n - z)
+    return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising(size, n)
 
 
 def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> LikelihoodSlope:

@@ -73,25 +73,17 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rising(shape: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The log of Gamma(shape + count) / (Gamma(shape) shape^count), (shapes, counts).
+    """The log of Gamma(shape + count) / (Gamma(shape) shape^count); the arguments broadcast.
 
-    Written so that nothing cancels at a large shape: its error stays near 1e-16 * count, where a
+    Written so that nothing cancels for a large shape: the error stays near 1e-16 * count, where a
     difference of log-Gammas would lose all digits as the population narrows to a point.
     """
-    found = np.empty((len(shape), len(count)))
+    shape, count = np.broadcast_arrays(shape, count)
+    values = np.empty(shape.shape)
     large = shape >= _SERIES_FROM
-    found[large] = _rising_by_series(shape[large, None], count)
-    found[~large] = _rising_directly(shape[~large, None], count)
-    return found
-
-
-def rising_each(shape: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """`rising` of one count a shape."""
-    found = np.empty(len(shape))
-    large = shape >= _SERIES_FROM
-    found[large] = _rising_by_series(shape[large], count[large])
-    found[~large] = _rising_directly(shape[~large], count[~large])
-    return found
+    values[large] = _rising_by_series(shape[large], count[large])
+    values[~large] = _rising_directly(shape[~large], count[~large])
+    return values
 
 
 def _rising_directly(shape: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -130,9 +122,9 @@ def beta_binomial_log_likelihood(
 
 def _log_likelihood(data: Tally, mean: np.ndarray, concentration: np.ndarray) -> np.ndarray:
     return (
-        rising(mean * concentration, data.successes) @ data.successes_count
-        + rising((1 - mean) * concentration, data.failures) @ data.failures_count
-        - rising(concentration, data.n) @ data.n_count
+        rising((mean * concentration)[:, None], data.successes) @ data.successes_count
+        + rising(((1 - mean) * concentration)[:, None], data.failures) @ data.failures_count
+        - rising(concentration[:, None], data.n) @ data.n_count
         + _times_log(data.total_successes, mean)
         + _times_log(data.total_failures, 1 - mean)
     )

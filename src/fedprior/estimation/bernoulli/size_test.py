@@ -5,8 +5,8 @@ import numpy as np
 from fedprior.estimation.bernoulli.by_size import (
     SizeFit,
     fit_by_size,
+    log_size_basis,
     pairs_log_likelihood,
-    spline_basis,
 )
 from fedprior.estimation.bernoulli.fit import BetaFit
 from fedprior.estimation.bernoulli.likelihood import chain, rising_slopes
@@ -53,8 +53,8 @@ def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
 
     gradient = _scores(pairs, pooled)
     knots = 4 if pairs.count.sum() >= 100 else 2
-    basis = spline_basis(pairs.n, pairs.n, pairs.count, knots)
-    line = spline_basis(pairs.n, pairs.n, pairs.count, 2)
+    basis = log_size_basis(pairs.n, pairs.n, pairs.count, knots)
+    line = log_size_basis(pairs.n, pairs.n, pairs.count, 2)
     scores = np.concatenate([basis * gradient[0][:, None], line * gradient[1][:, None]], axis=1)
     weighted = pairs.count[:, None] * scores
     total = weighted.sum(axis=0)

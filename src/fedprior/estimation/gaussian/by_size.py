@@ -12,6 +12,7 @@ from fedprior.estimation.gaussian.fit import (
     ratio_profile,
     restricted_maximum,
 )
+from fedprior.estimation.splines import spline_basis
 
 _SIGNIFICANT = 1e-3
 _MATERIAL = 0.98  # a warning only where the estimated error is at least 2% lower
@@ -43,8 +44,8 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
         True,
     )
     many = bins.num_groups >= 100
-    design = spline_basis(bins, 4 if many else 2)
-    curve = spline_basis(bins, 3 if many else 2)
+    design = size_basis(bins, 4 if many else 2)
+    curve = size_basis(bins, 3 if many else 2)
     middle = bins.num_groups / float((bins.count / bins.unit).sum())
     bounds = np.log(middle * np.array([1e-4, 1e6]))
 
@@ -65,38 +66,10 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
     return MeanLaw(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
 
 
-def spline_basis(bins: Bins, num_knots: int) -> np.ndarray:
-    """Natural cubic splines in log size, one column for the value at each knot; last row n = 0."""
+def size_basis(bins: Bins, num_knots: int) -> np.ndarray:
+    """Splines of the covariate, a row for each bin; the last row is that of the smallest size."""
     size = sizes_of(bins)
-    order = np.argsort(size)
-    share = np.cumsum(bins.count[order]) / bins.num_groups
-    wanted = np.searchsorted(share, np.linspace(0, 1, num_knots)[1:-1])
-    knots = np.unique(np.r_[size.min(), size[order][wanted], size.max()])
-    at = np.append(size, size.min())
-    return natural_spline(knots, at)
-
-
-def natural_spline(knots: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Columns j: the natural cubic spline that is 1 at knot j and 0 at the others, at each `at`.
-
-    On a piece of width w, with a = (right - x) / w and b = 1 - a: a y0 + b y1 + ((a^3 - a) y0'' +
-    (b^3 - b) y1'') w^2 / 6, the second derivatives y'' from the continuity of the first.
-    """
-    widths = np.diff(knots)
-    bends = np.zeros((len(knots), len(knots)))
-    if len(knots) > 2:
-        jump = np.diff(np.diff(np.eye(len(knots)), axis=0) / widths[:, None], axis=0)
-        system = np.diag((widths[:-1] + widths[1:]) / 3)
-        system += np.diag(widths[1:-1] / 6, 1) + np.diag(widths[1:-1] / 6, -1)
-        bends[1:-1] = np.linalg.solve(system, jump)
-    piece = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(widths) - 1)
-    width = widths[piece]
-    first = ((knots[piece + 1] - at) / width)[:, None]
-    second = 1 - first
-    sixth = (width**2 / 6)[:, None]
-    line = first * np.eye(len(knots))[piece] + second * np.eye(len(knots))[piece + 1]
-    curve = (first**3 - first) * bends[piece] + (second**3 - second) * bends[piece + 1]
-    return line + sixth * curve
+    return spline_basis(np.append(size, size.min()), size, bins.count, num_knots)
 
 
 def estimated_error(bins: Bins, law: MeanLaw, fitted: RatioProfile) -> float:
@@ -113,7 +86,7 @@ def chance_of_mean(bins: Bins, ratio: float) -> float:
     """p-value of the hypothesis that theta's mean does not depend on the size."""
     from scipy import special
 
-    wide = MeanLaw(design=spline_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
+    wide = MeanLaw(design=size_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
     if bins.num_groups <= wide.design.shape[1] + 1:
         return 1.0
     before = ratio_profile(bins, common_law(bins), np.array([ratio]))

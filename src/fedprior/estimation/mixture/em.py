@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.estimation.squarem import accelerated_em, extrapolated
+
 
 class DiscreteMixture(NamedTuple):
     """`centers` (components, d) with their `probabilities`."""
@@ -104,31 +106,24 @@ def fit_discrete(
     tolerance: float = 1e-10,
     fixed_centers: bool = False,
 ) -> MixtureFit:
-    """EM from `start` until a step adds less than `tolerance` to the mean log-likelihood a group.
+    """Accelerated EM from `start`, to `tolerance` in the mean log-likelihood per group.
 
-    Every group has data here. A round is two EM steps and a third from a point extrapolated along
-    them, kept only where that point is already better (SQUAREM, Varadhan and Roland 2008): the
-    likelihood never falls, and overlapping components take tens of rounds instead of thousands.
+    Every group has data here.
     """
-    # centers and probabilities enter one length below, so the centers are put on a scale of 1
+    # Centers and probabilities enter one length in the extrapolation, so centers get a scale of 1.
     shift, scale = mean.mean(axis=0), max(float(mean.std(axis=0).max()), 1e-300)
     mean, variance = (mean - shift) / scale, variance / scale**2
-    constant = mean.shape[1] * np.log(scale)
-    mixture = DiscreteMixture((start.centers - shift) / scale, start.probabilities)
-    best, converged, number = -np.inf, False, 0
-    while not converged and number < most_rounds:
-        number += 1
-        first, level = discrete_em_step(mean, variance, mixture, fixed_centers=fixed_centers)
-        second, best = discrete_em_step(mean, variance, first, fixed_centers=fixed_centers)
-        converged = best - level < tolerance
-        guess = None if converged else _ahead(mixture, first, second)
-        mixture = second
-        if guess is not None:
-            third, reached = discrete_em_step(mean, variance, guess, fixed_centers=fixed_centers)
-            mixture = third if reached > best else second
+
+    def step(mixture: DiscreteMixture) -> tuple[DiscreteMixture, float]:
+        return discrete_em_step(mean, variance, mixture, fixed_centers=fixed_centers)
+
+    scaled = DiscreteMixture((start.centers - shift) / scale, start.probabilities)
+    climb = accelerated_em(step, _ahead, scaled, most_rounds=most_rounds, tolerance=tolerance)
+    mixture = climb.parameters
     centers = start.centers if fixed_centers else shift + scale * mixture.centers
-    found = DiscreteMixture(centers, mixture.probabilities)
-    return MixtureFit(found, best - constant, number, converged)
+    level = climb.level - mean.shape[1] * np.log(scale)
+    fitted = DiscreteMixture(centers, mixture.probabilities)
+    return MixtureFit(fitted, level, len(climb.history), climb.converged)
 
 
 def discrete_em_step(
@@ -163,17 +158,3 @@ def _ahead(
         return None
     centers = point[: start.centers.size].reshape(start.centers.shape)
     return DiscreteMixture(centers, share / share.sum())
-
-
-def extrapolated(start: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """x0 + 2 a r + a^2 v with r = x1 - x0, v = x2 - 2 x1 + x0, a = |r| / |v|, at least 1 (SQUAREM).
-
-    At a = 1, and where the path is straight, it is x2 itself.
-    """
-    change = first - start
-    bend = second - first - change
-    length = float(np.linalg.norm(bend))
-    if length == 0:
-        return second
-    reach = max(float(np.linalg.norm(change)) / length, 1.0)
-    return start + 2 * reach * change + reach**2 * bend

@@ -70,11 +70,8 @@ def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms
     atoms = np.sin(position) ** 2
     # d p = 2 sqrt(p (1 - p)) d angle; at a rate of exactly 0 or 1 the cell is the point itself
     spread = 2 * np.sqrt(atoms * (1 - atoms)) * cell
-    rows: tuple[np.ndarray, ...] = (count, n, successes)
     place = bin_rows(angle, 1 / (4 * n), most=MOST_CELLS // len(atoms))
-    if place is not None:
-        rows = tuple(averages(place, count, n, successes))
-    found = _solve(_log_rates(rows[1], rows[2], atoms, spread), rows[0], atoms, spread, gap)
+    found = _solve(_log_rates, (count, n, successes), place, atoms, spread, gap)
     total = float(count @ log_likelihood_rates(n, successes, found))
     return replace(found, log_likelihood=total)
 
@@ -101,21 +98,25 @@ def fit_means(
     check.require(bool((variance > 0).all()), "fit_means", "variance", "above 0", 0.0)
     check.require(bool(np.isfinite(mean).all()), "fit_means", "mean", "finite", np.nan)
     atoms, spread = grid(mean, variance, num_atoms=num_atoms)
-    rows: tuple[np.ndarray, ...] = (count, mean, variance)
     place = bin_rows(mean, variance, most=MOST_CELLS // len(atoms))
-    if place is not None:
-        rows = tuple(averages(place, count, mean, variance))
-    found = _solve(_log_means(rows[1], rows[2], atoms, spread), rows[0], atoms, spread, gap)
+    found = _solve(_log_means, (count, mean, variance), place, atoms, spread, gap)
     total = float(count @ log_likelihood_means(mean, variance, found))
     return replace(found, log_likelihood=total)
 
 
 def _solve(
-    table: np.ndarray, count: np.ndarray, atoms: np.ndarray, spread: np.ndarray, gap: float
+    log_table: Callable[..., np.ndarray],
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    place: np.ndarray | None,
+    atoms: np.ndarray,
+    spread: np.ndarray,
+    gap: float,
 ) -> Atoms:
-    """The atoms that keep some weight, of a table of log-likelihoods (overwritten)."""
+    """The atoms that keep some weight; `rows` are counts and two statistics, binned by `place`."""
+    count, first, second = rows if place is None else averages(place, *rows)
     with one_thread():
-        weights, reached = fit_atoms(_scaled(table), count, gap=gap)
+        table = _scaled(log_table(first, second, atoms, spread))
+        weights, reached = fit_atoms(table, count, gap=gap)
     kept = weights > 0
     return Atoms(
         atoms=atoms[kept],

@@ -109,6 +109,11 @@ class PersonalEstimator(BaseEstimator, ABC):
     def _specification(self) -> Specification:
         """What is to be fitted."""
 
+    def _set_options(self, arguments: dict[str, Any]) -> None:
+        """Store the arguments of `__init__` under their own names, as scikit-learn requires."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
     def _shared(self) -> dict[str, Any]:
         names = ("population", "covariance", "method", "num_components", "restarts", "max_rounds")
         return {"owner": self._owner, **{name: getattr(self, name) for name in (*names, "seed")}}

@@ -56,20 +56,7 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
         level: float = 0.95,
         strict: bool = False,
     ) -> None:
-        self.population = population
-        self.covariance = covariance
-        self.criterion = criterion
-        self.method = method
-        self.num_components = num_components
-        self.fixed = fixed
-        self.intercept = intercept
-        self.center = center
-        self.standardize = standardize
-        self.restarts = restarts
-        self.max_rounds = max_rounds
-        self.seed = seed
-        self.level = level
-        self.strict = strict
+        self._set_options(locals())
 
     def predict(self, X: Any, groups: Any) -> np.ndarray:
         """`x` theta_i + fixed beta; a group not seen in fit has the population's mean for theta."""
@@ -120,20 +107,7 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
         level: float = 0.95,
         strict: bool = False,
     ) -> None:
-        self.population = population
-        self.covariance = covariance
-        self.approximation = approximation
-        self.method = method
-        self.num_components = num_components
-        self.fixed = fixed
-        self.intercept = intercept
-        self.center = center
-        self.standardize = standardize
-        self.restarts = restarts
-        self.max_rounds = max_rounds
-        self.seed = seed
-        self.level = level
-        self.strict = strict
+        self._set_options(locals())
 
     def predict_proba(self, X: Any, groups: Any) -> np.ndarray:
         """Probabilities of `classes_`, a row each; averaged over the population for a new group."""

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedprior.regression.linear.structure import num_covariance_parameters
 from fedprior.regression.result import Covariance
 from fedprior.regression.rows import GroupedRows
 from fedprior.regression.turn import TurnBack
@@ -59,8 +60,7 @@ class CovarianceShape:
     @property
     def num_scales(self) -> int:
         """How many free numbers the covariance has."""
-        width = len(self.unit)
-        return {"isotropic": 1, "diagonal": width, "full": width * (width + 1) // 2}[self.kind]
+        return num_covariance_parameters(self.kind, len(self.unit))
 
     def gather(self, excess: np.ndarray) -> np.ndarray:
         """trace(excess G_k) for each direction G_k of growth: (g, D, D) to (g, num_scales)."""

@@ -51,8 +51,8 @@ def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
     return [
         ClassBlock(
             block.groups,
-            _spread(block.x, own),
-            _spread(block.fixed, own),
+            spread_out(block.x, own),
+            spread_out(block.fixed, own),
             (block.y[..., None] == np.arange(1, num_classes)).astype(np.float64),
         )
         for block in rows.blocks(cells=cells)
@@ -91,7 +91,7 @@ def across(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return flat(left).transpose(0, 2, 1) @ flat(right)
 
 
-def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:
+def spread_out(columns: np.ndarray, num_odds: int) -> np.ndarray:
     """(g, n, q) to (g, n, c, c q), zero outside the class's own columns."""
     if num_odds == 1:
         return columns[:, :, None, :]

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, terms_at, weighed
+from fedprior.regression.logistic.parts import (
+    ClassBlock,
+    across,
+    along,
+    flat,
+    spread_out,
+    terms_at,
+    weighed,
+)
 from fedprior.regression.logistic.posterior import laplace_posterior, propagated_posterior
 from fedprior.regression.mixture.batches import padded
 from fedprior.regression.mixture.linear import MixturePosterior
@@ -52,7 +60,7 @@ class LogisticEvidence:
         batches = []
         for groups, sizes, table in padded(rows, copies=(num_classes - 1) ** 2):
             x, fixed = np.split(table[:, :, :-1], [rows.num_features], axis=2)
-            x, fixed = _spread(x, num_classes - 1), _spread(fixed, num_classes - 1)
+            x, fixed = spread_out(x, num_classes - 1), spread_out(fixed, num_classes - 1)
             part = ClassBlock(groups, x, fixed, (table[:, :, -1:] == classes) * 1.0)
             batches.append(LogisticBatch(part, sizes, np.concatenate([x, fixed], axis=3)))
         return cls(batches=tuple(batches), num_groups=rows.num_groups)
@@ -158,9 +166,3 @@ def view(
     theta = mean + found.mean @ factor.T
     scores, density = along(batch.both, found.pull), found.evidence + filled
     return LogisticView(theta, found.spread, scores, information, density), memory
-
-
-def _spread(columns: np.ndarray, num_odds: int) -> np.ndarray:
-    """(g, n, q) to (g, n, c, c q): each class has its own coefficients."""
-    wide = np.einsum("gnq,cd->gncdq", columns, np.eye(num_odds))
-    return wide.reshape(*columns.shape[:2], num_odds, -1)

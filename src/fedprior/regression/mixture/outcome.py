@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedprior.core import check
-from fedprior.regression.mixture.em import Climb
+from fedprior.regression.mixture.em import MixtureClimb
 from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, Spread
 from fedprior.regression.mixture.start import MixtureProblem
 from fedprior.regression.result import Component, Covariance, RegressionFit, RegressionPopulation
@@ -18,7 +18,7 @@ def outcome(
     rules: MixtureRules,
     *,
     notes: tuple[str, ...],
-    climb: Climb | None = None,
+    climb: MixtureClimb | None = None,
     theta: np.ndarray | None = None,
     rounds: int = 0,
     kind: str | None = None,
@@ -109,7 +109,9 @@ def _form(covariances: np.ndarray) -> tuple[Spread, Covariance]:
     return "component", "isotropic" if (covariances == round_ones).all() else "full"
 
 
-def fit_warnings(problem: MixtureProblem, rules: MixtureRules, found: Climb) -> tuple[str, ...]:
+def fit_warnings(
+    problem: MixtureProblem, rules: MixtureRules, found: MixtureClimb
+) -> tuple[str, ...]:
     """Notes on floors, on what is approximate, on separated classes, on rounds that ran out."""
     notes = []
     parts = found.parts

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedprior.estimation.mixture.em import extrapolated
+from fedprior.estimation.squarem import extrapolated
+from fedprior.regression.linear.structure import num_covariance_parameters
 from fedprior.regression.result import Covariance
 
 Spread = Literal["component", "none"]
@@ -57,12 +58,8 @@ def num_mixture_parameters(
     num_components: int, num_features: int, num_fixed: int, rules: MixtureRules
 ) -> int:
     """Parameters that the data decide, for BIC."""
-    shape = {
-        "isotropic": 1,
-        "diagonal": num_features,
-        "full": num_features * (num_features + 1) // 2,
-    }[rules.covariance]
-    each = num_features + (shape if rules.spread == "component" else 0)
+    spread = num_covariance_parameters(rules.covariance, num_features)
+    each = num_features + (spread if rules.spread == "component" else 0)
     return num_components * each + num_components - 1 + num_fixed + rules.learns_noise
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedprior.estimation.selection import pick_by_bic
 from fedprior.regression.mixture import em
-from fedprior.regression.mixture.em import Climb, MixtureEvidence
+from fedprior.regression.mixture.em import MixtureClimb, MixtureEvidence
 from fedprior.regression.mixture.parts import (
     MixtureParameters,
     MixtureRules,
@@ -27,7 +27,7 @@ def search(
     *,
     restarts: int,
     seed: int,
-) -> tuple[Climb, tuple[str, ...]]:
+) -> tuple[MixtureClimb, tuple[str, ...]]:
     """EM with the given number of components, or with the one of least BIC."""
     starts = Starts.of(problem, rules, seed)
     if not isinstance(num_components, str):
@@ -50,8 +50,8 @@ def search(
 
 
 def without_dead(
-    problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, found: Climb
-) -> tuple[Climb, tuple[str, ...]]:
+    problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, found: MixtureClimb
+) -> tuple[MixtureClimb, tuple[str, ...]]:
     """EM continued without the components that no group belongs to."""
     alive = found.parts.shares * problem.num_groups >= _DEAD
     if alive.all() or not alive.any():
@@ -71,7 +71,7 @@ def _learn(
     evidence: MixtureEvidence,
     rules: MixtureRules,
     start: MixtureParameters,
-) -> Climb:
+) -> MixtureClimb:
     """EM to convergence."""
     exact = problem.exact or rules.spread == "none"
     return em.climb(

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.core import random
 from fedprior.estimation.mixture.start import seeds
-from fedprior.regression.mixture.em import Climb, MixtureEvidence, climb
+from fedprior.regression.mixture.em import MixtureClimb, MixtureEvidence, climb
 from fedprior.regression.mixture.linear import LinearEvidence
 from fedprior.regression.mixture.logistic import LogisticEvidence
 from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
@@ -109,7 +109,7 @@ class Starts(NamedTuple):
         scale = self.points.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(self.points))
-        found: list[Climb] = []
+        found: list[MixtureClimb] = []
         for number in range(restarts):
             draws = random.stream(seed, "init", number)
             centers = scale * seeds(self.points / scale, weight, num_components, draws)
@@ -118,7 +118,7 @@ class Starts(NamedTuple):
         again = [self._climb(each.parts, _MORE_ROUNDS) for each in found[:_KEPT]]
         return max(again, key=lambda each: each.log_likelihood).parts
 
-    def _climb(self, parts: MixtureParameters, rounds: int) -> Climb:
+    def _climb(self, parts: MixtureParameters, rounds: int) -> MixtureClimb:
         return _climb(self.problem, self.evidence, parts, self.rules, rounds)
 
     def _around(self, centers: np.ndarray) -> MixtureParameters:
@@ -137,7 +137,7 @@ def _climb(
     parts: MixtureParameters,
     rules: MixtureRules,
     rounds: int,
-) -> Climb:
+) -> MixtureClimb:
     return climb(
         evidence,
         parts,
