@@ -56,6 +56,33 @@ def test_rows_hold_a_test_score_only_where_it_was_chosen(found):
     assert sum(row["chosen"] for row in rows) == 2
 
 
+def test_a_sweep_has_the_histories_of_its_trainings(found):
+    alone = fedprior.simulate(build(rate=0.5), drawn(1), seed=1, **RUN)
+    assert set(found.history) == set(alone.history[0])
+    for name, values in found.history.items():
+        assert values.shape == (2, 2, RUN["rounds"])
+        expected = [entry[name] for entry in alone.history]
+        np.testing.assert_allclose(values[1, 1], expected, rtol=1e-5)
+
+
+def test_a_sweep_has_channels_whose_noise_differs_between_points(tmp_path):
+    """Each training is that of `simulate` under the same identity, noise and cohorts included."""
+    channel = fedprior.CentralGaussian(clip=0.5, noise_multiplier=2.0)
+    run = {"rounds": 2, "cohort": fedprior.Poisson(rate=0.5), "channel": channel}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "at_once", lambda *_: (2, 2))
+        swept = fedprior.sweep(build, drawn, over=OVER, seeds=2, identity="study", **run)
+    for place, rate in enumerate(OVER["rate"]):
+        saving = fedprior.Saving(folder=tmp_path / str(rate), identity=["study", {"rate": rate}])
+        alone = fedprior.simulate(build(rate=rate), drawn(1), seed=1, saving=saving, **run)
+        np.testing.assert_allclose(swept.valid[place, 1], alone.valid_scores, atol=1e-6)
+        levels = [entry["level"] for entry in alone.history]
+        np.testing.assert_allclose(swept.history["level"][place, 1], levels, rtol=1e-5)
+    secure = {**run, "channel": replace(channel, noise="secure")}
+    with pytest.raises(fedprior.PrivacyError, match="noise must be simulated"):
+        fedprior.sweep(build, drawn, over=OVER, **secure)
+
+
 def test_trainings_one_at_a_time_are_the_same(found, monkeypatch):
     monkeypatch.setattr(module, "at_once", lambda *_: (1, 1))  # as on a CPU
     single = fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)

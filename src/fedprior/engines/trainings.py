@@ -78,7 +78,7 @@ class Seeds:
             channel=self.channel,
             cohort=self.cohort,
             seed=self.numbers[place],
-            identity=[self.identity, sorted(point.items()), sorted(family.fixed)],
+            identity=[self.identity, {**point, **dict(family.fixed)}],
         )
 
     @cached_property
