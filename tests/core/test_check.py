@@ -18,6 +18,12 @@ def test_the_wording():
         assert check.message("Owner", "x", "above 4", value).endswith(f"got {shown}.")
 
 
+def test_a_check_without_a_value_is_a_sentence():
+    check.expect(True, "Owner", "unused")
+    with pytest.raises(ValueError, match=r"^Owner: --value with --epsilon needs --low\.$"):
+        check.expect(False, "Owner", "--value with --epsilon needs --low.")
+
+
 @pytest.mark.parametrize(
     ("function", "good", "bad", "rule"),
     [

@@ -1,18 +1,18 @@
-"""The Algorithm: pure functions, cut where the client's trust ends.
+"""The Algorithm: pure functions, divided at the client's trust boundary.
 
     theta_i ~ P(gamma)        population: the prior that clients share
-    data_i  ~ p(. | theta_i)  model: the client's own likelihood
+    data_i  ~ p(. | theta_i)  model: the likelihood of a client's data
     message = q(statistic_i)  channel: what may leave the client, and at what privacy cost
-    gamma  <- update(total)   server: sees only what left the channel
+    gamma  <- update(total)   server: sees only the output of the channel
 
-Laws (tests/laws runs every algorithm through each of them):
+Laws (tests/laws checks each of them for every algorithm):
 
-- Messages add: `total` is the plain sum of the messages; an absent client is exactly zero.
+- Messages add: `total` is the plain sum of the messages; an absent client contributes exactly zero.
 - Weights are coordinates of the message: they are clipped and noised with the rest. Under a private
-  channel the weight is 1, is not sent, and the engine puts `cohort.expected_size` in its place.
+  channel the weight is 1 and is not sent; the engine uses `cohort.expected_size` instead.
 - Draws are keyed by (seed, round, client, purpose), never by call order.
 - State is data: pytrees of arrays.
-- `local` and `personalize` read the client's own data only, and padding changes nothing.
+- `local` and `personalize` read only the client's own data, and padding changes nothing.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from typing import Any, Literal, NamedTuple
 PyTree = Any
 Array = Any  # a NumPy or a JAX array
 Key = Any  # a JAX random key
-State = PyTree  # what the server holds; public to every client
-Memory = PyTree  # what one client keeps to itself between rounds
-Theta = PyTree  # one client's own parameters; never sent
+State = PyTree  # held by the server; public to every client
+Memory = PyTree  # kept by one client between rounds; never sent
+Theta = PyTree  # one client's personal parameters; never sent
 
 
 class Message(NamedTuple):
-    """What one client adds to the round: `weight` * statistic, and `weight` beside it."""
+    """The contribution of one client to a round: `weight` * statistic, and `weight` itself."""
 
     value: PyTree
     weight: Array
@@ -36,22 +36,23 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Algorithm:
-    """A method of personalized learning or estimation as pure functions.
+    """A method of personalized learning or estimation as a set of pure functions.
 
     Server: `init(key) -> state`, `update(state, total) -> state`.
-    Client: `enroll(state, client, key) -> memory`, what it keeps to itself;
+    Client: `enroll(state, client, key) -> memory`, which stays on the client;
     `local(state, memory, data, key) -> message, memory`;
     `personalize(state, memory, data, key) -> theta`, never sent.
 
-    `enroll` runs at a client's first participation, or when it is personalized without one.
-    `predict(theta, x)` gives the outputs of a personal model, `loss(outputs, y)` and
-    `score(outputs, y)` one value a sample (a higher score is better).
-    `unit_weight` says that every message has weight 1, as a private channel needs; `memoryless`
-    that a message depends on the state, the client and its data alone, never on the rounds in which
-    the client took part, as fixed-size sampling needs to hide anybody; `bears_noise` that `update`
-    stays sound with noise on the total, as a private channel needs; `num_clients` how many clients
-    there must be, where the method knows them one by one. Two algorithms are equal only if they are
-    the same object: compiled programs are kept by it.
+    `enroll` runs when a client first takes part, or when it is personalized before that.
+    `predict(theta, x)` returns the outputs of a personal model; `loss(outputs, y)` and
+    `score(outputs, y)` return one value per sample (a higher score is better).
+
+    `unit_weight` states that every message has weight 1, as private channels require. `memoryless`
+    states that a message depends only on the state, the client and its data, not on the rounds in
+    which the client took part, which amplification by fixed-size sampling requires. `bears_noise`
+    states that `update` is still valid if the total is noisy, as private channels require.
+    `num_clients` is the required number of clients, for methods that keep state for each client.
+    Algorithms compare by identity, because compiled programs are cached per object.
     """
 
     name: str
@@ -71,8 +72,11 @@ class Algorithm:
 
     @classmethod
     def of(cls, functions: Any, model: Any, *, name: str, **more: Any) -> "Algorithm":
-        """`functions` has init, enroll, local, update and personalize; `model` the rest."""
-        parts = ("init", "enroll", "local", "update", "personalize")
-        given = {part: getattr(functions, part) for part in parts}
-        shown = {"predict": model.apply, "loss": model.loss, "score": model.score}
-        return cls(name=name, **{**given, **shown, **more})
+        """Take init, enroll, local, update and personalize from `functions`, the rest from `model`.
+
+        `more` overrides any of them and sets the flags.
+        """
+        names = ("init", "enroll", "local", "update", "personalize")
+        rounds = {name: getattr(functions, name) for name in names}
+        outputs = {"predict": model.apply, "loss": model.loss, "score": model.score}
+        return cls(name=name, **{**rounds, **outputs, **more})

@@ -1,4 +1,4 @@
-"""Files that hold the old bytes or the new ones, whatever moment the machine stops at."""
+"""Atomic writes: after a crash at any moment, a file holds its old bytes or its new ones."""
 
 import contextlib
 import hashlib
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_SEAL = "# sha256 "  # begins the last line of a sealed text; a comment in TOML
+_SEAL = "# sha256 "  # prefix of the last line of a sealed text; a comment in TOML
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An OSError that is raised inside names `path`: `No space left on device` alone does not."""
+    """Add `path` to any OSError raised inside; `No space left on device` does not name a file."""
     try:
         yield
     except OSError as error:
@@ -24,7 +24,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to a temporary file beside `path`, sync it, and rename it to `path`."""
+    """Write `content` to a temporary file next to `path`, sync it, and rename it to `path`."""
     path = Path(path)
     with naming(path), _aside(path) as aside:
         with aside.open("wb") as file:
@@ -37,7 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _aside(path: Path) -> Iterator[Path]:
-    """A name for the next content of `path`, of this process and thread; removed in the end."""
+    """Yield a temporary name for `path`, unique to this process and thread; remove it at exit."""
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         yield aside
@@ -47,19 +47,19 @@ def _aside(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what processes that were killed left behind; only for the folder's owner."""
+    """Remove the temporary files of killed processes from `folder`; only for the folder's owner."""
     for path in Path(folder).rglob("*.[0-9]*-[0-9]*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def seal(text: str) -> str:
-    """`text` with a last line that holds its checksum."""
+    """Append a line with the checksum of `text`."""
     text = text if text.endswith("\n") else f"{text}\n"
     return f"{text}{_SEAL}{_sha256(text)}\n"
 
 
 def read_sealed(path: Path) -> str:
-    """The text that `seal` was given; refused by name where the file has changed since."""
+    """Read a text written with `seal`; raises ValueError if the file has changed since."""
     try:
         lines = Path(path).read_bytes().decode().splitlines(keepends=True)
     except UnicodeDecodeError:
@@ -71,13 +71,13 @@ def read_sealed(path: Path) -> str:
 
 
 def write_json(path: Path, document: dict[str, Any], *, indent: int | None = None) -> None:
-    """`document` with its checksum under the key sha256; whole or not at all."""
+    """Write `document` atomically, with its checksum under the key sha256."""
     sealed = {**document, "sha256": _sha256(_canonical(document))}
     write_atomically(path, (json.dumps(sealed, indent=indent) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The document that `write_json` was given; refused by name where it has changed since."""
+    """Read a document written by `write_json`; raises ValueError if the file has changed since."""
     try:
         document = json.loads(Path(path).read_bytes())
         claimed = document.pop("sha256")
@@ -101,13 +101,13 @@ def _changed(path: Path) -> str:
 
 
 def may_be_folder(path: Path) -> bool:
-    """Whether it is one, or could be made."""
-    above = (path, *path.absolute().parents)
-    return next(each for each in above if each.exists() or each.is_symlink()).is_dir()
+    """Return whether `path` is a folder or could be created as one."""
+    ancestors = (path, *path.absolute().parents)
+    return next(path for path in ancestors if path.exists() or path.is_symlink()).is_dir()
 
 
 def make_folder(folder: Path) -> None:
-    """The folder exists, with those above it, and is on disk."""
+    """Create `folder` and its parents, and sync them to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -117,8 +117,8 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in `folder` are on disk, as the files' own content is after fsync."""
-    if os.name == "nt":  # where a folder cannot be opened
+    """Sync the names in `folder` to disk; fsync on a file covers only its content."""
+    if os.name == "nt":  # folders cannot be opened on Windows
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""A lock that one process holds at a time, and that the operating system releases on its death."""
+"""A lock held by one process at a time, which the operating system releases if the process dies."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from typing import IO
 
 from fedprior.core.files import make_folder, naming, remove_temporary
 
-NAME = ".lock"  # in a folder that is owned
+NAME = ".lock"  # in an owned folder
 
 
 def take(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed; False where somebody else has it."""
+    """Lock an open file until it is closed; returns False if it is already locked."""
     try:
         if os.name == "nt":
             import msvcrt
@@ -30,9 +30,9 @@ def take(file: IO[bytes]) -> bool:
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Own a folder, which is made if need be; a second owner is refused by name meanwhile.
+    """Own a folder, creating it if necessary; a second owner raises ValueError in the meantime.
 
-    Temporary files that killed processes left in it are removed.
+    Temporary files that killed processes left in the folder are removed.
     """
     make_folder(Path(folder))
     with held(Path(folder) / NAME, folder):
@@ -42,10 +42,10 @@ def owned(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def held(path: Path, what: object) -> Iterator[None]:
-    """Hold the lock file `path` that stands for `what`, which is refused by name if it is in use.
+    """Hold the lock file `path` that protects `what`; raises ValueError if `what` is in use.
 
-    The lock file names the process and is removed in the end. Whoever finds one that a killed
-    process left behind takes it over.
+    The lock file contains the process id and is removed at exit. A lock file left behind by a
+    killed process is taken over.
     """
     with contextlib.ExitStack() as stack:
         with naming(path):
@@ -65,13 +65,13 @@ def held(path: Path, what: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes] | None]:
-    """The lock file, locked, or None where another process has it."""
+    """Yield the locked file, or None if another process holds the lock."""
     while True:
         with path.open("a+b") as file:
             if not take(file):
                 yield None
                 return
-            # Its former holder may have removed it between opening and locking: try again.
+            # The previous holder may have removed the file between opening and locking: try again.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 yield file
                 return

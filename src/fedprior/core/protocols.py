@@ -1,4 +1,4 @@
-"""What a population, a model, a channel, a cohort and a client's data have to offer."""
+"""Protocols for populations, models, channels and cohorts."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
@@ -14,8 +14,8 @@ class Model(Protocol):
 
     Outputs are logits of classes, (samples, classes), unless the model has an attribute
     `regression` that is True: then they are predictions of a quantity, (samples,).
-    Laws: `loss` and `score` return one value a sample; `apply` treats the samples of a batch
-    independently of each other; `init` depends on its key alone.
+    Laws: `loss` and `score` return one value per sample; `apply` treats the samples of a batch
+    independently of each other; `init` depends only on its key.
     """
 
     @property
@@ -29,18 +29,19 @@ class Model(Protocol):
 class Population(Protocol):
     """theta_i ~ P(gamma), gamma = a dict of named blocks.
 
-    A population subclasses this and gives at least its `penalty`; the rest has the default of a
-    full prior on the parameters, learned through its block `mean`, which looks like a theta. One
-    without a `mean` (a shared body) gives `blocks`, `start`, `center` and `realize` as well.
+    A subclass implements at least `penalty`. The defaults describe a full prior on the parameters
+    that is learned through its block `mean`, which has the structure of theta. A population
+    without a `mean` (a shared body) also implements `blocks`, `start`, `center` and `realize`.
 
-    - `personal`: whether a client has parameters w of its own (a point mass has none);
+    - `personal`: whether a client has personal parameters w (a point mass has none);
     - `per_sample`: whether the penalty is already a mean over samples (function-space priors) and
-      so stands beside the mean loss as it is; else it is divided by the client's size;
+      is added to the mean loss unchanged; otherwise it is divided by the client's size;
     - `blocks`: the blocks of gamma that clients learn, in the order in which they are updated.
 
-    Laws: `realize(gamma, center(gamma))` looks like a theta, and is gamma's `mean` where there is
-    one; of `start(parameters)` it is the parameters, up to a jitter between components; `project`
-    is idempotent and leaves `start(...)` alone; the penalty ignores samples whose mask is 0.
+    Laws: `realize(gamma, center(gamma))` has the structure of theta and equals gamma's `mean` if
+    there is one; for `start(parameters)` it equals the parameters, up to jitter between components;
+    `project` is idempotent and does not change `start(...)`; the penalty ignores samples whose mask
+    is 0.
     """
 
     @property
@@ -56,33 +57,34 @@ class Population(Protocol):
         return ("mean",)
 
     def start(self, parameters: PyTree) -> Gamma:
-        """Gamma before the first round."""
+        """Return gamma before the first round."""
         return {"mean": parameters}
 
     def center(self, gamma: Gamma) -> PyTree:
-        """Where a client's own w begins."""
+        """Return the initial value of a client's w."""
         return gamma["mean"]
 
     def realize(self, gamma: Gamma, w: PyTree) -> PyTree:
-        """The client's theta."""
+        """Return the client's theta."""
         return w
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
-        """-log p(w | gamma), normalizer included."""
+        """Return -log p(w | gamma), including the normalizer."""
         ...
 
     def project(self, gamma: Gamma) -> Gamma:
-        """A block that left its range (a floored scale) put back."""
+        """Project blocks back into their range (a scale onto its floor)."""
         return gamma
 
 
 class PriorParts(NamedTuple):
-    """A prior as a mixture of independent normals, one a part, along a leading axis.
+    """A prior as a mixture of independent normals, one per part along a leading axis.
 
-    Part l has log probability `log_share[l]` and, for coordinate j of theta, the law
-    N(center[l, j], 1 / precision[l, j]); `center` and `precision` are trees like theta. Where a law
-    only resembles a normal near the client's last posterior, `precision` draws w to the center and
-    `certainty` is what the prior adds to the inverse of the spread; for a normal they are one.
+    Part l has log probability `log_share[l]` and, for coordinate j of theta, the distribution
+    N(center[l, j], 1 / precision[l, j]); `center` and `precision` are trees like theta. For a prior
+    that is only approximately normal near the client's last posterior, `precision` pulls w toward
+    the center and `certainty` is the prior's contribution to the inverse of the spread; for a
+    normal prior the two are equal.
     """
 
     log_share: Array
@@ -92,9 +94,10 @@ class PriorParts(NamedTuple):
 
 
 class ClientPosterior(NamedTuple):
-    """What a client knows of its theta: N(w[l], spread[l]) with probability share[l].
+    """The posterior of a client's theta: N(w[l], spread[l]) with probability share[l].
 
-    `w` and `spread`, the coordinates' variances, are trees like theta with a leading axis of parts.
+    `w` and `spread` (the variances of the coordinates) are trees like theta with a leading axis of
+    parts.
     """
 
     share: Array
@@ -104,16 +107,16 @@ class ClientPosterior(NamedTuple):
 
 @runtime_checkable
 class Maximizable(Population, Protocol):
-    """A population whose gamma, its scales included, has an EM step.
+    """A population whose gamma, including its scales, has an EM step.
 
-    A client's prior is a mixture of `num_parts` normals, exactly or near its last posterior.
-    Statistics are increments: their mean over clients is zero where gamma is a fixed point, which
-    keeps messages short for a clip, and gamma has moments of its own, so that a rate below 1 mixes
-    the cohort's moments with those (stepwise EM).
+    A client's prior is a mixture of `num_parts` normals, exactly or approximately near its last
+    posterior. Statistics are increments: their mean over clients is zero if gamma is a fixed point,
+    which keeps the norm of messages small for a clip. Gamma includes its own moments, so that a
+    rate below 1 mixes the moments of the cohort with them (stepwise EM).
 
     Laws: `maximize` at rate 1 with the mean over all clients never lowers the expected
-    log density of their thetas; for any finite average and rate in (0, 1] it returns a gamma that
-    `project` leaves alone (noise may have been added: scales stay above their floor, shares
+    log density of their thetas; for any finite average and any rate in (0, 1] it returns a gamma
+    that `project` does not change (the average may be noisy: scales stay above their floor, shares
     positive).
     """
 
@@ -122,32 +125,32 @@ class Maximizable(Population, Protocol):
         return 1
 
     def prior(self, gamma: Gamma) -> ClientPosterior:
-        """What a client without data knows."""
+        """Return the posterior of a client without data."""
         ...
 
     def parts(self, gamma: Gamma, posterior: ClientPosterior) -> PriorParts:
-        """The client's prior, as normals, given what it knew last."""
+        """Return the client's prior as normals, given its last posterior."""
         ...
 
     def statistics(self, gamma: Gamma, posterior: ClientPosterior) -> dict[str, PyTree]:
-        """What a client's posterior adds to the next gamma."""
+        """Return the contribution of a client's posterior to the next gamma."""
         ...
 
     def maximize(self, gamma: Gamma, average: dict[str, PyTree], rate: Array) -> Gamma:
-        """The next gamma from the clients' mean statistics."""
+        """Return the next gamma, given the mean of the clients' statistics."""
         ...
 
 
 class Channel(Protocol):
-    """What may leave a client: `encode` runs at the client, `decode` where trust ends.
+    """What may leave a client: `encode` runs on the client, `decode` at the trust boundary.
 
-    A channel subclasses this and gives `encode`; the rest defaults to a clear channel whose sum
-    needs no decoding. Both act on flat vectors: `encode` sees one client's message, `decode` the
-    sum of what all clients sent.
+    A subclass implements `encode`; the defaults describe a channel without protection whose sum
+    needs no decoding. Both act on flat vectors: `encode` takes one client's message, `decode` the
+    sum of all clients' uploads.
 
-    - `private`: whether it protects a client; a `PrivateChannel` then says how;
-    - `noise`: "simulated" noise comes from keys and can be repeated, "secure" noise comes from the
-      operating system, and only that is valid for release;
+    - `private`: whether it protects a client, see `PrivateChannel`;
+    - `noise`: "simulated" noise is keyed and reproducible; "secure" noise comes from the operating
+      system, and only secure noise is valid for release;
     - `weighted`: whether a message's weight, its last coordinate, passes through.
 
     Laws: an absent client adds exactly zero after `encode`; a private channel never sees a weight.
@@ -168,23 +171,22 @@ class Channel(Protocol):
     def encode(self, message: Array, key: Key, /) -> Array: ...
 
     def add(self, rows: Array, /) -> Array:
-        """The sum of uploads, one per row; sums of parts may be added to each other."""
+        """Sum uploads, one per row; partial sums may be added to each other."""
         return rows.__array_namespace__().sum(rows, axis=0)
 
     def decode(self, total: Array, key: Key, /) -> Array:
         return total
 
     def longest(self, dimension: int, /) -> float | None:
-        """The largest l2 norm of an honest upload, rounding included; None without a bound."""
+        """Return the largest l2 norm of an honest upload, including rounding; None if unbounded."""
         return None
 
 
 @runtime_checkable
 class PrivateChannel(Channel, Protocol):
-    """A channel whose noise protects a client, with what one round of it costs.
+    """A channel whose noise protects a client, and the privacy cost of one round.
 
-    `view` names those whom the noise protects from: `central` those who see the noised sums,
-    `local` those who see single uploads.
+    `view` is what the adversary sees: the noisy sums (`central`) or single uploads (`local`).
     """
 
     @property
@@ -195,22 +197,22 @@ class PrivateChannel(Channel, Protocol):
     def view(self) -> Literal["central", "local"]: ...
 
     def event(self, dimension: int, /) -> Any:
-        """The privacy event of one round for messages of `dimension`, before any sampling."""
+        """Return the privacy event of one round for messages of `dimension`, before sampling."""
         ...
 
 
 def is_private(channel: Channel) -> TypeGuard[PrivateChannel]:
-    """Whether the channel protects a client, and so has a `view` and an `event`."""
+    """Return whether the channel protects a client, and therefore has a `view` and an `event`."""
     return channel.private
 
 
 class Cohort(Protocol):
-    """Who takes part in a round; the object that draws is the one that is accounted for.
+    """The sampler of each round's clients; the same object draws them and is accounted for.
 
     `draw(seed, round, num_clients)` returns the distinct ids of one round's clients, at most
-    `capacity(num_clients)` of them, and depends on its arguments alone. `amplify` gives the event
-    of one round of a central mechanism under this sampler. `amplifies` says that the claim holds
-    for algorithms without memory only.
+    `capacity(num_clients)` of them, and depends only on its arguments. `amplify` returns the event
+    of one round of a central mechanism under this sampler. `amplifies` states that the guarantee
+    holds only for algorithms without memory.
     """
 
     @property

@@ -1,8 +1,8 @@
 """Draws keyed by (seed, round, client, purpose), never by call order.
 
-Host draws (cohorts, partitions) come from NumPy's Philox, device draws from JAX keys, minibatch
-orders from a keyed permutation that any engine evaluates at single positions. What a channel draws
-comes from a JAX key, from a NumPy generator, or from the operating system (`secure`).
+Host draws (cohorts, partitions) come from NumPy's Philox, device draws from JAX keys, and minibatch
+orders from a keyed permutation that any engine can evaluate at single positions. Channels draw from
+a JAX key, a NumPy generator, or the operating system (`secure`).
 """
 
 import math
@@ -32,21 +32,21 @@ _PURPOSES = (
 
 
 def stream(seed: int, purpose: str, *path: int) -> np.random.Generator:
-    """A NumPy generator of its own for (seed, purpose, path)."""
-    # The length stands in it because NumPy pads entropy with zeros: (1,) and (1, 0) would be one.
+    """Return an independent NumPy generator for each (seed, purpose, path)."""
+    # The length is included because NumPy pads entropy with zeros: (1,) and (1, 0) would coincide.
     entropy = (seed, _PURPOSES.index(purpose), len(path), *path)
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
 
 
 def root(seed: int) -> Key:
-    """The JAX key from which all device draws of a run are folded."""
+    """Return the JAX key from which all device draws of a run are derived."""
     import jax
 
     return jax.random.key(seed)
 
 
 def fold(key: Key, purpose: str, *path: Any) -> Key:
-    """The key of (key, purpose, path); `path` entries may be traced."""
+    """Return the key of (key, purpose, path); entries of `path` may be traced."""
     import jax
 
     key = jax.random.fold_in(key, _PURPOSES.index(purpose))
@@ -56,34 +56,35 @@ def fold(key: Key, purpose: str, *path: Any) -> Key:
 
 
 def words(key: Key) -> Array:
-    """A key as plain uint32 words, the form in which a client's memory keeps it."""
+    """Return a key as plain uint32 words, the form stored in a client's memory."""
     import jax
 
     return jax.random.key_data(key)
 
 
 class Secure:
-    """Uniform draws of 53 bits each from the operating system: no seed, never the same again."""
+    """Uniform 53-bit draws from the operating system, without a seed and not reproducible."""
 
     def random(self, shape: tuple[int, ...] = ()) -> np.ndarray:
-        """Independent multiples of 2**-53, uniform in [0, 1)."""
+        """Return independent multiples of 2**-53, uniform in [0, 1)."""
         words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64) >> np.uint64(11)
         return (words * 2.0**-53).reshape(shape)
 
 
 def secure() -> Secure:
-    """A stream for what leaves a real client; it takes no seed on purpose."""
+    """Return a stream for data that leaves a real client; deliberately without a seed."""
     return Secure()
 
 
 def noise_of(key: Key) -> Literal["simulated", "secure"]:
-    """How draws from `key` are to be labelled: only `secure` ones are valid for release."""
+    """Return the label for draws from `key`: only `secure` draws are valid for release."""
     return "secure" if isinstance(key, Secure) else "simulated"
 
 
 def uniform(key: Key, shape: tuple[int, ...]) -> Array:
-    """Draws uniform in [0, 1): multiples of 2**-53 from a NumPy generator or `secure()`,
-    of 2**-23 from a JAX key.
+    """Draw uniformly from [0, 1).
+
+    Values are multiples of 2**-53 for a NumPy generator or `secure()`, of 2**-23 for a JAX key.
     """
     if isinstance(key, np.random.Generator | Secure):
         return key.random(shape)
@@ -93,31 +94,32 @@ def uniform(key: Key, shape: tuple[int, ...]) -> Array:
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Array:
-    """Standard normal draws, from a JAX key or a NumPy generator."""
+    """Draw standard normal values from a JAX key or a NumPy generator."""
     if isinstance(key, np.random.Generator):
         return key.standard_normal(shape)
     if isinstance(key, Secure):
         raise check.PrivacyError(
-            "normal: key must be a keyed stream, got a secure one. The low bits of floating-point "
-            "normal noise give the message away; such noise is for simulation."
+            "normal: a secure stream cannot draw floating-point normal noise, whose low bits "
+            "reveal the message. Use a keyed stream, for simulation only."
         )
     import jax
 
     return jax.random.normal(key, shape)
 
 
-# One swap-or-not round leaves a given element unswapped with probability 1/2: after 24 rounds
-# 2**-24 of the elements would be untouched, far below what any training could notice.
+# One swap-or-not round leaves a given element in place with probability 1/2: after 24 rounds,
+# 2**-24 of the elements have never moved, which is far too few to affect training.
 _SWAP_ROUNDS = 24
 
 
-@np.errstate(over="ignore")  # unsigned words wrap on purpose
+@np.errstate(over="ignore")  # unsigned words are meant to wrap around
 def permuted(seed_words: Array, index: Array, size: Array) -> Array:
-    """pi(index), pi a keyed permutation of 0..size-1 (index < size < 2**31), by swap-or-not.
+    """Return pi(index) for a keyed permutation pi of 0..size-1 (index < size < 2**31).
 
-    Costs O(1) an entry whatever the size, so a minibatch without replacement needs neither a sort
-    nor a stored order. `seed_words` is uint32, shape (..., 2), and broadcasts against `index`.
-    Not a cryptographic shuffle: cohorts that a privacy claim rests on are never drawn with it.
+    The swap-or-not shuffle costs O(1) per entry for any size, so a minibatch without replacement
+    needs neither a sort nor a stored order. `seed_words` is uint32 with shape (..., 2) and
+    broadcasts against `index`. This is not a cryptographic shuffle: cohorts on which a privacy
+    guarantee depends are never drawn with it.
 
     >>> import numpy as np
     >>> order = permuted(np.array([1, 2], np.uint32), np.arange(5), 5)
@@ -142,8 +144,10 @@ def permuted(seed_words: Array, index: Array, size: Array) -> Array:
 
 
 def _repeat(swap: Callable[[Array, Array], Array], position: Array, xp: Any) -> Array:
-    """All rounds of `swap`: on a CPU as a loop, which compiles several times faster; elsewhere
-    unrolled into one kernel, since each turn of a loop would launch its own.
+    """Apply all rounds of `swap`.
+
+    On a CPU this is a loop, which compiles several times faster; elsewhere it is unrolled into one
+    kernel, because every iteration of a loop would launch a separate one.
     """
     if xp is np:
         for number in range(1, _SWAP_ROUNDS + 1):
@@ -156,7 +160,7 @@ def _repeat(swap: Callable[[Array, Array], Array], position: Array, xp: Any) -> 
 
 
 def _mix(first: Array, second: Array, xp: Any) -> Array:
-    """Two words to one: multiply-xorshift rounds whose constants are odd and dense in bits."""
+    """Hash two words to one by multiply-xorshift rounds, with odd constants of many set bits."""
     word = xp.asarray(first) ^ (xp.asarray(second) * xp.uint32(0x85EBCA6B))
     for multiplier in (0x7FEB352D, 0x846CA68B):
         word = (word ^ (word >> xp.uint32(16))) * xp.uint32(multiplier)
@@ -166,7 +170,7 @@ def _mix(first: Array, second: Array, xp: Any) -> Array:
 
 @np.errstate(over="ignore")
 def vary(seed_words: Array, number: Array) -> Array:
-    """Other words for the `number`-th use of the same words (the epochs of one client)."""
+    """Return the seed words for the `number`-th use of `seed_words` (the epochs of one client)."""
     xp = seed_words.__array_namespace__()
     number = xp.asarray(number).astype(xp.uint32)
     low = _mix(seed_words[..., 0] + number, seed_words[..., 1], xp)

@@ -1,12 +1,12 @@
-"""One thread for linear algebra on many small tables."""
+"""Single-threaded linear algebra for many small tables."""
 
 from contextlib import AbstractContextManager
 
 
 def one_thread() -> AbstractContextManager:
-    """Holds BLAS to one thread: on small tables several only wait for one another.
+    """Limit BLAS to one thread: on small tables, several threads mostly wait for one another.
 
-    On a busy machine that made a fit twenty times slower.
+    On a busy machine, the default made a fit twenty times slower.
     """
     from threadpoolctl import threadpool_limits
 

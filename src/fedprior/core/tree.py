@@ -1,6 +1,6 @@
-"""Pytree <-> flat vector, and the few tree operations that the layers share.
+"""Pytree <-> flat vector, and the tree operations that several layers use.
 
-JAX is imported on use: a pytree is walked by JAX, its arrays are whatever they are.
+JAX, which traverses the trees, is imported on use; leaves may be NumPy or JAX arrays.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from fedprior.core.algorithm import Array, PyTree
 
 
 def flatten(tree: PyTree) -> Array:
-    """One vector: the leaves in tree order, each in row-major order."""
+    """Concatenate the leaves in tree order, each in row-major order, into one vector."""
     import jax
     import jax.numpy as jnp
 
@@ -21,7 +21,7 @@ def flatten(tree: PyTree) -> Array:
 
 
 def unflatten(vector: Array, like: PyTree) -> PyTree:
-    """The tree with the structure, shapes and dtypes of `like` whose `flatten` is `vector`."""
+    """Invert `flatten`, with the structure, shapes and dtypes of `like`."""
     import jax
 
     leaves, structure = jax.tree.flatten(like)
@@ -33,21 +33,21 @@ def unflatten(vector: Array, like: PyTree) -> PyTree:
 
 
 def combine(function: Callable[..., Any], *trees: PyTree) -> PyTree:
-    """`function` leaf by leaf."""
+    """Apply `function` leaf by leaf."""
     import jax
 
     return jax.tree.map(function, *trees)
 
 
 def where(condition: Array, first: PyTree, second: PyTree) -> PyTree:
-    """`first` where `condition` (a scalar) holds, else `second`, leaf by leaf."""
+    """Select `first` if the scalar `condition` is true, else `second`, leaf by leaf."""
     import jax.numpy as jnp
 
     return combine(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 def squared_norm(tree: PyTree) -> Array:
-    """Sum of the squares of all entries."""
+    """Return the sum of the squares of all entries."""
     import jax
     import jax.numpy as jnp
 
@@ -55,17 +55,17 @@ def squared_norm(tree: PyTree) -> Array:
 
 
 def absolute_norm(tree: PyTree) -> Array:
-    """Sum of the absolute values of all entries; its slope at 0 is 0."""
+    """Return the sum of the absolute values of all entries, with gradient 0 at 0."""
     import jax
     import jax.numpy as jnp
 
-    # JAX's own derivative of abs is 1 at 0, where every client starts.
+    # The derivative of jnp.abs at 0, where every client starts, is 1.
     parts = (jnp.sum(leaf * jnp.sign(leaf)) for leaf in jax.tree.leaves(tree))
     return sum(parts, start=jnp.zeros(()))
 
 
 def is_finite(tree: PyTree) -> Array:
-    """Whether every floating entry is finite."""
+    """Return whether every floating-point entry is finite."""
     import jax
     import jax.numpy as jnp
 
@@ -78,21 +78,21 @@ def is_finite(tree: PyTree) -> Array:
 
 
 def size(tree: PyTree) -> int:
-    """Number of entries of all leaves."""
+    """Return the total number of entries of all leaves."""
     import jax
 
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def nbytes(tree: PyTree) -> int:
-    """Bytes of all leaves."""
+    """Return the total number of bytes of all leaves."""
     import jax
 
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def names(tree: PyTree) -> dict[str, Any]:
-    """Leaves by their path, `a/b/0`: the names under which a tree is saved.
+    """Return the leaves by path (`a/b/0`), the names under which a tree is saved.
 
     >>> sorted(names({"gamma": {"psi": 4.0}, "round": 0}))
     ['gamma/psi', 'round']
