@@ -17,19 +17,21 @@ import jax
 import numpy as np
 
 import fedprior
+from fedprior.exchange.facts import Facts
 from fedprior.experiments import comparison_settings as known
+from fedprior.reporting.training import Study
 
 
 def separate(setting, method, grid, seeds, federation):
     """Seconds of all trainings compiled, of all of them from nothing, and mean scores."""
-    rounds, cohort = setting.plan(method)
+    study = Study(setting.config, Facts.of(federation))
     spent, compiling, means = 0.0, 0.0, []
     for rate in grid:
-        algorithm = setting.algorithm(method, rate=rate)
+        training = study.training(method, rate=rate)
         for number, seed in enumerate((seeds[0], *seeds)):
             start = time.perf_counter()
             result = fedprior.simulate(
-                algorithm, federation, rounds=rounds, cohort=cohort, seed=seed, test=False
+                training.algorithm, federation, **training.arguments, seed=seed, test=False
             )
             taken = time.perf_counter() - start
             if number == 0:
@@ -43,10 +45,11 @@ def separate(setting, method, grid, seeds, federation):
 
 def together(setting, method, grid, seeds, federation):
     """Seconds of the sweep, and of the one before it (compiling), and mean scores."""
-    rounds, cohort = setting.plan(method)
+    study = Study(setting.config, Facts.of(federation))
+    training = study.training(method)
 
     def build(rate):
-        return setting.algorithm(method, rate=rate)
+        return study.training(method, rate=rate).algorithm
 
     times = []
     for _ in range(2):
@@ -56,8 +59,8 @@ def together(setting, method, grid, seeds, federation):
             federation,
             over={"rate": [float(rate) for rate in grid]},
             seeds=seeds,
-            rounds=rounds,
-            cohort=cohort,
+            rounds=training.rounds,
+            cohort=training.cohort,
             test=False,
         )
         times.append(time.perf_counter() - start)

@@ -11,7 +11,7 @@ import pytest
 
 import fedprior
 from fedprior.core import check, random, tree
-from fedprior.experiments.comparison_settings import COMPARISONS, TABLE1
+from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.reporting import config
 
 ROOT = Path(__file__).parents[1]
@@ -92,15 +92,7 @@ def test_docstring_examples(module):
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_papers_configurations_and_the_table_have_the_same_options():
-    for setting in TABLE1:
-        name = setting.name.replace("writers", "mnist-writers")
-        given = config.read(ROOT / f"configs/paper/{name}.toml").options
-        for method in ("adaped", "pfedme", "per-fedavg", "quped", "mutual-learning", "fedem"):
-            fixed = setting.method_options(method)
-            assert fixed == {option: given[method][option] for option in fixed}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted(config.SHIPPED.glob("*.toml")), ids=lambda p: p.stem)
 def test_shipped_configurations_are_valid(path):
-    assert config.read(path).methods
+    assert config.read(path.stem) == config.read(path)
+    assert config.read(path.stem).methods

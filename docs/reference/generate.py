@@ -21,7 +21,7 @@ def configuration() -> str:
         ("", config.Config),
         ("data", config.Data),
         ("model", config.ModelChoice),
-        ("training", config.Training),
+        ("training", config.Schedule),
         ("privacy", config.Privacy),
     ):
         heading = f"`[{table}]`" if table else "Top level"

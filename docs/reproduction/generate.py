@@ -28,7 +28,7 @@ samples are read once, for the chosen rate. FEMNIST is not among our data: MNIST
 for it, so that those columns are to be read against each other, not against the printed figures.
 AdaPeD as printed (KL, personal models that start at the initial model) breaks down on the writers;
 there it has the squared distance, starts at the mean received, and psi begins at 1. QuPeD and
-mutual learning start at the initial model with three classes a client, at the mean received
+mutual learning start at the initial model with three classes per client, at the mean received
 elsewhere.
 
 Penalties, shares and second rates that the paper does not fix were chosen once, as AdaMAP's options

@@ -6,10 +6,9 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-import fedprior
 from fedprior.cli import everything
 from fedprior.experiments import comparison_settings as known
-from fedprior.reporting.config import read
+from fedprior.reporting.config import Config, Data, ModelChoice, Schedule, read
 
 
 @pytest.fixture
@@ -153,12 +152,20 @@ def tiny(monkeypatch):
     setting = known.Setting(
         name="tiny",
         title="Tiny",
-        dataset="synthetic",
-        num_clients=6,
-        size=2,
-        rounds=5,
-        data={"samples_per_client": (8, 12), "num_features": 3, "num_classes": 3},
-        model=fedprior.logistic(3, 3),
+        config=Config(
+            data=Data(
+                name="synthetic",
+                options={
+                    "num_clients": 6,
+                    "samples_per_client": (8, 12),
+                    "num_features": 3,
+                    "num_classes": 3,
+                },
+            ),
+            model=ModelChoice(name="logistic"),
+            training=Schedule(rounds=5, cohort="fixed", cohort_size=2, batch_size=0, decay=0.99),
+            options={},
+        ),
     )
     table = known.Comparison(settings=(setting,), methods=("fedavg", "local"), seeds=2)
     monkeypatch.setitem(known.COMPARISONS, "table1", table)

@@ -14,8 +14,8 @@ from toys import averaging
 
 import fedprior
 from fedprior.engines.trainings import Seeds
-from fedprior.learning.budget import rates
 from fedprior.learning.catalog import METHODS
+from fedprior.reporting.training import rates
 
 FAST = {"steps": fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))}
 RUN = {"rounds": 4, "cohort": fedprior.FixedSize(size=3), "evaluate_every": 2}

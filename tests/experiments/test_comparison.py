@@ -7,20 +7,43 @@ import numpy as np
 import pytest
 
 import fedprior
+from fedprior.exchange.facts import Facts
 from fedprior.experiments import comparison, comparison_drawing, comparison_report
 from fedprior.experiments import comparison_settings as settings
+from fedprior.reporting.config import Config, Data, ModelChoice, Schedule
+from fedprior.reporting.training import Study
 
 TINY = settings.Setting(
     name="tiny",
     title="Tiny",
-    dataset="synthetic",
-    num_clients=6,
-    size=2,
-    rounds=3,
-    data={"samples_per_client": (8, 12), "num_features": 3, "num_classes": 3},
+    config=Config(
+        data=Data(
+            name="synthetic",
+            options={
+                "num_clients": 6,
+                "samples_per_client": (8, 12),
+                "num_features": 3,
+                "num_classes": 3,
+            },
+        ),
+        model=ModelChoice(name="logistic"),
+        training=Schedule(rounds=3, cohort="fixed", cohort_size=2, batch_size=0, decay=0.99),
+        options={},
+    ),
     paper_says={"fedavg": (90.0, 1.0), "local": (50.0, 1.0)},
-    model=fedprior.logistic(3, 3),
 )
+
+
+def changed(**options):
+    """TINY with another schedule."""
+    return replace(TINY, config=replace(TINY.config, training=replace(SCHEDULE, **options)))
+
+
+def study(setting):
+    return Study(setting.config, Facts.of(setting.federation(0, None)))
+
+
+SCHEDULE = TINY.config.training
 ASKED = {"grid": (0.01, 0.5), "seeds": (0, 1)}
 BOTH = ("fedavg", "local")
 
@@ -41,14 +64,9 @@ def test_a_part_holds_the_choice_and_the_clients(parts):
     means = np.mean(fedavg.valid, axis=1)
     assert fedavg.rate == ASKED["grid"][int(np.argmax(means))]
     assert fedavg.clients.shape == (2, 6)
-    rounds, cohort = TINY.plan("fedavg")
-    alone = fedprior.simulate(
-        TINY.algorithm("fedavg", rate=fedavg.rate),
-        TINY.federation(1, None),
-        rounds=rounds,
-        cohort=cohort,
-        seed=1,
-    )
+    training = study(TINY).training("fedavg", rate=fedavg.rate)
+    clients = TINY.federation(1, None)
+    alone = fedprior.simulate(training.algorithm, clients, **training.arguments, seed=1)
     np.testing.assert_allclose(fedavg.clients[1], alone.scores, atol=1e-6)
 
 
@@ -70,9 +88,9 @@ def test_parts_are_read_back(parts, folder, monkeypatch):
     [
         ({"grid": (0.1,)}, TINY),
         ({"seeds": (0, 2)}, TINY),
-        ({}, replace(TINY, rounds=4)),
-        ({}, replace(TINY, options={"fedavg": {"weight": "samples"}})),
-        ({}, replace(TINY, num_clients=7)),
+        ({}, changed(rounds=4)),
+        ({}, replace(TINY, config=replace(TINY.config, options={"fedavg": {"decay": 0.5}}))),
+        ({}, changed(cohort_size=3)),
     ],
 )
 def test_a_part_of_another_comparison_is_refused(parts, folder, change, setting):
@@ -168,27 +186,35 @@ def test_words_say_what_differs_from_the_paper():
 
 
 def test_newcomers_take_no_part_and_are_the_only_ones_scored(tmp_path):
-    setting = replace(TINY, newcomers=2)
-    rounds, cohort = setting.plan("fedavg")
-    drawn = [cohort.draw(0, round, 6) for round in range(50)]
+    setting = changed(newcomers=2)
+    training = study(setting).training("fedavg")
+    drawn = [training.cohort.draw(0, round, 6) for round in range(50)]
     assert max(map(max, drawn)) == 3
-    assert setting.plan("local")[1] == fedprior.Everyone()
-    assert rounds == 3
-    assert setting.scored(np.arange(6)).tolist() == [4, 5]
-    assert setting.judges == 4
+    assert study(setting).training("local").cohort == fedprior.Everyone()
+    assert training.rounds == 3
+    (part,) = comparison.compare(setting, ("fedavg",), folder=tmp_path, grid=(0.1,), seeds=(0,))
+    assert part.clients.shape == (1, 2)
+
+
+def images(num_clients):
+    """Facts of MNIST, without its data."""
+    return Facts(num_clients=num_clients, shape=(28, 28, 1), num_classes=10, most_samples=60)
 
 
 def test_every_method_builds_in_every_setting():
     for each in settings.COMPARISONS.values():
         for setting in each.settings:
+            whole = Study(setting.config, images(setting.config.data.options["num_clients"]))
             for name in each.methods:
-                setting.algorithm(name, rate=0.1)
+                options = setting.method_options(name)
+                whole.training(settings.method(name).name, options, rate=0.1)
 
 
 def test_the_same_steps_for_every_method():
-    budget = settings.TABLE1[0].budget
-    assert budget.steps == 300
-    assert budget.alone_rounds == 30
+    whole = Study(settings.TABLE1[0].config, images(50))
+    assert whole.personal_steps == 300
+    assert whole.training("local").rounds == whole.alone_rounds == 30
+    assert whole.training("fedavg").rounds == 300
 
 
 def test_unknown_names_are_refused():

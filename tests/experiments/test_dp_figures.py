@@ -16,23 +16,26 @@ from fedprior.experiments.dp_figures import Outcome, dp_figures
 from fedprior.experiments.dp_report import METHODS, cells, markdown, read, remarks, save
 from fedprior.experiments.dp_settings import (
     EPSILONS,
+    PANELS,
     QUICK,
-    SETTINGS,
     chosen,
     plan_noise,
     read_noise,
     write_noise,
 )
 
-TINY = replace(
-    QUICK[0],
-    num_clients=12,
-    rounds=4,
-    options={**QUICK[0].options, "samples_per_client": 6, "test_samples": 5},
-    local_steps=2,
-    tuning_steps=1,
-    delta=1e-3,
-)
+CONFIG = QUICK[0].config
+SIZES = {"num_clients": 12, "samples_per_client": 6, "test_samples": 5}
+
+
+def tiny_of(rounds):
+    data = replace(CONFIG.data, options={**CONFIG.data.options, **SIZES})
+    schedule = replace(CONFIG.training, rounds=rounds, local_steps=2)
+    config = replace(CONFIG, data=data, training=schedule)
+    return replace(QUICK[0], config=config, tuning_steps=1, delta=1e-3)
+
+
+TINY = tiny_of(4)
 NOISE = {"synthetic": {1.0: 2.0, 3.0: 1.5, 10.0: 1.0}}
 
 
@@ -117,10 +120,10 @@ def test_differences_are_paired_and_errors_are_over_seeds_where_there_are_three(
     assert not worse.above
 
 
-@pytest.mark.parametrize("setting", [*SETTINGS, *QUICK], ids=lambda one: f"{one.name}{one.rounds}")
+@pytest.mark.parametrize("setting", [*PANELS, *QUICK], ids=lambda one: f"{one.name}{one.rounds}")
 def test_every_personal_model_expects_the_same_steps(setting):
     """Algorithm 6 trains between rounds, too: its steps are cut so that the sum is the others'."""
-    assert setting.steps == setting.rounds * setting.rate * setting.local_steps
+    assert setting.steps == setting.rounds * setting.rate * setting.config.training.local_steps
     assert setting.delta < 1 / setting.num_clients
     draws = np.random.default_rng(0)
     steps, last = np.zeros(20_000), np.zeros(20_000, int)
@@ -135,7 +138,7 @@ def test_every_personal_model_expects_the_same_steps(setting):
 
 
 def test_settings_are_chosen_by_name():
-    assert [one.name for one in chosen(None, quick=False)] == [one.name for one in SETTINGS]
+    assert [one.name for one in chosen(None, quick=False)] == [one.name for one in PANELS]
     names = [one.name for one in chosen("writers", quick=False)]
     assert names == ["writers-logistic", "writers-mlp"]
     assert [one.name for one in chosen(None, quick=True)] == ["synthetic"]
@@ -144,19 +147,19 @@ def test_settings_are_chosen_by_name():
         chosen("writer", quick=False)
     with pytest.raises(ValueError, match="--setting must be without --quick"):
         chosen("writers-mlp", quick=True)
-    with pytest.raises(ValueError, match=r"rounds \* rate must be a whole number of times"):
-        replace(TINY, rounds=3)
+    with pytest.raises(ValueError, match=r"rounds \* sampling_rate must be a whole number of"):
+        tiny_of(3)
 
 
 def test_a_noise_file_belongs_to_its_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(dp_settings, "plan_noise", lambda settings, epsilons: NOISE)
+    monkeypatch.setattr(dp_settings, "plan_noise", lambda panels, epsilons: NOISE)
     path = tmp_path / "noise.json"
     write_noise(path, [TINY])
     assert read_noise(path, [TINY]) == NOISE
     with pytest.raises(ValueError, match=r"--noise must be planned for synthetic with .*rounds"):
-        read_noise(path, [replace(TINY, rounds=8)])
+        read_noise(path, [tiny_of(8)])
     with pytest.raises(ValueError, match="--noise must be planned for writers-mlp"):
-        read_noise(path, [SETTINGS[2]])
+        read_noise(path, [PANELS[2]])
     path.write_text("[]")
     with pytest.raises(ValueError, match="--noise must be a file of --write-noise"):
         read_noise(path, [TINY])
@@ -303,7 +306,7 @@ def test_module_needs_neither_the_command_line_nor_the_accountant():
 @pytest.mark.evidence
 def test_planned_noise():
     """Measured at the time of writing; the accountant checks itself at a finer grid."""
-    found = plan_noise(SETTINGS[:2])
+    found = plan_noise(PANELS[:2])
     known = {
         "synthetic": (2.1426, 1.0789, 0.63501),
         "writers-logistic": (7.5547, 3.0224, 1.26929),

@@ -4,12 +4,13 @@ import pytest
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
+from fedprior.exchange.facts import Facts
 from fedprior.learning.adaped import trust
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.events import Event
 from fedprior.reporting.config import read
-from fedprior.reporting.setting import setting
+from fedprior.reporting.training import Study
 
 PRIVATE = [
     "privacy.epsilon=4",
@@ -18,6 +19,10 @@ PRIVATE = [
     "training.cohort_size=2",
     "training.rounds=20",
 ]
+
+
+def setting(config, name, federation):
+    return Study(config, Facts.of(federation)).training(name)
 
 
 def test_noise_is_found_for_the_budget(federation):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedprior.engines.sweep import Sweep
-from fedprior.learning.budget import Budget
+from fedprior.learning.method import Method
 from fedprior.reporting import sweep as reporting
 from fedprior.reporting.config import Config
 from fedprior.reporting.sweep_plan import plan, read_over
@@ -101,19 +101,22 @@ def test_columns_have_the_type_of_their_values(swept):
 def test_an_option_keeps_its_values_beside_one_rate_for_all(monkeypatch, words):
     seen = []
 
-    def build(self, method, model, options, **rates):
-        seen.append((method.name, options))
+    built = Method.build
 
-    monkeypatch.setattr(Budget, "build", build)
+    def build(self, model, options, **shared):
+        seen.append((self.name, options))
+        return built(self, model, options, **shared)
+
+    monkeypatch.setattr(Method, "build", build)
     plan(Config(methods=("fedavg-fine-tuning",), options={}), over=read_over(words))
     rates = {"gamma_rate": 0.1, "fine_tuning_rate": 0.01}
-    assert seen == [("fedavg-fine-tuning", rates)]
+    assert seen == [("fedavg-fine-tuning", {}), ("fedavg-fine-tuning", rates)]
 
 
 def test_one_rate_for_all_is_left_out_where_every_rate_has_values_of_its_own():
     over = {"lr": (0.1, 0.2), "gamma_rate": (0.1, 0.3)}
-    parts = plan(Config(methods=("fedem", "ditto")), over=over).parts
-    assert [part.over for part in parts] == [{"gamma_rate": (0.1, 0.3)}, over]
+    grids = plan(Config(methods=("fedem", "ditto")), over=over).grids
+    assert [grid.over for grid in grids] == [{"gamma_rate": (0.1, 0.3)}, over]
 
 
 def test_values_are_numbers_truths_or_words():
@@ -125,8 +128,8 @@ def test_values_are_numbers_truths_or_words():
     ]
 
 
-def test_a_part_does_not_depend_on_what_is_swept_beside_it():
+def test_a_grid_does_not_depend_on_what_is_swept_beside_it():
     over = {"lr": (0.1,), "penalty": (1.0,)}
     alone = plan(Config(methods=("fedavg",), options={}), over={"lr": (0.1,)})
     beside = plan(Config(methods=("ditto", "fedavg"), options={"ditto": {"clip": 1.0}}), over=over)
-    assert alone.parts[0].identity == beside.parts[1].identity
+    assert alone.grids[0].identity == beside.grids[1].identity

@@ -54,7 +54,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare, read_all
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
-        from fedprior.experiments.dp_drawing import check_drawing
+        from fedprior.experiments.figures import check_drawing
 
         known = COMPARISONS[name]
         count = (1 if quick else known.seeds) if seeds is None else seeds
@@ -119,7 +119,7 @@ beyond = _command(
     "beyond",
     """AdaMAP against every other method in settings that Table 1 lacks, over ten fresh splits.
 
-    Dirichlet(0.1) shares of the classes, 120 samples a client, and clients never seen in training.
+    Dirichlet(0.1) shares of the classes, 120 samples per client, clients never seen in training.
     Gaps to AdaMAP are paired by split, with 95% intervals, as in `table1`.
 
     Example: `fedprior reproduce beyond --setting newcomers --data DIR`

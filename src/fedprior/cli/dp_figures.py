@@ -52,25 +52,25 @@ def dp_figures(
 
     Example: `fedprior reproduce dp-figures --quick --out figures`
     """
-    from fedprior.experiments import dp_drawing, dp_report, dp_settings
+    from fedprior.experiments import dp_drawing, dp_report, dp_settings, figures
     from fedprior.experiments.dp_figures import dp_figures as run
 
     check.seed("dp-figures", seed)
     count = (1 if quick else 3) if seeds is None else seeds
     check.count("dp-figures", seeds=count)
-    settings = dp_settings.chosen(setting, quick=quick)
+    panels = dp_settings.chosen(setting, quick=quick)
     if write_noise is not None:
-        dp_settings.write_noise(write_noise, settings)
+        dp_settings.write_noise(write_noise, panels)
         return say(f"Written to {write_noise}", quiet=quiet)
-    dp_drawing.check_drawing("dp-figures")
+    figures.check_drawing("dp-figures")
     if from_json:
         rows = dp_report.read(*from_json)
     else:
         check_out("dp-figures", out)
-        known = None if noise is None else dp_settings.read_noise(noise, settings)
+        known = None if noise is None else dp_settings.read_noise(noise, panels)
         with watching("dp-figures", quiet) as watch:
             rows = run(
-                settings,
+                panels,
                 seeds=range(seed, seed + count),
                 noise=known,
                 root=data_root("dp-figures", data),

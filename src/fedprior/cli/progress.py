@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a bar on a terminal, a line a method elsewhere."""
+"""Progress of a run on standard error: a bar on a terminal, one line per method elsewhere."""
 
 import math
 import time
@@ -29,7 +29,18 @@ def say(line: str, *, quiet: bool) -> None:
         typer.echo(line, err=True)
 
 
-class Watcher:
+class _Lines:
+    """Lines on standard error, above the bars that a terminal shows there."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        self.console.print(line, markup=False, soft_wrap=True)
+
+
+class Watcher(_Lines):
     """Shows how far each method is: rounds, validation score, clients a second, time left.
 
     Scores are not private, and clients a second tell how many took part: a run that releases
@@ -37,12 +48,8 @@ class Watcher:
     """
 
     def __init__(self, *, quiet: bool, scores: bool = True, speed: bool = True) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        super().__init__(quiet=quiet)
         self.scores, self.speed = scores, speed
-
-    def say(self, line: str) -> None:
-        """One line on standard error."""
-        self.console.print(line, markup=False, soft_wrap=True)
 
     @contextmanager
     def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
@@ -85,11 +92,11 @@ class _Count(ProgressColumn):
         return Text(f"{int(task.completed)} of {int(task.total or 0)} trainings")
 
 
-class Trainings:
+class Trainings(_Lines):
     """Shows how many trainings of each sweep and of `total` in all are done, and the time left."""
 
     def __init__(self, *, quiet: bool, total: int = 0) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        super().__init__(quiet=quiet)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -107,10 +114,6 @@ class Trainings:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-
-    def say(self, line: str) -> None:
-        """One line on standard error."""
-        self.console.print(line, markup=False, soft_wrap=True)
 
     def part(self, *names: str) -> Callable[[float, int], None]:
         """A callback for the sweep called so."""

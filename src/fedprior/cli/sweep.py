@@ -52,7 +52,7 @@ def sweep(
     Models are scored once, after their last round, whatever evaluate_every says, and stay on the
     device: store = "disk" is refused. So is local-converged, which tunes its steps itself.
 
-    Example: `fedprior sweep configs/paper/mnist.toml --over lr=0.05,0.1,0.2 --seeds 5 --out s`
+    Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
     from fedprior.cli.progress import Trainings
     from fedprior.reporting.sweep import SweepFolder, sweep_methods

@@ -49,7 +49,7 @@ _DATASETS = (
     Dataset(
         name="mnist",
         loader="fedprior.data.mnist:mnist",
-        description="MNIST, 3 random classes a client (the split of the paper's Table 1)",
+        description="MNIST, 3 random classes per client (the split of the paper's Table 1)",
         num_clients=50,
         needs="the four MNIST idx files under mnist/",
         folders=("mnist",),

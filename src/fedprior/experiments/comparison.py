@@ -1,4 +1,4 @@
-"""Methods side by side: one sweep a setting and method, each a file of its own."""
+"""Methods side by side: one sweep per setting and method, each in its own file."""
 
 import json
 import platform
@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
 from fedprior.core.files import write_atomically
 from fedprior.core.version import __version__
 from fedprior.data.federation import Federation
 from fedprior.engines.sweep import sweep
+from fedprior.exchange.facts import Facts
+from fedprior.experiments import comparison_settings as settings
 from fedprior.experiments.comparison_settings import Setting
+from fedprior.reporting.training import Study, Training
 
 FORMAT = 1
 Progress = Callable[[float, int], Any]
@@ -71,11 +73,11 @@ def compare(
     workers: int = 1,
     progress: Callable[[str, str], Progress] | None = None,
 ) -> list[Part]:
-    """Sweeps every method over the grid, chooses its rate on validation scores, scores it once.
+    """Sweep every method over the grid, choose its rate on validation scores, and test it once.
 
-    Each method is a file in `folder`, so that a comparison can be made in pieces; what is there
-    already is read back if it was made for the same grid, seeds, rounds, options and federation,
-    and refused otherwise. With several `workers` one method compiles while another trains.
+    Each method is a file in `folder`, so that a comparison can be made in pieces. A file that
+    exists is read, and refused if it was made for another grid, seeds, rounds, options or
+    federation. With several `workers` one method compiles while another trains.
     """
     known = {
         name: _read(_file(folder, setting, name), _facts(setting, name, grid, seeds))
@@ -84,16 +86,19 @@ def compare(
     missing = [name for name, part in known.items() if part is None]
     if missing:
         drawn = {seed: setting.federation(seed, root) for seed in seeds}
-        stop = threading.Event()
+        study, stop = Study(setting.config, Facts.of(drawn[seeds[0]])), threading.Event()
 
         def one(name: str) -> Part:
             told = _heeding(stop, progress(setting.name, name) if progress else None)
-            return _sweep(setting, name, grid, seeds, folder, drawn.__getitem__, told)
+            facts = _facts(setting, name, grid, seeds)
+            part = _sweep(setting, study, facts, folder, drawn.__getitem__, told)
+            write_atomically(_file(folder, setting, name), json.dumps(asdict(part)).encode())
+            return part
 
         with ThreadPoolExecutor(workers) as pool:
             try:
                 made = list(pool.map(one, missing))
-            except BaseException:  # an interrupt, too: what runs ends at its next call
+            except BaseException:  # an interrupt, too: running sweeps end at their next call
                 stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -115,41 +120,40 @@ def _heeding(stop: threading.Event, progress: Progress | None) -> Progress:
 
 def _sweep(
     setting: Setting,
-    name: str,
-    grid: Sequence[float],
-    seeds: Sequence[int],
+    study: Study,
+    facts: Mapping[str, Any],
     folder: Path,
     federations: Callable[[int], Federation],
     progress: Progress,
 ) -> Part:
-    def build(rate: Any) -> Algorithm:
-        return setting.algorithm(name, rate=rate)
+    name, begun = facts["method"], time.perf_counter()
+    method = settings.method(name).name
 
-    begun = time.perf_counter()
-    rounds, cohort = setting.plan(name)
-    facts = _facts(setting, name, grid, seeds)
-    found = sweep(
-        build,
+    def train_at(rate: Any) -> Training:
+        return study.training(method, facts["options"], rate=rate)
+
+    training = train_at(facts["grid"][0])
+    swept = sweep(
+        lambda rate: train_at(rate).algorithm,
         federations,
-        over={"rate": [float(rate) for rate in grid]},
-        seeds=seeds,
-        rounds=rounds,
-        cohort=cohort,
-        judges=setting.judges,
+        over={"rate": [float(rate) for rate in facts["grid"]]},
+        seeds=facts["seeds"],
+        rounds=training.rounds,
+        cohort=training.cohort,
+        judges=study.veterans,
         folder=folder / setting.name / f"{name}.sweep",
         identity=facts,
         progress=progress,
     )
-    part = Part(
+    scores = swept.scores[..., study.veterans :] if setting.newcomers else swept.scores
+    return Part(
         **facts,
-        valid=_rows(np.nanmean(found.valid[..., : setting.judges], axis=2)),
-        rate=found.chosen["rate"],
-        scores=_rows(setting.scored(found.scores)),
+        valid=_rows(np.nanmean(swept.valid[..., : study.veterans], axis=2)),
+        rate=swept.chosen["rate"],
+        scores=_rows(scores),
         seconds=time.perf_counter() - begun,
         made_with=made_with(),
     )
-    write_atomically(_file(folder, setting, name), json.dumps(asdict(part)).encode())
-    return part
 
 
 def _rows(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
@@ -203,18 +207,16 @@ def _read(file: Path, facts: Mapping[str, Any]) -> Part | None:
 def _same(part: Part, file: Path, facts: Mapping[str, Any]) -> Part:
     """The part, if it was made for the same facts."""
     for name, value in facts.items():
-        found = getattr(part, name)
-        remedy = "Choose another folder for another comparison."
-        same = found == value
-        check.require(same, str(file), name, f"{value} as asked for", found, remedy)
+        kept, remedy = getattr(part, name), "Choose another folder for another comparison."
+        check.require(kept == value, str(file), name, f"{value} as asked for", kept, remedy)
     return part
 
 
 def read(file: Path) -> Part:
     """One part, as `compare` wrote it."""
     try:
-        found = json.loads(file.read_text())
-        part = Part(**{name: _tuple(value) for name, value in found.items()})
+        content = json.loads(file.read_text())
+        part = Part(**{name: _tuple(value) for name, value in content.items()})
         whole = part.clients.ndim == 2 and len(part.clients) == len(part.seeds) == len(part.means)
         shaped = len(part.valid) == len(part.grid) and part.format == FORMAT
     except (ValueError, TypeError, AttributeError, OSError):
@@ -232,15 +234,15 @@ def read_all(
     grid: Sequence[float],
     seeds: Sequence[int],
 ) -> list[Part]:
-    """Every part of the settings that `folder` holds; all were made alike, or one is refused."""
-    found = []
+    """Every part of the settings in `folder`; one that was made in another way is refused."""
+    parts = []
     for setting in settings:
         for file in sorted((folder / setting.name).glob("*.json")):
             part, remedy = read(file), "Choose another folder for another comparison."
             known = part.method in methods and part.method == file.stem
             check.require(known, str(file), "method", "one of this comparison", part.method, remedy)
-            found.append(_same(part, file, _facts(setting, part.method, grid, seeds)))
-    return found
+            parts.append(_same(part, file, _facts(setting, part.method, grid, seeds)))
+    return parts
 
 
 def _tuple(value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from fedprior.core.files import write_atomically
 from fedprior.experiments.comparison import FORMAT, Part
 from fedprior.experiments.comparison_settings import GRID, Setting
+from fedprior.reporting.summary import deciles
 
 OURS = "adamap"
 _LEVEL = 0.95  # of intervals
@@ -65,7 +66,7 @@ def _row(part: Part, reference: Part, setting: Setting) -> Row:
         mean=100 * float(part.means.mean()),
         sd=100 * float(part.means.std(ddof=1)) if len(part.seeds) > 1 else None,
         seeds=len(part.seeds),
-        worst_decile=100 * _worst_decile(part.clients),
+        worst_decile=100 * float(np.mean([deciles(own)[0] for own in part.clients])),
         paper_says=None if says is None else says[0],
         paper_says_sd=None if says is None else says[1],
         tuned={"rate": part.rate},
@@ -96,15 +97,6 @@ def interval(differences: np.ndarray) -> tuple[float, float | None, float | None
     error = float(differences.std(ddof=1)) / number**0.5
     half = float(t.ppf((1 + _LEVEL) / 2, number - 1)) * error
     return mean, mean - half, mean + half
-
-
-def _worst_decile(clients: np.ndarray) -> float:
-    """Mean of the lowest tenth of the clients, at least one of them; by seed, then averaged."""
-    found = []
-    for own in clients:
-        known = np.sort(own[~np.isnan(own)])
-        found.append(known[: max(1, round(len(known) / 10))].mean())
-    return float(np.mean(found))
 
 
 COLUMNS = ("method", "accuracy", "worst decile", "printed", "rate", "gap")
@@ -140,7 +132,7 @@ def _gap(row: Row) -> str:
 
 
 def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
-    """A table a setting."""
+    """One table per setting."""
     parts = []
     for setting in settings:
         own = [row for row in found if row.setting == setting.name]

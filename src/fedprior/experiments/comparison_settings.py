@@ -1,255 +1,127 @@
-"""The settings of the comparison: federations, budgets, and each method's fixed options."""
+"""The settings of the comparison: shipped configurations, their titles, the printed figures."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Cohort, Model
-from fedprior.data.datasets import load
 from fedprior.data.federation import Federation
 from fedprior.learning import catalog
-from fedprior.learning.batches import Batches
-from fedprior.learning.budget import Budget, rates
 from fedprior.learning.method import Method
-from fedprior.learning.steps import Steps
-from fedprior.models.lenet import lenet5
-from fedprior.privacy.cohort import Everyone, FixedSize
+from fedprior.reporting import setting as clients
+from fedprior.reporting.config import Config, as_tables, read
 
 GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's; of equals the lower rate is taken
 QUICK_GRID = (0.1,)
 _QUICK = 5  # a quick run has this part of the rounds
-_STEPS_PER_EPOCH = 60
-_LOCAL_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A federation by seed and a budget: `size` of the clients a round (0: everyone).
+    """A configuration under a title, with the figures that the paper prints for it.
 
-    With `newcomers`, that many clients never take part in training and only they are scored.
-    `options` replace a method's where the printed ones are unstable here.
+    Where the configuration has newcomers, only they are scored.
     """
 
     name: str
     title: str
-    dataset: str
-    num_clients: int
-    size: int
-    rounds: int
-    data: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Config
     paper_says: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    newcomers: int = 0
-    model: Model = field(default_factory=lenet5)
+
+    @cached_property
+    def drawn_from(self) -> dict[str, Any]:
+        """What decides the clients and their rounds, beside the seed, as JSON values."""
+        tables = as_tables(self.config)
+        names = ("cohort", "cohort_size", "newcomers")
+        schedule = {name: tables["training"][name] for name in names}
+        return {"dataset": tables["data"]["name"], **tables["data"]["options"], **schedule}
 
     @property
-    def drawn_from(self) -> dict[str, Any]:
-        """What decides the clients and their rounds, beside the seed (JSON values)."""
-        decides = {
-            "dataset": self.dataset,
-            "num_clients": self.num_clients,
-            "newcomers": self.newcomers,
-            "cohort": self.size,
-            **self.data,
-        }
-        found: dict[str, Any] = json.loads(json.dumps(decides))  # as a file gives it back
-        return found
+    def rounds(self) -> int:
+        return self.config.training.rounds
+
+    @property
+    def newcomers(self) -> int:
+        return self.config.training.newcomers
 
     def federation(self, seed: int, root: Path | None) -> Federation:
         """The clients as drawn for one seed."""
-        return load(self.dataset, root=root, seed=seed, num_clients=self.num_clients, **self.data)
-
-    @property
-    def budget(self) -> Budget:
-        """Steps of the clients that train."""
-        return Budget(
-            rounds=self.rounds,
-            cohort=FixedSize(size=self.size) if self.size else Everyone(),
-            num_clients=self.num_clients - self.newcomers,
-            steps=Steps(
-                local_steps=_LOCAL_STEPS,
-                batches=Batches(steps_per_epoch=_STEPS_PER_EPOCH),
-                decay=0.99,
-                steps_per_epoch=_STEPS_PER_EPOCH,
-                weight_decay=1e-4,
-            ),
-        )
+        data = replace(self.config.data, root="" if root is None else str(root))
+        return clients.federation(data, seed=seed)[0]
 
     @property
     def quick(self) -> "Setting":
-        """A fifth of the rounds, and says so."""
+        """The same with a fifth of the rounds."""
+        schedule = replace(self.config.training, rounds=max(1, self.rounds // _QUICK))
         title = f"{self.title} (quick: a fifth of the rounds)"
-        return replace(self, rounds=max(1, self.rounds // _QUICK), title=title)
+        return replace(self, config=replace(self.config, training=schedule), title=title)
 
-    def algorithm(self, method: str, *, rate: Any) -> Algorithm:
-        """The method at one rate for all its models, at the budget's steps."""
-        known = _known(method)
-        own = self.method_options(method)
-        return self.budget.build(known, self.model, own, **rates(known, rate))
-
-    def method_options(self, method: str) -> dict[str, Any]:
-        """The method's fixed options here."""
-        name, varied = VARIANTS.get(method, (method, {}))
-        return {**OPTIONS.get(name, {}), **self.options.get(name, {}), **varied}
-
-    def plan(self, method: str) -> tuple[int, Cohort]:
-        """The method's rounds, and who takes part in them."""
-        known = _known(method)
-        rounds, cohort = self.budget.plan(known)
-        veterans = self.newcomers and not known.alone
-        return rounds, Veterans(cohort, self.newcomers) if veterans else cohort
-
-    @property
-    def judges(self) -> int:
-        """How many clients, the first ones, decide on a rate by their validation scores."""
-        return self.num_clients - self.newcomers
-
-    def scored(self, scores: np.ndarray) -> np.ndarray:
-        """The clients that the comparison is about, along the last axis."""
-        return scores[..., self.judges :] if self.newcomers else scores
+    def method_options(self, name: str) -> dict[str, Any]:
+        """The fixed options of a method or of a variant of ours."""
+        known, varied = VARIANTS.get(name, (name, {}))
+        return {**self.config.options.get(known, {}), **varied}
 
 
-def _known(name: str) -> Method:
+def method(name: str) -> Method:
+    """The method called so, or that of a variant."""
     return catalog.method(VARIANTS.get(name, (name, {}))[0])
 
 
-@dataclass(frozen=True)
-class Veterans(Cohort):
-    """`inner` among all but the last `newcomers` clients."""
-
-    inner: Cohort
-    newcomers: int
-
-    def expected_size(self, num_clients: int) -> float:
-        return self.inner.expected_size(num_clients - self.newcomers)
-
-    def capacity(self, num_clients: int) -> int:
-        return self.inner.capacity(num_clients - self.newcomers)
-
-    def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
-        drawn: np.ndarray = self.inner.draw(seed, round, num_clients - self.newcomers)
-        return drawn
-
-    def amplify(self, event: Any, num_clients: int) -> Any:
-        return self.inner.amplify(event, num_clients - self.newcomers)
-
-
-_MNIST: dict[str, Any] = {
-    "dataset": "mnist",
-    "num_clients": 50,
-    # As printed, all methods that distill start at the initial model.
-    "options": {"quped": {"start": "initial"}, "mutual-learning": {"start": "initial"}},
-}
-_WRITERS: dict[str, Any] = {
-    "dataset": "mnist-writers",
-    "num_clients": 66,
-    "data": {"writers_per_client": 3},
-    # As printed (KL, start at the initial model) AdaPeD breaks down on the writers.
-    "options": {
-        "adaped": {"direction": "squared", "start": "population", "initial_psi": 1.0},
-        "fedavg-fine-tuning": {"fine_tuning_rate": 0.02},
-        "mean-regularized": {"penalty": 3.0},
-    },
-}
-
-
-def _says(**figures: tuple[float, float]) -> dict[str, tuple[float, float]]:
-    return {name.replace("_", "-"): figure for name, figure in figures.items()}
+def _setting(name: str, title: str, **figures: tuple[float, float]) -> Setting:
+    """A shipped configuration; `figures` are those of the paper, by method."""
+    says = {method.replace("_", "-"): figure for method, figure in figures.items()}
+    return Setting(name=name, title=title, config=read(name), paper_says=says)
 
 
 TABLE1 = (
-    Setting(
-        name="mnist",
-        title="MNIST, 3 classes a client, K/m = 0.1",
-        size=5,
-        rounds=300,
-        paper_says=_says(
-            fedavg=(92.93, 0.09),
-            fedavg_fine_tuning=(95.42, 0.25),
-            adaped=(98.53, 0.11),
-            pfedme=(97.83, 0.04),
-            per_fedavg=(95.88, 0.27),
-            quped=(98.14, 0.39),
-            mutual_learning=(97.93, 0.33),
-        ),
-        **_MNIST,
+    _setting(
+        "mnist",
+        "MNIST, 3 classes per client, K/m = 0.1",
+        fedavg=(92.93, 0.09),
+        fedavg_fine_tuning=(95.42, 0.25),
+        adaped=(98.53, 0.11),
+        pfedme=(97.83, 0.04),
+        per_fedavg=(95.88, 0.27),
+        quped=(98.14, 0.39),
+        mutual_learning=(97.93, 0.33),
     ),
-    Setting(
-        name="writers-033",
-        title="MNIST by writer, K/m = 0.33",
-        size=22,
-        rounds=240,
-        paper_says=_says(
-            fedavg=(93.14, 0.15),
-            fedavg_fine_tuning=(93.81, 0.30),
-            adaped=(96.88, 0.29),
-            pfedme=(94.03, 0.61),
-            per_fedavg=(93.28, 0.41),
-            quped=(96.11, 0.13),
-            mutual_learning=(94.83, 0.59),
-        ),
-        **_WRITERS,
+    _setting(
+        "writers-033",
+        "MNIST by writer, K/m = 0.33",
+        fedavg=(93.14, 0.15),
+        fedavg_fine_tuning=(93.81, 0.30),
+        adaped=(96.88, 0.29),
+        pfedme=(94.03, 0.61),
+        per_fedavg=(93.28, 0.41),
+        quped=(96.11, 0.13),
+        mutual_learning=(94.83, 0.59),
     ),
-    Setting(
-        name="writers-015",
-        title="MNIST by writer, K/m = 0.15",
-        size=10,
-        rounds=480,
-        paper_says=_says(
-            fedavg=(92.18, 0.13),
-            fedavg_fine_tuning=(94.12, 0.26),
-            adaped=(96.55, 0.32),
-            pfedme=(94.95, 0.55),
-            per_fedavg=(93.51, 0.31),
-            quped=(95.99, 0.08),
-            mutual_learning=(95.12, 0.18),
-        ),
-        **_WRITERS,
+    _setting(
+        "writers-015",
+        "MNIST by writer, K/m = 0.15",
+        fedavg=(92.18, 0.13),
+        fedavg_fine_tuning=(94.12, 0.26),
+        adaped=(96.55, 0.32),
+        pfedme=(94.95, 0.55),
+        per_fedavg=(93.51, 0.31),
+        quped=(95.99, 0.08),
+        mutual_learning=(95.12, 0.18),
     ),
 )
 FEDEM = (
-    Setting(
-        name="mnist-everyone",
-        title="MNIST, 3 classes a client, everyone in every round",
-        size=0,
-        rounds=300,
-        paper_says=_says(adaped=(99.04, 0.11), fedem=(98.90, 0.20)),
-        **_MNIST,
+    _setting(
+        "mnist-everyone",
+        "MNIST, 3 classes per client, everyone in every round",
+        adaped=(99.04, 0.11),
+        fedem=(98.90, 0.20),
     ),
 )
-
 BEYOND = (
-    Setting(
-        name="dirichlet",
-        title="MNIST, Dirichlet(0.1) shares of the classes, 50 clients, K/m = 0.1",
-        dataset="mnist-dirichlet",
-        num_clients=50,
-        size=5,
-        rounds=300,
-        data={"concentration": 0.1},
-    ),
-    Setting(
-        name="small",
-        title="MNIST, 3 classes and 120 samples a client, K/m = 0.1",
-        size=5,
-        rounds=300,
-        data={"train_samples": 120, "valid_samples": 60},
-        **_MNIST,
-    ),
-    Setting(
-        name="newcomers",
-        title="MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2",
-        size=10,
-        rounds=240,
-        newcomers=16,
-        **_WRITERS,
-    ),
+    _setting("dirichlet", "MNIST, Dirichlet(0.1) shares of the classes, 50 clients, K/m = 0.1"),
+    _setting("small", "MNIST, 3 classes and 120 samples per client, K/m = 0.1"),
+    _setting("newcomers", "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"),
 )
 # Rows of the paper's table first, then one or more of each family that it cites, then our own.
 METHODS = (
@@ -257,26 +129,6 @@ METHODS = (
     *("mutual-learning", "fedem", "ditto", "apfl", "ifca", "fedrep", "mean-regularized", "l2gd"),
     *("fedprox", "adamap"),
 )
-# What the paper fixes (appendix, "Federated Setting"); then penalties, shares and second rates that
-# it does not, chosen as AdaMAP's options were: validation scores of the seeds 100 to 102
-# (docs/reproduction.md).
-OPTIONS: dict[str, dict[str, Any]] = {
-    "fedavg-fine-tuning": {"fine_tuning_rate": 0.05},
-    "adaped": {"initial_psi": 4.0, "psi_rate": 0.03, "psi_floor": 0.5, "start": "initial"},
-    "pfedme": {"penalty": 0.5, "gamma_rate": 0.2, "inner_steps": 3},
-    "per-fedavg": {"theta_rate": 0.001},
-    "quped": {"penalty": 0.25},
-    "mutual-learning": {"theta_share": 0.25, "gamma_share": 0.25},
-    "fedem": {"num_components": 2},
-    "ditto": {"penalty": 0.1},
-    "apfl": {"mixing": 0.25},
-    "ifca": {"num_components": 2},
-    "mean-regularized": {"penalty": 0.01},
-    "l2gd": {"penalty": 3.0},
-    "fedprox": {"penalty": 0.01},
-    "adamap": {"theta_rate": 0.05},
-}
-
 # Our own method with one ingredient left out, and with all of them: then it is FedAvg with
 # fine-tuning at a rate of its own.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

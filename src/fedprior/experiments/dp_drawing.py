@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprior.core import check
 from fedprior.experiments.dp_report import ERRORS, METHODS, Row
+from fedprior.experiments.figures import side_by_side
 
 # Colors of Okabe and Ito, told apart without red and green.
 _STYLES = {
@@ -18,22 +18,10 @@ _STYLES = {
 _SHADES = ("0.6", "#56B4E9", "#0072B2", "#D55E00", "#E69F00", "#009E73")
 _GAP = 0.05  # between methods at one epsilon, so that their bars can be told apart
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
-_WIDTH, _HEIGHT = 4.4, 4.6  # inches a panel
-_ACROSS = 3  # panels in a line
-
-
-def check_drawing(owner: str) -> None:
-    """Pictures can be drawn: matplotlib is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        remedy = "Install it with: pip install 'fedprior[plot]'"
-        line = check.message(owner, "figures", "drawn by matplotlib", "none", remedy)
-        raise ValueError(line) from error
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """accuracy.png and, where AdaPeD ran, psi.png: a panel a setting."""
+    """accuracy.png and, where AdaPeD ran, psi.png: one panel per setting."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = list(dict.fromkeys(row.setting for row in rows))
     panels = {name: [row for row in rows if row.setting == name] for name in settings}
@@ -68,20 +56,6 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
         paths.append(folder / "psi.png")
         figure.savefig(paths[1], dpi=150)
     return paths
-
-
-def side_by_side(count: int, *, height: float = _HEIGHT) -> tuple[Any, Sequence[Any]]:
-    """A figure of `count` panels side by side, three at most, in lines `height` inches tall."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    lines, across = -(-count // _ACROSS), min(count, _ACROSS)
-    figure = Figure(figsize=(max(6.4, _WIDTH * across), height * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    places = figure.subplots(lines, across, squeeze=False).ravel()
-    for place in places[count:]:
-        place.set_visible(False)
-    return figure, list(places[:count])
 
 
 def _accuracy(axes: Any, rows: Sequence[Row]) -> None:

@@ -12,27 +12,25 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import check, tree
-from fedprior.core.algorithm import Algorithm
 from fedprior.data.federation import Federation
 from fedprior.engines.result import Result
 from fedprior.engines.simulate import simulate
+from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import Watch, unwatched
 from fedprior.experiments.dp_report import ERRORS, METHODS, Row, save
 from fedprior.experiments.dp_settings import (
     EPSILONS,
     GROUPS,
     Noise,
-    Setting,
-    algorithms,
+    Panel,
     chosen,
     plan_noise,
     read_noise,
     write_noise,
 )
-from fedprior.privacy.cohort import Everyone, Poisson
 from fedprior.privacy.planning import noise_to_signal
+from fedprior.reporting.training import Training
 
 _FEWEST_SEEDS = 3  # fewer give no standard error over seeds to speak of
 
@@ -49,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 def dp_figures(
-    settings: Sequence[Setting],
+    panels: Sequence[Panel],
     *,
     epsilons: Sequence[float] = EPSILONS,
     seeds: Sequence[int] = (0, 1, 2),
@@ -64,10 +62,10 @@ def dp_figures(
     `root` is the data's folder. A seed draws the federation, the cohorts, the noise and the start.
     """
     _check(epsilons, seeds, methods)
-    planned = plan_noise(settings, epsilons) if noise is None else noise
+    planned = plan_noise(panels, epsilons) if noise is None else noise
     cases: list[Case] = [("local", None)]
     cases += [(method, epsilon) for method in methods for epsilon in (None, *epsilons)]
-    total, done = len(settings) * len(cases) * len(seeds), 0
+    total, done = len(panels) * len(cases) * len(seeds), 0
 
     def step() -> None:
         nonlocal done
@@ -75,16 +73,16 @@ def dp_figures(
         watch(done, total)
 
     rows: list[Row] = []
-    for setting in settings:
-        own = planned.get(setting.name, {})
+    for panel in panels:
+        own = planned.get(panel.name, {})
         for epsilon in epsilons:
-            rule = f"given for {setting.name} at epsilon {epsilon:g}"
+            rule = f"given for {panel.name} at epsilon {epsilon:g}"
             check.require(epsilon in own, "dp_figures", "noise", rule, dict(own))
-        found = _simulate(setting, cases, seeds, own, root, step)
-        baseline = np.stack([outcome.scores for outcome in found[0]])
+        outcomes = _simulate(panel, cases, seeds, own, root, step)
+        baseline = np.stack([outcome.scores for outcome in outcomes[0]])
         rows += [
-            _row(setting, case, outcomes, baseline, own.get(case[1] or 0.0))
-            for case, outcomes in zip(cases, found, strict=True)
+            _row(panel, case, each, baseline, own.get(case[1] or 0.0))
+            for case, each in zip(cases, outcomes, strict=True)
         ]
     return rows
 
@@ -100,73 +98,56 @@ def _check(epsilons: Sequence[float], seeds: Sequence[int], methods: Sequence[st
 
 
 def _simulate(
-    setting: Setting,
+    panel: Panel,
     cases: Sequence[Case],
     seeds: Sequence[int],
     noise: Mapping[float, float],
     root: Path | None,
     step: Callable[[], None],
 ) -> list[list[Outcome]]:
-    """Outcomes by case, then by seed. Algorithms are built once: seeds share compiled programs."""
-    built = {own: algorithms(setting, own) for own in (None, *noise.values())}
-    found: list[list[Outcome]] = [[] for _ in cases]
+    """Outcomes by case, then by seed. Trainings are built once: seeds share compiled programs."""
+    trainings: list[Training] = []
+    outcomes: list[list[Outcome]] = [[] for _ in cases]
     for seed in seeds:
-        federation = setting.federation(seed, root)
-        for place, (method, epsilon) in enumerate(cases):
-            own = None if epsilon is None else noise[epsilon]
-            found[place].append(_outcome(setting, built[own][method], federation, own, seed))
+        federation = panel.federation(seed, root)
+        facts = Facts.of(federation)
+        trainings = trainings or [
+            panel.training(method, facts, None if at is None else (at, noise[at]))
+            for method, at in cases
+        ]
+        for training, own in zip(trainings, outcomes, strict=True):
+            own.append(_outcome(panel, training, federation, seed))
             step()
-    return found
+    return outcomes
 
 
-def _outcome(
-    setting: Setting,
-    algorithm: Algorithm,
-    federation: Federation,
-    noise_multiplier: float | None,
-    seed: int,
-) -> Outcome:
-    if algorithm.name == "local":
-        result = simulate(
-            algorithm, federation, rounds=setting.alone_rounds, cohort=Everyone(), seed=seed
-        )
-    else:
-        channel = None
-        if noise_multiplier is not None:
-            channel = CentralGaussian(clip=setting.clip, noise_multiplier=noise_multiplier)
-        result = simulate(
-            algorithm,
-            federation,
-            rounds=setting.rounds,
-            cohort=Poisson(rate=setting.rate),
-            channel=channel,
-            seed=seed,
-        )
+def _outcome(panel: Panel, training: Training, federation: Federation, seed: int) -> Outcome:
+    result = simulate(training.algorithm, federation, **training.arguments, seed=seed)
     path = [entry["psi"] for entry in result.history if "psi" in entry]
     return Outcome(
         result.scores,
         np.array(path) if path else None,
-        _steps(setting, result),
+        _steps(panel, result),
         tree.size(result.state["gamma"]),
     )
 
 
-def _steps(setting: Setting, result: Result) -> float:
+def _steps(panel: Panel, result: Result) -> float:
     """Mean number of gradient steps of the model that a client uses at the end."""
     if result.algorithm.name == "fedavg-fine-tuning":
-        return float(setting.steps)
+        return float(panel.steps)
     memories, enrolled = result.store.read(np.arange(result.federation.num_clients))
     steps = np.asarray(memories["step"], np.float64)
     if result.algorithm.name == "adaped-fine-tuning":
-        missed = (setting.rounds - np.asarray(memories["round"])) * setting.tuning_steps
-        steps = steps + np.minimum(missed, setting.catch_up)
+        missed = (panel.rounds - np.asarray(memories["round"])) * panel.tuning_steps
+        steps = steps + np.minimum(missed, panel.catch_up)
     if result.algorithm.name.startswith("adaped"):
-        steps = np.where(np.asarray(enrolled), steps, setting.steps)
+        steps = np.where(np.asarray(enrolled), steps, panel.steps)
     return float(steps.mean())
 
 
 def _row(
-    setting: Setting,
+    panel: Panel,
     case: Case,
     outcomes: Sequence[Outcome],
     baseline: np.ndarray,
@@ -180,16 +161,16 @@ def _row(
     paths = [outcome.psi for outcome in outcomes if outcome.psi is not None]
     psi = tuple(round(float(value), 6) for value in np.mean(paths, axis=0)) if paths else None
     return Row(
-        setting=setting.name,
-        num_clients=setting.num_clients,
-        rounds=setting.rounds,
-        rate=setting.rate,
-        clip=setting.clip,
+        setting=panel.name,
+        num_clients=panel.num_clients,
+        rounds=panel.rounds,
+        rate=panel.rate,
+        clip=panel.clip,
         method=method,
         epsilon=epsilon,
-        delta=None if noised is None else setting.delta,
+        delta=None if noised is None else panel.delta,
         noise_multiplier=noised,
-        noise_to_signal=_ratio(setting, noised, outcomes[0].num_parameters),
+        noise_to_signal=_ratio(panel, noised, outcomes[0].num_parameters),
         num_seeds=len(outcomes),
         score=score,
         score_se=score_se,
@@ -204,14 +185,14 @@ def _row(
     )
 
 
-def _ratio(setting: Setting, noise: float | None, num_parameters: int) -> float | None:
+def _ratio(panel: Panel, noise: float | None, num_parameters: int) -> float | None:
     if noise is None:
         return None
     return noise_to_signal(
         noise=noise,
         num_parameters=num_parameters,
-        rate=setting.rate,
-        num_clients=setting.num_clients,
+        rate=panel.rate,
+        num_clients=panel.num_clients,
     )
 
 
@@ -231,7 +212,7 @@ def _by_clients(values: np.ndarray) -> float:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Runs the settings, one after the other, and writes rows.json and table.md after each."""
+    """Run the panels one after the other; write rows.json and table.md after each."""
     parser = argparse.ArgumentParser(prog="python -m fedprior.experiments.dp_figures")
     parser.add_argument("--out", type=Path, default=Path("dp-figures"), help="folder to write")
     parser.add_argument("--setting", choices=GROUPS)
@@ -242,21 +223,21 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="root folder of the data")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args(words)
-    settings = chosen(given.setting, quick=given.quick)
+    panels = chosen(given.setting, quick=given.quick)
     if given.write_noise is not None:
-        write_noise(given.write_noise, settings)
+        write_noise(given.write_noise, panels)
         return
-    noise = None if given.noise is None else read_noise(given.noise, settings)
+    noise = None if given.noise is None else read_noise(given.noise, panels)
     seeds = range(given.seed, given.seed + given.seeds)
     start = time.perf_counter()
     rows: list[Row] = []
-    for setting in settings:
+    for panel in panels:
 
-        def watch(done: int, total: int, name: str = setting.name) -> None:
+        def watch(done: int, total: int, name: str = panel.name) -> None:
             spent = time.perf_counter() - start
             sys.stderr.write(f"{name}: {done} of {total} runs, {spent:.0f} s\n")
 
-        rows += dp_figures([setting], seeds=seeds, noise=noise, root=given.data, watch=watch)
+        rows += dp_figures([panel], seeds=seeds, noise=noise, root=given.data, watch=watch)
         save(rows, given.out)
 
 

@@ -1,139 +1,157 @@
-"""The settings of the private figures: federation, model, budget, and the noise that it needs."""
+"""The settings of the private figures: configurations, and the noise that their budgets need."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Model
-from fedprior.data.datasets import load
 from fedprior.data.federation import Federation, Split
-from fedprior.learning.adaped import adaped, adaped_fine_tuning, trust_under_noise
-from fedprior.learning.alternating import Start
-from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
-from fedprior.learning.baselines.fedem import fedem
-from fedprior.learning.baselines.local import local
-from fedprior.learning.batches import Batches
-from fedprior.learning.method import ChannelNoise
-from fedprior.learning.steps import Steps
-from fedprior.models.network import logistic, mlp
+from fedprior.exchange.facts import Facts
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, gaussian
+from fedprior.reporting import setting as clients
+from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Schedule
+from fedprior.reporting.training import Study, Training
 
 EPSILONS = (1.0, 3.0, 10.0)
 FORMAT = 1
-_RATE = 0.1  # of every model, own or shared, in every method
-_BATCH = 10
 _ROWS = 8192  # the sizes of 10,000 clients sum to 150,000 with a standard deviation of 320
+_TUNED = "adaped-fine-tuning"
 _FACTS = ("num_clients", "rate", "rounds", "delta")  # what a noise multiplier depends on
 
-# Noise multipliers by the setting's name and epsilon.
+# Noise multipliers by the panel's name and epsilon.
 Noise = Mapping[str, Mapping[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A federation and a budget: Poisson cohorts of `rate` for `rounds` rounds, at `delta`.
+class Panel:
+    """One setting of the figures: a configuration with Poisson cohorts, and a budget's delta.
 
-    Every personal model takes `rounds * rate * local_steps` gradient steps (expected). AdaPeD with
-    local fine-tuning also trains in the rounds between, so it takes fewer steps at a time:
-    `tuning_steps` where it takes part, and at most `catch_up` in each gap.
+    Every personal model takes `steps` gradient steps (expected). AdaPeD with local fine-tuning also
+    trains in the rounds between, so it takes fewer steps at a time: `tuning_steps` where it takes
+    part, and at most `catch_up` in each gap.
     """
 
     name: str
-    dataset: str
-    shape: tuple[int, ...]
-    num_classes: int
-    num_clients: int
-    rounds: int
-    rate: float
+    config: Config
     delta: float
     tuning_steps: int
-    catch_up: int
-    temperature: float
-    options: Mapping[str, Any] = field(default_factory=dict)
-    network: Literal["logistic", "mlp"] = "logistic"
-    local_steps: int = 10
     clip: float = 1.0
-    psi_rate: float = 0.03
-    psi_scale: float = 0.1
-    start: Start = "initial"  # the population's model carries noise that a client need not begin at
 
     def __post_init__(self) -> None:
-        whole = abs(self.alone_rounds - self.rounds * self.rate) < 1e-9
+        times = self.rounds * self.rate
+        whole = round(times) > 0 and abs(round(times) - times) < 1e-9
         rule = "a whole number of times that a client takes part"
-        got = self.rounds * self.rate
-        check.require(self.alone_rounds > 0 and whole, "Setting", "rounds * rate", rule, got)
+        check.require(whole, "Panel", "rounds * sampling_rate", rule, times)
 
     @property
-    def alone_rounds(self) -> int:
-        """Rounds with everyone that give a client as many steps as the cohorts do (expected)."""
-        return round(self.rounds * self.rate)
+    def num_clients(self) -> int:
+        number: int = self.config.data.options["num_clients"]
+        return number
+
+    @property
+    def rounds(self) -> int:
+        return self.config.training.rounds
+
+    @property
+    def rate(self) -> float:
+        return self.config.training.sampling_rate
+
+    @property
+    def catch_up(self) -> int:
+        number: int = self.config.options[_TUNED]["catch_up"]
+        return number
 
     @property
     def steps(self) -> int:
-        return self.alone_rounds * self.local_steps
-
-    def model(self) -> Model:
-        """The clients' network."""
-        if self.network == "mlp":
-            return mlp(self.shape, self.num_classes, hidden=(16,))
-        return logistic(int(np.prod(self.shape)), self.num_classes)
+        return round(self.rounds * self.rate) * self.config.training.local_steps
 
     def federation(self, seed: int, root: Path | None) -> Federation:
-        options = {"num_clients": self.num_clients, "seed": seed, **self.options}
-        found = load(self.dataset, root=root, **options)
-        return replace(found, train=_filled(found.train))
+        data = replace(self.config.data, root="" if root is None else str(root))
+        drawn, _, _ = clients.federation(data, seed=seed)
+        return replace(drawn, train=_filled(drawn.train))
 
     def event(self, noise_multiplier: float) -> Event:
-        """What one round costs: the Gaussian sum of a Poisson cohort."""
+        """The cost of one round: the Gaussian sum of a Poisson cohort."""
         return Poisson(rate=self.rate).amplify(gaussian(noise_multiplier), self.num_clients)
+
+    def training(self, name: str, facts: Facts, budget: tuple[float, float] | None) -> Training:
+        """A method at a budget (epsilon, noise multiplier), or without privacy."""
+        config, options = self.config, {}
+        if budget is not None:
+            epsilon, noise = budget
+            privacy = Privacy(
+                epsilon=epsilon, delta=self.delta, clip=self.clip, noise_multiplier=noise
+            )
+            config = replace(config, privacy=privacy)
+        if name == _TUNED:
+            schedule = replace(config.training, local_steps=self.tuning_steps)
+            config, options = replace(config, training=schedule), {"newcomer_steps": self.steps}
+        return Study(config, facts).training(name, options)
 
 
 def _filled(split: Split) -> Split:
-    """Rows that nobody owns, up to a round number: every seed then has the same programs."""
+    """The split with rows that nobody owns, up to a round number: all seeds share programs."""
     spare = -len(split.x) % _ROWS
     x = np.concatenate([split.x, np.zeros((spare, *split.x.shape[1:]), split.x.dtype)])
     y = np.concatenate([split.y, np.zeros(spare, split.y.dtype)])
     return replace(split, x=x, y=y)
 
 
+def _panel(
+    name: str,
+    data: Data,
+    *,
+    start: str,
+    temperature: float,
+    rounds: int,
+    rate: float,
+    catch_up: int,
+    tuning_steps: int,
+    delta: float,
+    model: str = "logistic",
+    psi_rate: float = 0.03,
+    psi_scale: float = 0.1,
+) -> Panel:
+    trust = {"psi_floor": 0.1, "initial_psi": 4.0, "psi_scale": psi_scale}
+    schedule = Schedule(rounds=rounds, cohort="poisson", sampling_rate=rate)
+    common: dict[str, Any] = {"temperature": temperature, **trust}
+    # Fewer steps in a round, and psi as fast per round as AdaPeD's without fine-tuning.
+    pace = psi_rate * schedule.local_steps / tuning_steps
+    options = {
+        "adaped": {**common, "psi_rate": psi_rate, "start": start},
+        _TUNED: {**common, "psi_rate": pace, "catch_up": catch_up},
+    }
+    tables: dict[str, Any] = {"name": model, "hidden": (16,)}
+    config = Config(data=data, model=ModelChoice(**tables), training=schedule, options=options)
+    return Panel(name=name, config=config, delta=delta, tuning_steps=tuning_steps)
+
+
+def _synthetic(num_clients: int) -> dict[str, Any]:
+    sizes = {"samples_per_client": (10, 20), "num_features": 20, "num_classes": 5, "spread": 0.3}
+    data = Data(name="synthetic", options={"num_clients": num_clients, **sizes})
+    # A mean of 500 updates is worth starting at, noise and all.
+    return {"data": data, "start": "population", "temperature": 1.0, "delta": 1e-5}
+
+
 _WRITERS: dict[str, Any] = {
-    "dataset": "mnist-writers",
-    "shape": (28, 28, 1),
-    "num_classes": 10,
-    "num_clients": 539,
-    "options": {"writers_per_client": 1},
+    "data": Data(name="mnist-writers", options={"num_clients": 539, "writers_per_client": 1}),
+    "start": "initial",  # the population's model carries noise that a client need not begin at
     "temperature": 3.0,
     "delta": 1e-4,
 }
-_SYNTHETIC: dict[str, Any] = {
-    "name": "synthetic",
-    "dataset": "synthetic",
-    "shape": (20,),
-    "num_classes": 5,
-    "options": {
-        "samples_per_client": (10, 20),
-        "num_features": 20,
-        "num_classes": 5,
-        "spread": 0.3,
-    },
-    "temperature": 1.0,
-    "start": "population",  # a mean of 500 updates is worth starting at, noise and all
-    "delta": 1e-5,
-}
 # One client in 20 takes part in a round: with 4 steps in a gap and 5 where it takes part a client
 # of AdaPeD with fine-tuning expects 48 steps, the others 50. Three steps in every round are 180.
+_LONG: dict[str, Any] = {"rounds": 100, "rate": 0.05, "tuning_steps": 5, "catch_up": 4}
 _FULL: dict[str, Any] = {"rounds": 60, "rate": 0.3, "tuning_steps": 3, "catch_up": 180}
-SETTINGS = (
-    Setting(num_clients=10_000, rounds=100, rate=0.05, tuning_steps=5, catch_up=4, **_SYNTHETIC),
-    Setting(name="writers-logistic", **_FULL, **_WRITERS),
-    Setting(name="writers-mlp", network="mlp", **_FULL, **_WRITERS),
+PANELS = (
+    _panel("synthetic", **_LONG, **_synthetic(10_000)),
+    _panel("writers-logistic", **_FULL, **_WRITERS),
+    _panel("writers-mlp", model="mlp", **_FULL, **_WRITERS),
 )
 # A tenth of the clients with the same cohort size; fewer rounds, since noise to signal grows as
 # sqrt(rounds) / clients for clients that take part equally often; psi ten times as fast, so that it
@@ -143,14 +161,14 @@ _BRIEF: dict[str, Any] = {
     **{"psi_rate": 0.3, "psi_scale": 1.0},
 }
 QUICK = (
-    Setting(num_clients=1_000, **_BRIEF, **_SYNTHETIC),
-    Setting(name="writers-logistic", **_BRIEF, **_WRITERS),
+    _panel("synthetic", **_BRIEF, **_synthetic(1_000)),
+    _panel("writers-logistic", **_BRIEF, **_WRITERS),
 )
 GROUPS = ("synthetic", "writers", "writers-logistic", "writers-mlp")
 
 
-def chosen(name: str | None, *, quick: bool) -> list[Setting]:
-    """The settings called `name` (a whole one, or the word before its dash).
+def chosen(name: str | None, *, quick: bool) -> list[Panel]:
+    """The panels called `name` (a whole name, or the word before its dash).
 
     Without a name all of them, or with `quick` the one that needs no data.
     """
@@ -158,52 +176,14 @@ def chosen(name: str | None, *, quick: bool) -> list[Setting]:
         check.choice("dp-figures", "--setting", name, GROUPS)
     elif quick:
         name = "synthetic"
-    known = QUICK if quick else SETTINGS
-    found = [one for one in known if name in (None, one.name, one.name.split("-")[0])]
-    check.require(len(found) > 0, "dp-figures", "--setting", "without --quick", name)
-    return found
-
-
-def algorithms(setting: Setting, noise: float | None = None) -> dict[str, Algorithm]:
-    """The methods by name, each with the steps that the setting allows.
-
-    Under a noise multiplier of `noise` AdaPeD trusts the mean no more than the noise leaves of it.
-    """
-    model = setting.model()
-    floors: dict[str, Any] = {"psi_floor": 0.1, "initial_psi": 4.0}
-    if noise is not None:
-        floors = trust_under_noise(
-            model,
-            ChannelNoise(noise, setting.clip, setting.rate, setting.num_clients),
-            **floors,
-        )
-    steps = Steps(local_steps=setting.local_steps, batches=Batches(size=_BATCH))
-    common: dict[str, Any] = {"steps": steps}
-    personal: dict[str, Any] = {
-        **{"theta_rate": _RATE, "gamma_rate": _RATE, "start": setting.start},
-        **{"temperature": setting.temperature, **floors},
-        **{"psi_rate": setting.psi_rate, "psi_scale": setting.psi_scale},
-        "newcomer_steps": setting.steps,
-    }
-    # Fewer steps in a round, and psi as fast by round as AdaPeD's without fine-tuning.
-    pace = setting.psi_rate * setting.local_steps / setting.tuning_steps
-    tuned: dict[str, Any] = {**personal, "psi_rate": pace}
-    tuned.pop("start", None)
-    tuned["steps"] = replace(steps, local_steps=setting.tuning_steps)
-    tuned["catch_up"] = setting.catch_up
-    tuning: dict[str, Any] = {"fine_tuning_steps": setting.steps, "fine_tuning_rate": _RATE}
-    return {
-        "local": local(model, theta_rate=_RATE, **common),
-        "adaped": adaped(model, **personal, **common),
-        "adaped-fine-tuning": adaped_fine_tuning(model, **tuned),
-        "fedavg": fedavg(model, gamma_rate=_RATE, **common),
-        "fedavg-fine-tuning": fedavg_fine_tuning(model, gamma_rate=_RATE, **tuning, **common),
-        "fedem": fedem(model, gamma_rate=_RATE, **common),
-    }
+    known = QUICK if quick else PANELS
+    panels = [one for one in known if name in (None, one.name, one.name.split("-")[0])]
+    check.require(len(panels) > 0, "dp-figures", "--setting", "without --quick", name)
+    return panels
 
 
 def plan_noise(
-    settings: Sequence[Setting], epsilons: Sequence[float] = EPSILONS
+    panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS
 ) -> dict[str, dict[float, float]]:
     """The least noise whose epsilon over all rounds is within each target.
 
@@ -218,39 +198,37 @@ def plan_noise(
             )
             for target in epsilons
         }
-        for one in settings
+        for one in panels
     }
 
 
-def write_noise(
-    path: Path, settings: Sequence[Setting], epsilons: Sequence[float] = EPSILONS
-) -> None:
+def write_noise(path: Path, panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS) -> None:
     """A file for `read_noise`: what was planned, and what for."""
-    planned = plan_noise(settings, epsilons)
+    planned = plan_noise(panels, epsilons)
     content = {
         one.name: {
             **{fact: getattr(one, fact) for fact in _FACTS},
             "noise_multiplier": {f"{target:g}": z for target, z in planned[one.name].items()},
         }
-        for one in settings
+        for one in panels
     }
     path.write_text(json.dumps({"format": FORMAT, "settings": content}, indent=1) + "\n")
 
 
-def read_noise(path: Path, settings: Sequence[Setting]) -> dict[str, dict[float, float]]:
-    """The noise of each setting; refused where it was planned for another budget."""
+def read_noise(path: Path, panels: Sequence[Panel]) -> dict[str, dict[float, float]]:
+    """The noise of each panel; raises where it was planned for another budget."""
     try:
         content = json.loads(path.read_text())["settings"]
     except (ValueError, KeyError, TypeError) as error:
         rule = "a file of --write-noise"
         raise ValueError(check.message("dp-figures", "--noise", rule, str(path))) from error
-    found = {}
-    for one in settings:
+    noise = {}
+    for one in panels:
         known = content.get(one.name, {})
         facts = {fact: getattr(one, fact) for fact in _FACTS}
         rule = f"planned for {one.name} with {facts}"
         got = {fact: known.get(fact) for fact in _FACTS}
         remedy = "Write it anew with --write-noise (and --quick or not, as here)."
         check.require(got == facts, "dp-figures", "--noise", rule, got, remedy)
-        found[one.name] = {float(target): z for target, z in known["noise_multiplier"].items()}
-    return found
+        noise[one.name] = {float(target): z for target, z in known["noise_multiplier"].items()}
+    return noise

@@ -67,8 +67,10 @@ class Method:
         They override `steps` and the `shared` options, of which a method takes those it has.
         """
         known = self.options()
-        for option in options:
+        for option, value in options.items():
             check.choice(self.name, "option", option, known)
+            small = not isinstance(value, int) or abs(value) < 2**31  # the device's whole numbers
+            check.require(small, self.name, option, "below 2**31", value)
         own = {name: value for name, value in shared.items() if name in known} | dict(options)
         shape = {name: own.pop(name) for name in _STEP_OPTIONS if name in own}
         with warnings.catch_warnings():

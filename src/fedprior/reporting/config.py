@@ -14,6 +14,7 @@ from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 
 FORMAT = 1
+SHIPPED = Path(__file__).parent / "configs"  # configurations by name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +43,14 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """What all methods share."""
+class Schedule:
+    """Rounds, cohorts and gradient steps, the same for all methods."""
 
     rounds: int = 600
     cohort: Literal["auto", "everyone", "fixed", "poisson"] = "auto"  # fixed; poisson with privacy
-    cohort_size: int = 0  # clients a round (poisson: expected); 0: a third of them
+    cohort_size: int = 0  # clients per round (poisson: expected); 0: a third of them
+    sampling_rate: float = 0.0  # poisson: share of the clients in a round, instead of cohort_size
+    newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
     steps_per_epoch: int = 60  # global steps after which rates decay
@@ -85,7 +88,7 @@ class Config:
     seeds: int = 1  # seeds seed, seed + 1, ...: data split, initial model and cohorts drawn anew
     data: Data = field(default_factory=Data)
     model: ModelChoice = field(default_factory=ModelChoice)
-    training: Training = field(default_factory=Training)
+    training: Schedule = field(default_factory=Schedule)
     privacy: Privacy = field(default_factory=Privacy)
     options: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {
@@ -93,6 +96,11 @@ class Config:
             "adaped": {"temperature": 3.0, "psi_floor": 0.1},
         }
     )
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of the run, in order."""
+        return range(self.seed, self.seed + self.seeds)
 
     def __post_init__(self) -> None:
         owner = "config"
@@ -104,6 +112,11 @@ class Config:
             check.choice(owner, "methods", name, METHODS)
         check.seed(owner, self.seed)
         check.count(owner, seeds=self.seeds)
+        if self.seed + self.seeds > 2**31:
+            raise ValueError(
+                f"config: the last seed, seed + seeds - 1 = {self.seed + self.seeds - 1}, must be "
+                "below 2**31."
+            )
         for name, options in self.options.items():
             check.choice(owner, "options", name, METHODS)
             for option in options:
@@ -155,6 +168,7 @@ class Config:
             owner,
             least=0,
             cohort_size=training.cohort_size,
+            newcomers=training.newcomers,
             batch_size=training.batch_size,
             evaluate_every=training.evaluate_every,
         )
@@ -166,24 +180,58 @@ class Config:
             clip=training.clip,
         )
         check.fraction(owner, decay=training.decay)
+        for name, value in as_tables(training).items():
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            check.require(not whole or value < 2**31, owner, name, "below 2**31", value)
+        check.unit(owner, sampling_rate=training.sampling_rate)
+        if training.sampling_rate and (training.cohort_size or training.cohort == "fixed"):
+            raise ValueError(
+                f"{owner}: sampling_rate replaces cohort_size in poisson cohorts. Set one of them, "
+                "and cohort = 'poisson'."
+            )
 
 
 def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file (or the default one) with `key=value` changes on top."""
+    """The configuration in a TOML file (or the default one) with `key=value` changes on top.
+
+    A name without an ending, such as `mnist`, is a configuration that comes with fedprior. A file
+    may begin from another one: `extends = NAME`, or a path relative to the file.
+    """
     tables: dict[str, Any] = {}
     if path is None:
         tables["options"] = as_tables(Config())["options"]  # changes add to the defaults
     else:
-        try:
-            tables = tomllib.loads(Path(path).read_text())
-        except FileNotFoundError:
-            raise ValueError(f"config: {path} must be a TOML file, got none there.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"config: {path} must be a TOML file, got {error}.") from None
+        tables = _tables(Path(path))
         _check_format(tables.get("format", FORMAT))
     for change in changes:
         _set(tables, change)
     return build(Config, tables, "config")
+
+
+def _tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tables of a file, on those of the file that it extends."""
+    if not path.suffix and not path.exists():
+        check.choice("config", "name", path.name, sorted(each.stem for each in SHIPPED.iterdir()))
+        path = SHIPPED / f"{path.name}.toml"
+    check.require(path not in above, "config", "extends", "free of cycles", str(path))
+    try:
+        tables = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"config: there is no TOML file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"config: {path} is not a TOML file: {error}.") from None
+    parent = tables.pop("extends", None)
+    if parent is None:
+        return tables
+    file = Path(parent) if not Path(parent).suffix else path.parent / parent
+    return _merged(_tables(file, (*above, path)), tables)
+
+
+def _merged(base: dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in tables.items():
+        inner = isinstance(value, dict) and isinstance(base.get(key), dict)
+        base[key] = _merged(base[key], value) if inner else value
+    return base
 
 
 def _check_format(found: Any) -> None:

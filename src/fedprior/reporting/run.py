@@ -8,10 +8,12 @@ from typing import Any
 from fedprior.core import check
 from fedprior.data.encoder import Encoder
 from fedprior.engines.result import Result
+from fedprior.exchange.facts import Facts
 from fedprior.reporting import setting
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
-from fedprior.reporting.train import run_one
+from fedprior.reporting.train import run
+from fedprior.reporting.training import Study
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class TrainedRun:
                 "Continue it with fedprior train --resume."
             )
         clients = setting.federation(self.config.data, seed=seed)[0]
-        return run_one(self.config, self.folder, method, seed, clients, resume=True)
+        training = Study(self.config, Facts.of(clients)).training(method)
+        return run(training, self.config, self.folder, seed, clients, resume=True)
 
 
 def load(path: str | Path) -> TrainedRun:

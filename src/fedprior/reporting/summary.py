@@ -31,13 +31,12 @@ def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
     means, worst, best, gains, gaining = [], [], [], [], []
     for seed, all_values in own.test.items():
         known = ~np.isnan(all_values)
-        values = np.sort(all_values[known])
-        if not len(values):
+        if not known.any():
             continue
-        tenth = max(1, round(len(values) / 10))
-        means.append(values.mean())
-        worst.append(values[:tenth].mean())
-        best.append(values[-tenth:].mean())
+        means.append(all_values[known].mean())
+        low, high = deciles(all_values)
+        worst.append(low)
+        best.append(high)
         if local is not None:
             difference = (all_values - local.test[seed])[known]
             gains.append(100 * difference.mean())
@@ -52,6 +51,17 @@ def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
         "gain_se": float(np.std(gains, ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else None,
         "seeds": len(own.test),
     }
+
+
+def deciles(scores: np.ndarray) -> tuple[float, float]:
+    """Means of the lowest and of the highest tenth of the clients, at least one; NaN is left out.
+
+    >>> deciles(np.array([0.5, np.nan, 0.25, 1.0]))
+    (0.25, 1.0)
+    """
+    values = np.sort(scores[~np.isnan(scores)])
+    tenth = max(1, round(len(values) / 10))
+    return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
 def _mean(values: list[Any]) -> float | None:

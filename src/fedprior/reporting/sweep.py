@@ -64,23 +64,23 @@ class SweepFolder:
     def check(self, plan: Plan) -> None:
         """What was swept here already was swept as it is planned now."""
         self.check_place()
-        for part in plan.parts:
-            folder = self.part(part.method)
+        for grid in plan.grids:
+            folder = self.part(grid.method)
             note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
-            kept = read_json(note) if begun and note.exists() else part.identity
-            changed = [name for name in part.identity if kept.get(name) != part.identity[name]]
+            kept = read_json(note) if begun and note.exists() else grid.identity
+            changed = [name for name in grid.identity if kept.get(name) != grid.identity[name]]
             if changed:
                 raise ValueError(
-                    f"sweep: configuration must be the one that {part.method} began with in "
+                    f"sweep: configuration must be the one that {grid.method} began with in "
                     f"{self.path}, got another {', '.join(changed)}. Choose another --out."
                 )
 
     def begin(self, plan: Plan) -> None:
         """The folder, checked, with the configuration and what decides each method's scores."""
         self.check(plan)
-        for part in plan.parts:
-            make_folder(self.part(part.method))
-            write_json(self.part(part.method) / "sweep.json", part.identity, indent=2)
+        for grid in plan.grids:
+            make_folder(self.part(grid.method))
+            write_json(self.part(grid.method) / "sweep.json", grid.identity, indent=2)
         write_atomically(self.config, seal(tomli_w.dumps(as_tables(plan.config))).encode())
 
 
@@ -100,19 +100,19 @@ def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> d
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
     found = {
-        part.method: sweep(
-            part.build,
+        grid.method: sweep(
+            grid.build,
             plan.federations.__getitem__,
-            over=part.over,
+            over=grid.over,
             seeds=tuple(plan.federations),
-            rounds=part.rounds,
-            cohort=part.cohort,
+            rounds=grid.training.rounds,
+            cohort=grid.training.cohort,
             test=tested,
-            folder=folder.part(part.method),
-            identity=part.identity,
-            progress=progress(part.method) if progress else None,
+            folder=folder.part(grid.method),
+            identity=grid.identity,
+            progress=progress(grid.method) if progress else None,
         )
-        for part in plan.parts
+        for grid in plan.grids
     }
     _write_trainings(found, folder.trainings)
     summary = {

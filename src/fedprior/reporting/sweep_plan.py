@@ -1,53 +1,60 @@
 """What a sweep of a configuration will do, checked before anything is trained or written."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Cohort, Model
 from fedprior.data.federation import Federation
 from fedprior.engines.grid import families, points
 from fedprior.engines.trainings import Seeds
-from fedprior.learning.budget import Budget, rates
+from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import method
 from fedprior.learning.method import Method
 from fedprior.reporting import setting as settings
-from fedprior.reporting.config import Config, as_tables
+from fedprior.reporting.config import Config
+from fedprior.reporting.training import Study, Training, rates
 
 RATE = ("rate", "lr")  # names of one rate for every model that a method trains
 _OWNER = "sweep"
-_PLACES = ("root", "path", "encoder")  # where data lie; of files of one's own the content counts
-_WITHOUT_EFFECT = ("checkpoint_every", "evaluate_every", "store")  # on what a sweep finds
+_PLACES = ("root", "path", "encoder")  # where data are
+_WITHOUT_EFFECT = ("evaluate_every", "store")  # on the scores of a sweep
 Values = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """One method of a sweep; every point of its grid has been built once.
+class Grid:
+    """One method of a sweep, at the points `over`; every point has been built once.
 
     `identity` is what decides its scores: not which other methods are swept beside it.
     """
 
-    method: str
-    build: Callable[..., Algorithm]
+    study: Study
+    training: Training
     over: Values
-    rounds: int
-    cohort: Cohort
     identity: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        return self.training.method.name
+
+    def build(self, **point: Any) -> Algorithm:
+        """The method at one point of the grid."""
+        options = expanded(self.training.method, point)
+        return self.study.training(self.method, options).algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A sweep before anything is trained or written; `remarks` are on what was read."""
+    """A sweep before anything is trained or written; `remarks` are about the data."""
 
     config: Config
     over: Values
     federations: dict[int, Federation]  # by seed
-    parts: tuple[Part, ...]
+    grids: tuple[Grid, ...]
     remarks: tuple[str, ...]
 
 
@@ -82,23 +89,21 @@ def _value(text: str) -> Any:
 
 
 def plan(config: Config, *, over: Values) -> Plan:
-    """Everything that can be wrong is found here: data, options, every point of every method."""
+    """Check everything before the sweep begins: data, options, every point of every method."""
     _check(config, over)
     config = _complete(config)
     federations, remarks = {}, []
-    for seed in range(config.seed, config.seed + config.seeds):
+    for seed in config.all_seeds:
         federations[seed], _, said = settings.federation(config.data, seed=seed)
         remarks += said if seed == config.seed else []
-    clients = federations[config.seed]
-    fair = settings.budget(config, clients)
-    Seeds(tuple(federations), tuple(federations.values()), fair.cohort)  # refuses unequal ones
+    study = Study(config, Facts.of(federations[config.seed]))
+    Seeds(tuple(federations), tuple(federations.values()), study.cohort)  # refuses unequal ones
     scored = all(each.valid.size.any() for each in federations.values())
     check.require(scored, _OWNER, "data", "clients with validation samples", "none")
-    network = settings.model(config.model, clients)
-    parts = tuple(_part(config, name, fair, network, over) for name in config.methods)
+    grids = tuple(_grid(study, name, over) for name in config.methods)
     remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
     return Plan(
-        config=config, over=over, federations=federations, parts=parts, remarks=tuple(remarks)
+        config=config, over=over, federations=federations, grids=grids, remarks=tuple(remarks)
     )
 
 
@@ -129,25 +134,16 @@ def _complete(config: Config) -> Config:
     return replace(config, data=replace(config.data, fingerprint=content, **whole))
 
 
-def _part(config: Config, name: str, fair: Budget, network: Model, over: Values) -> Part:
-    chosen = method(name)
-    own = dict(config.options.get(name, {}))
-
-    def build(**point: Any) -> Algorithm:
-        options = {**own, **_expanded(chosen, point)}
-        return fair.build(chosen, network, options, **settings.rates_of(config, chosen))
-
-    known = _known(chosen, over)
-    families(build, points(known))
-    rounds, cohort = fair.plan(chosen)
-    return Part(
-        method=name,
-        build=build,
-        over=known,
-        rounds=rounds,
-        cohort=cohort,
-        identity=_identity(config, name, known),
-    )
+def _grid(study: Study, name: str, over: Values) -> Grid:
+    training = study.training(name)
+    known = _known(training.method, over)
+    seeds = [study.config.seed, study.config.seeds]
+    identity = {**training.identity, "over": json.loads(json.dumps(known)), "seeds": seeds}
+    schedule = identity["training"].items()
+    identity["training"] = {key: value for key, value in schedule if key not in _WITHOUT_EFFECT}
+    grid = Grid(study=study, training=training, over=known, identity=identity)
+    families(grid.build, points(known))  # checks every point
+    return grid
 
 
 def _known(chosen: Method, over: Values) -> dict[str, tuple[Any, ...]]:
@@ -158,24 +154,9 @@ def _known(chosen: Method, over: Values) -> dict[str, tuple[Any, ...]]:
     return {name: values for name, values in over.items() if name in names}
 
 
-def _expanded(chosen: Method, point: Mapping[str, Any]) -> dict[str, Any]:
+def expanded(chosen: Method, point: Mapping[str, Any]) -> dict[str, Any]:
     """One rate as the rates of every model; those that have a value of their own keep it."""
     options: dict[str, Any] = {}
     for name in RATE:
         options |= rates(chosen, point[name]) if name in point else {}
     return options | {name: value for name, value in point.items() if name not in RATE}
-
-
-def _identity(config: Config, name: str, over: Values) -> dict[str, Any]:
-    tables = as_tables(config)
-    data = {key: value for key, value in tables["data"].items() if key not in _PLACES}
-    training = tables["training"].items()
-    identity = {
-        "data": data,
-        "model": tables["model"],
-        "training": {key: value for key, value in training if key not in _WITHOUT_EFFECT},
-        "options": config.options.get(name, {}),
-        "over": over,
-        "seeds": [config.seed, config.seeds],
-    }
-    return json.loads(json.dumps(identity, default=str))  # as it will be read back

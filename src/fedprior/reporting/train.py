@@ -14,15 +14,16 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.exchange import checkpoint
-from fedprior.exchange.checkpoint import fingerprint
+from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.reporting import ledgers
 from fedprior.reporting import setting as settings
-from fedprior.reporting.config import Config, Privacy, as_tables
+from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.summary import Scores, summarize, write_clients
+from fedprior.reporting.training import Study, Training
 
 Watch = Callable[[str], AbstractContextManager[Callable[[Progress], Any]]]
 
@@ -39,22 +40,24 @@ class End:
 
 
 def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
-    """Every method for every seed; what is finished already is read back, not run again.
+    """Train every method for every seed; finished trainings are read from the folder.
 
-    Returns what summary.json holds. Where scores stay, nothing in it depends on them: neither
-    figures nor when a method that sends nothing ended.
+    Returns what summary.json holds. Where scores are withheld, nothing in it depends on them:
+    neither figures nor when a method that sends nothing ended.
     """
     if resume:
         ledgers.check_heads(folder.path)  # of what is finished, too
-    found: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
+    scores: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
     sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for seed in range(config.seed, config.seed + config.seeds):
+    for seed in config.all_seeds:
         clients, _, _ = settings.federation(config.data, seed=seed, privacy=config.privacy)
         sizes[seed] = (clients.clients, clients.train.size)
+        study = Study(config, Facts.of(clients))
         for name in config.methods:
-            history, end = _one(config, folder, name, seed, clients, resume, watch, found[name])
+            one = (study.training(name), config, folder, seed, clients, resume, watch)
+            history, end = _one(*one, scores[name])
             if scores_stay(config.privacy) and METHODS[name].alone:
                 continue
             ends.append(end)
@@ -65,11 +68,11 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_atomically(folder.metrics, text.encode())
     if scores_stay(config.privacy):
-        found = {}
+        scores = {}
     else:
         secure = config.privacy.noise == "secure"  # then scores were released, and nothing else
-        write_clients(folder.clients, sizes, found, sizes=not secure)
-    summary = _summary(config, folder, found, ends)
+        write_clients(folder.clients, sizes, scores, sizes=not secure)
+    summary = _summary(config, folder, scores, ends)
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
     return summary
 
@@ -80,12 +83,12 @@ def scores_stay(privacy: Privacy) -> bool:
 
 
 def _summary(
-    config: Config, folder: Folder, found: dict[str, Scores], ends: list[End]
+    config: Config, folder: Folder, scores: dict[str, Scores], ends: list[End]
 ) -> dict[str, Any]:
     summary = {
         "format": 1,
         "run": str(folder.path),
-        "methods": summarize(found),
+        "methods": summarize(scores),
         "scores_withheld": scores_stay(config.privacy),
         "runs": [asdict(end) for end in ends],
     }
@@ -103,45 +106,44 @@ def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
 
 
 def _one(
+    training: Training,
     config: Config,
     folder: Folder,
-    name: str,
     seed: int,
     clients: Federation,
     resume: bool,
     watch: Watch,
     scores: Scores,
 ) -> tuple[list[dict[str, float]], End]:
-    """One method and seed: run it (or read it back), note its scores, tell how it went."""
+    """Run a method for a seed, or read it back; note its scores and how it ended."""
+    name, identity = training.method.name, checkpoint.fingerprint(training.identity)
     file = folder.scores(name, seed)
     if resume and file.exists():
-        saved = checkpoint.read_checkpoint(file, identity=_identity(config, name))
-        header = saved.facts
+        saved = checkpoint.read_checkpoint(file, identity=identity)
         like = {part: np.empty(clients.num_clients) for part in ("test", "valid")}
-        arrays = saved.tree(like)
+        arrays, header = saved.tree(like), saved.facts
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
         return history, End(name, seed, len(history), header.get("planned", len(history)), why)
     label = f"{name}, seed {seed}" if config.seeds > 1 else name
     with watch(label) as progress:
-        result = run_one(config, folder, name, seed, clients, resume=resume, progress=progress)
+        result = run(training, config, folder, seed, clients, resume=resume, progress=progress)
     scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
-    planned = settings.setting(config, name, clients).rounds
     checkpoint.save_checkpoint(
         file,
         {"test": result.scores, "valid": result.valid_scores},
-        identity=_identity(config, name),
+        identity=identity,
         history=result.history,
-        planned=planned,
+        planned=training.rounds,
         ended_by=result.ended_by,
     )
-    return result.history, End(name, seed, result.rounds, planned, result.ended_by)
+    return result.history, End(name, seed, result.rounds, training.rounds, result.ended_by)
 
 
-def run_one(
+def run(
+    training: Training,
     config: Config,
     folder: Folder,
-    name: str,
     seed: int,
     clients: Federation,
     *,
@@ -149,27 +151,23 @@ def run_one(
     progress: Callable[[Progress], Any] | None = None,
     test: bool = True,
 ) -> Result:
-    """One method's simulation for one seed, saved in the run folder."""
-    chosen = settings.setting(config, name, clients)
+    """Simulate a training for one seed, saved in the run folder."""
+    name = training.method.name
     with ExitStack() as held:
         ledger = None
-        if chosen.terms is not None:
-            ledger = held.enter_context(Ledger(folder.ledger(name, seed), chosen.terms))
+        if training.terms is not None:
+            ledger = held.enter_context(Ledger(folder.ledger(name, seed), training.terms))
         return simulate(
-            chosen.algorithm,
+            training.algorithm,
             clients,
-            rounds=chosen.rounds,
-            cohort=chosen.cohort,
-            channel=chosen.channel,
+            **training.arguments,
             seed=seed,
-            evaluate_every=chosen.evaluate_every,
-            patience=chosen.patience,
             store=config.training.store,
             saving=Saving(
                 folder=folder.part(name, seed),
                 every=config.training.checkpoint_every,
                 resume=resume,
-                identity=_identity(config, name),
+                identity=checkpoint.fingerprint(training.identity),
             ),
             ledger=ledger,
             progress=progress,
@@ -178,24 +176,19 @@ def run_one(
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
-    """Everything that can be wrong is found before a folder is made: data, models, cohorts."""
+    """Raise what can be wrong before a folder is made: data, models, cohorts."""
     clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
+    study = Study(config, Facts.of(clients))
     for name in config.methods:
-        chosen = settings.setting(config, name, clients)
-        if chosen.channel.noise == "secure":
-            secure.check_cohort_size(chosen.cohort.capacity(clients.num_clients))
-        if remark := METHODS[name].remark:
-            remarks = [*remarks, f"{name}: {remark}"]
+        training = study.training(name)
+        if training.channel.noise == "secure":
+            secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
+        training.check_affordable(clients.num_clients)
+        if training.patience and not clients.valid.size.any():
+            raise ValueError(
+                f"{name} stops when validation scores stop rising, and the clients have no "
+                "validation samples."
+            )
+        if training.method.remark:
+            remarks = [*remarks, f"{name}: {training.method.remark}"]
     return clients, remarks
-
-
-def _identity(config: Config, name: str) -> str:
-    """What decides a method's bits: not how many seeds or which other methods run beside it."""
-    tables = as_tables(config)
-    places = ("root", "path", "encoder")
-    data = {key: value for key, value in tables["data"].items() if key not in places}
-    training = {key: v for key, v in tables["training"].items() if key != "checkpoint_every"}
-    own = config.options.get(name, {})
-    privacy = tables["privacy"] if config.privacy.epsilon else None
-    parts = [data, tables["model"], training, own]
-    return fingerprint([*parts, privacy] if privacy else parts)

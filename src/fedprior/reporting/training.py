@@ -1,0 +1,265 @@
+"""One description of a training: a configuration and public facts of the clients, built once."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.identity import Identity
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.exchange.agreement import check_fits
+from fedprior.exchange.facts import Facts
+from fedprior.learning.batches import Batches
+from fedprior.learning.catalog import method
+from fedprior.learning.method import ChannelNoise, Method
+from fedprior.learning.steps import Steps
+from fedprior.models.lenet import lenet5
+from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.privacy import events
+from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
+from fedprior.privacy.ledger import Terms, check_budget
+from fedprior.privacy.plan import check_delta_below
+from fedprior.privacy.planning import noise_multiplier
+from fedprior.reporting.config import Config, ModelChoice, Privacy, as_tables
+from fedprior.reporting.veterans import Veterans
+
+RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a method trains
+_CONVERGED = 20  # most times the fair number of steps that local-converged takes
+_PATIENCE = 3  # evaluations without a better validation score after which it stops
+_PLACES = ("root", "path", "encoder")  # where data are; of a user's own files the content counts
+_WITHOUT_EFFECT = ("checkpoint_every",)  # on the bits of a training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One method's training: what `simulate` runs, and the terms of its ledger.
+
+    `identity` is what decides its bits beside the seed, as JSON values: neither where data are, nor
+    which other methods and seeds run beside it.
+    """
+
+    method: Method
+    algorithm: Algorithm
+    rounds: int
+    cohort: Cohort
+    identity: Mapping[str, Any]
+    evaluate_every: int | None = None
+    patience: int | None = None
+    channel: Channel = field(default_factory=Identity)
+    terms: Terms | None = None  # where the channel is private
+
+    def check_affordable(self, num_clients: int) -> None:
+        """Raise where the budget does not allow a single round."""
+        if self.terms is not None and is_private(self.channel):
+            check_budget(self.cohort.amplify(self.channel.event(1), num_clients), self.terms)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `simulate` takes beside the algorithm, the clients and the seed."""
+        names = ("rounds", "cohort", "channel", "evaluate_every", "patience")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Every method of a configuration on the same clients, at equal numbers of gradient steps.
+
+    A method with cohorts gives a client rounds * K / m * local_steps steps in expectation; one that
+    works alone takes as many, with everyone in every round, and so do fine-tuning and newcomers.
+    """
+
+    config: Config
+    facts: Facts
+
+    @cached_property
+    def model(self) -> Network:
+        """The clients' model."""
+        return network(self.config.model, self.facts)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The gradient steps of every method."""
+        schedule = self.config.training
+        batches = Batches(size=schedule.batch_size) if schedule.batch_size else None
+        return Steps(
+            local_steps=schedule.local_steps,
+            batches=batches or Batches(steps_per_epoch=schedule.steps_per_epoch),
+            decay=schedule.decay,
+            steps_per_epoch=schedule.steps_per_epoch,
+            weight_decay=schedule.weight_decay,
+            clip=schedule.clip or None,
+        )
+
+    @cached_property
+    def veterans(self) -> int:
+        """How many clients, the first ones, may take part in a round."""
+        number = self.facts.num_clients - self.config.training.newcomers
+        rule = f"below the number of clients ({self.facts.num_clients})"
+        given = self.config.training.newcomers
+        check.require(number > 0, "config training", "newcomers", rule, given)
+        return number
+
+    @cached_property
+    def cohort(self) -> Cohort:
+        """Who takes part in a round; by default Poisson with privacy: a fixed size proves less."""
+        schedule, number = self.config.training, self.veterans
+        kind = schedule.cohort
+        if kind == "auto":
+            private = self.config.privacy.epsilon > 0
+            kind = "poisson" if private or schedule.sampling_rate else "fixed"
+        if kind == "everyone":
+            return Everyone()
+        size = schedule.cohort_size or max(1, round(number / 3))
+        rule = f"at most the number of clients ({number})"
+        check.require(size <= number, "config training", "cohort_size", rule, size)
+        if kind == "fixed":
+            return FixedSize(size=size)
+        return Poisson(rate=schedule.sampling_rate or size / number)
+
+    @property
+    def share(self) -> float:
+        """Expected share of the clients in a round."""
+        return self.cohort.expected_size(self.veterans) / self.veterans
+
+    @property
+    def alone_rounds(self) -> int:
+        """Rounds with everyone that give a client as many steps as the cohorts do (expected)."""
+        return max(1, round(self.config.training.rounds * self.share))
+
+    @property
+    def personal_steps(self) -> int:
+        """Gradient steps of a personal model (expected)."""
+        return self.alone_rounds * self.steps.local_steps
+
+    def options(self, name: str) -> dict[str, Any]:
+        """The options that the configuration sets for a method."""
+        return dict(self.config.options.get(name, {}))
+
+    def training(
+        self, name: str, options: Mapping[str, Any] | None = None, *, rate: Any = None
+    ) -> Training:
+        """The training of one method, with more `options` than the configuration has.
+
+        `rate` replaces the configured rates of all models, but for those among its options.
+        """
+        chosen, own = method(name), {**self.options(name), **(options or {})}
+        schedule, privacy = self.config.training, self.config.privacy
+        algorithm = self._build(chosen, own, rate)
+        plain = Training(
+            method=chosen,
+            algorithm=algorithm,
+            rounds=self.alone_rounds if chosen.alone else schedule.rounds,
+            cohort=Everyone() if chosen.alone else self.cohort,
+            identity=self._identity(chosen, own, rate),
+            evaluate_every=schedule.evaluate_every or None,
+        )
+        if name == "local-converged":
+            plain = replace(
+                plain,
+                rounds=plain.rounds * _CONVERGED,
+                evaluate_every=plain.rounds,
+                patience=_PATIENCE,
+            )
+        if plain.rounds * self.steps.local_steps >= 2**31:
+            raise ValueError(
+                f"config training: {plain.rounds} rounds of {self.steps.local_steps} local steps "
+                "are more than 2**31 steps, the most that the clock of the rates can count."
+            )
+        if privacy.epsilon and not chosen.alone:
+            plain = self._private(plain, own, rate)
+        if schedule.newcomers and not chosen.alone:
+            return replace(plain, cohort=Veterans(plain.cohort, schedule.newcomers))
+        return plain
+
+    def _build(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> Algorithm:
+        schedule = self.config.training
+        theta, gamma = (schedule.theta_rate, schedule.gamma_rate) if rate is None else (rate, rate)
+        shared: dict[str, Any] = dict(zip(RATES, (theta, gamma, theta), strict=True))
+        for tuned in ("newcomer_steps", "fine_tuning_steps"):
+            shared[tuned] = self.personal_steps
+        return chosen.build(self.model, options, steps=self.steps, **shared)
+
+    def _private(self, plain: Training, options: Mapping[str, Any], rate: Any) -> Training:
+        """The method on the central Gaussian channel, adapted to its noise."""
+        privacy, number = self.config.privacy, self.veterans
+        # Before the noise is searched for: whatever it will be.
+        any_noise = CentralGaussian(clip=privacy.clip, noise_multiplier=1.0)
+        check_fits(plain.algorithm, any_noise, "config privacy")
+        cohort = plain.cohort
+        if isinstance(cohort, FixedSize):
+            cohort = replace(cohort, amplifies=plain.algorithm.memoryless)
+        noise = _noise(privacy, cohort, plain.rounds, number)
+        facts = ChannelNoise(noise, privacy.clip, self.share, number)
+        own = plain.method.under_noise(self.model, options, facts)
+        terms = Terms(
+            delta=privacy.delta,
+            relation=privacy.relation,
+            view="central",
+            noise=privacy.noise,
+            budget=privacy.epsilon,
+            allow_delta=privacy.allow_delta,
+        )
+        channel = CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise)
+        algorithm = self._build(plain.method, own, rate)
+        return replace(plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms)
+
+    def _identity(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> dict[str, Any]:
+        tables = as_tables(self.config)
+        schedule = tables["training"].items()
+        parts = {
+            "method": chosen.name,
+            "data": {key: value for key, value in tables["data"].items() if key not in _PLACES},
+            "model": tables["model"],
+            "training": {key: value for key, value in schedule if key not in _WITHOUT_EFFECT},
+            "options": options,
+            "privacy": tables["privacy"] if self.config.privacy.epsilon else None,
+        }
+        identity: dict[str, Any] = json.loads(json.dumps(parts, default=str))  # as read from a file
+        return identity
+
+
+def rates(chosen: Method, rate: Any) -> dict[str, Any]:
+    """One rate for every model that the method trains."""
+    return {name: rate for name in RATES if name in chosen.options()}
+
+
+def network(choice: ModelChoice, facts: Facts) -> Network:
+    """The clients' model; `auto` is LeNet-5 on 28 x 28 images, else an mlp."""
+    name, shape, classes = choice.name, facts.shape, facts.num_classes
+    if name == "auto":
+        name = "lenet5" if shape == (28, 28, 1) and classes else "mlp"
+    if name in ("lenet5", "logistic") and classes is None:
+        remedy = "The target is a quantity: choose linear or mlp."
+        raise ValueError(check.message("model", "name", "a regression model", name, remedy))
+    if name == "lenet5":
+        rule = "lenet5 only for 28 x 28 x 1 images"
+        check.require(shape == (28, 28, 1), "model", "name", rule, shape)
+        return lenet5(classes or 0)
+    if name == "logistic":
+        return logistic(prod(shape), classes or 0)
+    if name == "linear":
+        remedy = "The target is a class: choose logistic or mlp."
+        check.require(classes is None, "model", "name", "a classifier", name, remedy)
+        return linear(prod(shape))
+    return mlp(shape, classes or 1, hidden=choice.hidden, regression=classes is None)
+
+
+def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> float:
+    """The noise multiplier that was given, or the least for the budget."""
+    check_delta_below(privacy.delta, num_clients, allowed=privacy.allow_delta)
+    if privacy.noise_multiplier:
+        return privacy.noise_multiplier
+    event = cohort.amplify(events.gaussian(1.0), num_clients)
+    return _least_noise(event, privacy.epsilon, privacy.delta, rounds, privacy.relation)
+
+
+@lru_cache
+def _least_noise(
+    event: events.Event, target: float, delta: float, rounds: int, relation: events.Relation
+) -> float:
+    return noise_multiplier(event, target=target, delta=delta, rounds=rounds, relation=relation)
