@@ -2,12 +2,13 @@
 
 import os
 
+import quick_compilation
+
 os.environ.setdefault("FEDPRIOR_CACHE", "")
 # Two workers on two cores: a thread each for linear algebra, or they wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests compile much and compute little.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("XLA_FLAGS", quick_compilation.flags())
 
 import numpy as np
 import pytest

@@ -1,197 +1,154 @@
-"""The laws of core/algorithm.py, for every algorithm.
-
-Compiling is what costs time here, so the tests of one algorithm share its programs: one padded
-shape of client data, cohorts of three, the same numbers of rounds and clients.
-"""
-
-import operator
-from dataclasses import dataclass
+"""The laws of an algorithm's functions (core/algorithm.py), for every method."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from law_cases import LINEAR, SIZES, close, own_data, same, small_federation
+from safetensors.numpy import load, save
 
 import fedprior
 from fedprior.core import random, tree
-from fedprior.data.federation import ClientData
-from fedprior.exchange import checkpoint
+
+ROOT = random.root(0)
 
 
-def close(first, second, tolerance=1e-5):
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=tolerance, rtol=tolerance)
+def enrolled(algorithm, state, client):
+    key = random.fold(ROOT, "enroll", client)
+    return jax.jit(algorithm.enroll)(state, jnp.int32(client), key)
 
 
-def same(first, second):
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+def local(algorithm, state, memory, data, client=0):
+    key = random.fold(ROOT, "local", 0, client)
+    return jax.jit(algorithm.local)(state, memory, data, key)
 
 
-@pytest.fixture(scope="module")
-def begun(algorithm):
-    root = random.root(0)
-    state = jax.jit(algorithm.init)(random.fold(root, "init"))
-    memory = jax.jit(algorithm.enroll)(state, jnp.int32(0), random.fold(root, "enroll", 0))
-    return state, memory, random.fold(root, "local", 0, 0)
+def personalize(algorithm, state, memory, data, client=0):
+    key = random.fold(ROOT, "personalize", client)
+    return jax.jit(algorithm.personalize)(state, memory, data, key)
 
 
 @pytest.fixture(scope="module")
-def local(algorithm):
-    return jax.jit(algorithm.local)
+def state(algorithm):
+    return jax.jit(algorithm.init)(random.fold(ROOT, "init"))
 
 
 @pytest.fixture(scope="module")
-def update(algorithm):
-    return jax.jit(algorithm.update)
+def memory(algorithm, state):
+    return enrolled(algorithm, state, 0)
 
 
-def own_data(federation, client):
-    """A client's rows at the front of a padded array: one shape for all clients."""
-    padded = federation.train.padded(np.array([client]))
-    own = padded._replace(x=padded.x[0], y=padded.y[0], start=padded.start[0], size=padded.size[0])
-    return jax.tree.map(jnp.asarray, own)
+@pytest.fixture(scope="module")
+def answer(algorithm, state, memory, small):
+    """The first client's message, and what it remembers."""
+    return local(algorithm, state, memory, own_data(small, 0))
 
 
-def test_a_memoryless_message_does_not_tell_of_earlier_rounds(algorithm, local, begun, federation):
+def test_messages_add(algorithm, state, answer):
+    """The mean of two equal messages is one of them; the total of none changes nothing learned."""
+    message, _ = answer
+    update = jax.jit(algorithm.update)
+    nothing = jax.tree.map(jnp.zeros_like, message)
+    if algorithm.pools == "gather":  # each message by itself; a row of zeros is an absent client
+        rows = jax.tree.map(lambda leaf, zero: jnp.stack([leaf, zero, zero]), message, nothing)
+        moved = jax.tree.map(lambda leaf: leaf[::-1], rows)
+        close(update(state, rows), update(state, moved))
+        nothing = jax.tree.map(jnp.zeros_like, rows)
+    else:
+        twice = jax.tree.map(lambda leaf: leaf + leaf, message)
+        close(update(state, message), update(state, twice))
+    after = update(state, nothing)
+    learned = [name for name in state if name not in ("round", "words")]
+    assert learned
+    same({name: after[name] for name in learned}, {name: state[name] for name in learned})
+
+
+def test_messages_are_finite_vectors_of_one_size(algorithm, state, answer, small):
+    message, _ = answer
+    other, _ = local(algorithm, state, enrolled(algorithm, state, 1), own_data(small, 1), 1)
+    for each in (message, other):
+        vector = tree.flatten(each)
+        assert vector.shape == (tree.size(message),)
+        assert bool(jnp.isfinite(vector).all())
+        same(tree.unflatten(vector, each), each)
+
+
+def test_weights_are_one_where_the_algorithm_says_so(algorithm, answer):
+    assert (float(answer[0].weight) == 1) == algorithm.unit_weight
+
+
+def test_calls_have_no_order(algorithm, state, memory, answer, small):
+    """Draws are keyed: a client answers the same whoever was called before it, and again."""
+    local(algorithm, state, enrolled(algorithm, state, 1), own_data(small, 1), 1)
+    same(local(algorithm, state, memory, own_data(small, 0)), answer)
+    thetas = []
+    for client in (0, 1, 0):
+        kept = enrolled(algorithm, state, client)
+        thetas.append(personalize(algorithm, state, kept, own_data(small, client), client))
+    same(thetas[0], thetas[2])
+
+
+def test_a_client_reads_its_own_rows(algorithm, state, memory, answer, small):
+    """Rows of others before and after its own, and padding, may be NaN."""
+    alone = own_data(small, 0)
+    size, shift = int(alone.size), 2
+    assert shift + size < len(alone.x)  # there are rows on both sides
+    x = jnp.full_like(alone.x, jnp.nan).at[shift : shift + size].set(alone.x[:size])
+    y = jnp.full_like(alone.y, 2**30).at[shift : shift + size].set(alone.y[:size])
+    pooled = alone._replace(x=x, y=y, start=jnp.int32(shift))
+    same(local(algorithm, state, memory, pooled), answer)
+    for kept in (memory, answer[1]):
+        theta = personalize(algorithm, state, kept, alone)
+        same(personalize(algorithm, state, kept, pooled), theta)
+        assert bool(tree.is_finite(theta))
+
+
+def test_a_memoryless_message_does_not_tell_of_earlier_rounds(algorithm, state, answer, small):
     if not algorithm.memoryless:
         pytest.skip("The algorithm makes no such claim.")
-    state, memory, key = begun
-    data = own_data(federation, 0)
-    message, after = local(state, memory, data, key)
-    again, _ = local(state, after, data, key)
+    message, after = answer
+    again, _ = local(algorithm, state, after, own_data(small, 0))
     same(message, again)
 
 
-def test_messages_add(algorithm, update, local, begun, federation):
-    """The mean of two equal messages is one of them; the total of none changes nothing learned."""
-    if algorithm.pools == "gather":
-        pytest.skip("Its server looks at every message by itself.")
-    state, memory, key = begun
-    message, _ = local(state, memory, own_data(federation, 0), key)
-    twice = jax.tree.map(lambda leaf: leaf + leaf, message)
-    close(update(state, message), update(state, twice))
-    nothing = jax.tree.map(jnp.zeros_like, message)
-    same(update(state, nothing)["gamma"], state["gamma"])
+def test_state_is_data(state, memory):
+    """Arrays alone, which come back from a file as they were."""
+    kept = {"state": state, "memory": memory}
+    leaves, shape = jax.tree.flatten(kept)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    arrays = {str(place): np.asarray(leaf) for place, leaf in enumerate(leaves)}
+    back = load(save(arrays))
+    same(shape.unflatten([back[name] for name in arrays]), kept)
+    assert all(back[name].dtype == arrays[name].dtype for name in arrays)
 
 
-def test_messages_are_finite_vectors_of_one_size(local, begun, federation):
-    state, memory, key = begun
-    sizes = set()
-    for client in range(2):
-        message, _ = local(state, memory, own_data(federation, client), key)
-        vector = tree.flatten(message)
-        assert bool(jnp.isfinite(vector).all())
-        same(tree.unflatten(vector, message), message)
-        sizes.add(vector.shape)
-    assert len(sizes) == 1
+def test_a_message_depends_on_no_other_client(algorithm, state, memory, answer):
+    """Others of any size take the places of the others, and no bit of this message changes."""
+    other = small_federation((SIZES[0], 40, 2, 3))
+    same(local(algorithm, state, memory, own_data(other, 0)), answer)
 
 
-def test_weights_are_one_where_the_algorithm_says_so(algorithm, local, begun, federation):
-    state, memory, key = begun
-    message, _ = local(state, memory, own_data(federation, 0), key)
-    assert (float(message.weight) == 1) == algorithm.unit_weight
+UNSETTLED = {
+    "epochs that decay": {"local_epochs": 1, "batches": fedprior.Batches(size=3), "decay": 0.5},
+    "all samples in one step": {"local_steps": 2, "batches": fedprior.Batches(steps_per_epoch=1)},
+    "batches that hold everybody": {"local_steps": 2, "batches": fedprior.Batches(size=50)},
+}
 
 
-def test_functions_are_pure(algorithm, local, begun, federation):
-    state, memory, key = begun
-    data = own_data(federation, 1)
-    same(local(state, memory, data, key), local(state, memory, data, key))
-    personalize = jax.jit(algorithm.personalize)
-    same(personalize(state, memory, data, key), personalize(state, memory, data, key))
-
-
-def test_padding_and_the_pool_change_nothing(local, begun, federation):
-    """A client reads its own rows: others' rows before and after them, and padding, may be NaN."""
-    state, memory, key = begun
-    client = int(np.argmin(federation.train.size))
-    alone = own_data(federation, client)
-    size, shift = int(alone.size), 2
-    assert shift + size < len(alone.x)  # the pool has rows on both sides
-    x = jnp.full_like(alone.x, jnp.nan).at[shift : shift + size].set(alone.x[:size])
-    y = jnp.full_like(alone.y, 2**30).at[shift : shift + size].set(alone.y[:size])
-    pooled = ClientData(x, y, jnp.asarray(shift, jnp.int32), alone.size, alone.rows)
-    close(local(state, memory, pooled, key), local(state, memory, alone, key))
-
-
-def test_state_is_data(begun, tmp_path):
-    state, memory, _ = begun
-    path = tmp_path / "state.safetensors"
-    checkpoint.save_checkpoint(path, {"state": state, "memory": memory}, identity="x")
-    back = checkpoint.read_checkpoint(path).tree({"state": state, "memory": memory})
-    same(back, {"state": state, "memory": memory})
-
-
-PARITY = {"rounds": 3, "cohort": fedprior.FixedSize(size=3), "seed": 1}
-
-
-@pytest.fixture(scope="module")
-def slow(algorithm, federation):
-    return fedprior.debug(algorithm, federation, **PARITY)
-
-
-@pytest.fixture(scope="module")
-def slow_thetas(algorithm, federation, slow):
-    """`personalize` of one client after the other."""
-    rows, enrolled = jax.tree.map(np.asarray, slow.store.read(np.arange(5)))
-    thetas = []
-    for client in range(5):
-        own = jax.tree.map(operator.itemgetter(client), rows) if enrolled[client] else None
-        thetas.append(personalized(algorithm, federation, slow, client, own))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *thetas)
-
-
-def personalized(algorithm, federation, result, client, memory):
-    """A client's theta from a result; without a memory it is a newcomer."""
-    root = random.root(result.seed)
-    if memory is None:
-        key = random.fold(root, "enroll", client)
-        memory = jax.jit(algorithm.enroll)(result.state, jnp.int32(client), key)
-    key = random.fold(root, "personalize", client)
-    data = own_data(federation, client)
-    return jax.jit(algorithm.personalize)(result.state, memory, data, key)
-
-
-@pytest.fixture(scope="module")
-def fast(algorithm, federation):
-    return fedprior.simulate(algorithm, federation, **PARITY)
-
-
-@pytest.mark.parametrize("store", ["device", "disk"])
-def test_simulate_agrees_with_debug(algorithm, federation, slow, slow_thetas, fast, store):
-    if store == "disk":
-        fast = fedprior.simulate(algorithm, federation, store=store, **PARITY)
-    close(slow.state, fast.state)
-    close(slow.store.read(np.arange(5)), fast.store.read(np.arange(5)))
-    np.testing.assert_allclose(slow.scores, fast.scores, atol=1e-6)
-    np.testing.assert_allclose(slow.valid_scores, fast.valid_scores, atol=1e-6)
-    close(slow_thetas, fast.thetas)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wide(fedprior.FixedSize):
-    """The draws of `FixedSize`, in arrays with empty slots."""
-
-    def capacity(self, num_clients):
-        return num_clients
-
-
-def test_draws_are_keyed_not_ordered(algorithm, federation, fast):
-    """A round's result for a client does not depend on who else is in the cohort's arrays."""
-    wide = fedprior.simulate(algorithm, federation, **PARITY | {"cohort": Wide(size=3)})
-    close(fast.state, wide.state, 1e-6)
-    close(fast.store.read(np.arange(5)), wide.store.read(np.arange(5)), 1e-6)
-    other = fedprior.simulate(algorithm, federation, **PARITY | {"seed": 4})
-    words = [np.asarray(result.store.read(np.arange(5))[0]["words"]) for result in (fast, other)]
-    assert not np.array_equal(*words)
-
-
-def test_a_newcomer_starts_from_the_learned_population(algorithm, federation):
-    """Personalized without having taken part: finite, and what `personalize` makes of the state."""
-    result = fedprior.simulate(algorithm, federation, **PARITY | {"rounds": 1})
-    enrolled = np.asarray(result.store.read(np.arange(5))[1])
-    assert not enrolled.all()
-    newcomer = int(np.flatnonzero(~enrolled)[0])
-    theta = jax.tree.map(lambda leaf: leaf[newcomer], result.thetas)
-    assert bool(tree.is_finite(theta))
-    close(theta, personalized(algorithm, federation, result, newcomer, None))
+@pytest.mark.xfail(
+    reason="The clock of the rates and the width of a batch follow the largest client.",
+    raises=AssertionError,
+)
+@pytest.mark.parametrize("form", sorted(UNSETTLED))
+def test_a_message_depends_on_no_other_client_in_any_form(small, form):
+    steps = fedprior.Steps(steps_per_epoch=2, **UNSETTLED[form])
+    algorithm = fedprior.adaped(LINEAR, steps=steps)
+    state = jax.jit(algorithm.init)(random.fold(ROOT, "init"))
+    messages = []
+    for federation in (small, small_federation((SIZES[0], 40, 2, 3))):
+        later, memory = state, enrolled(algorithm, state, 0)
+        for _ in range(2):  # rates have decayed in the second round
+            message, memory = local(algorithm, later, memory, own_data(federation, 0))
+            later = jax.jit(algorithm.update)(later, message)
+        messages.append(message)
+    same(*messages)

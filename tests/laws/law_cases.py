@@ -1,0 +1,97 @@
+"""Every method of the catalog on a federation of four tiny clients.
+
+Compiling is what costs time here: one shape of client data, one shape of cohort and the smallest
+models let all laws of a method share its programs.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedprior
+from fedprior.data.federation import Federation, Split
+from fedprior.learning import catalog
+
+SIZES = (4, 7, 6, 5)  # training samples of each client
+FAST = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=3))
+LINEAR, LAYERED = fedprior.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
+
+# Forms of a method that the laws run instead of the default one, and forms besides.
+OPTIONS = {
+    "adaped-paper": {"method": "paper", "start": "initial"},
+    "adaped-fine-tuning": {"catch_up": 3},
+    "apfl": {"mixing_rate": 0.1},
+    "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
+    "fedrep": {"head_steps": 1},
+    "per-fedavg": {"order": "exact"},
+    "pfedme": {"weight": "samples"},
+    "shared-body": {"head_steps": 1},
+}
+FORMS = {"adaped-paper": "adaped"}
+NAMES = sorted([*catalog.METHODS, *FORMS, "multitask"])
+
+
+@cache  # compiled programs are kept by the algorithm
+def algorithm_of(name):
+    if name == "multitask":
+        related = fedprior.Multitask(covariance=0.5 * np.eye(4) + 0.5)
+        return fedprior.multitask(LINEAR, related, steps=FAST)
+    model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
+    return catalog.method(FORMS.get(name, name)).build(model, OPTIONS.get(name, {}), steps=FAST)
+
+
+def small_federation(sizes=SIZES):
+    """Clients whose samples do not depend on the sizes of the others."""
+    names = np.array([f"client-{number}" for number in range(len(sizes))])
+    parts = [_part(sizes, 0), _part([3] * len(sizes), 1), _part([3] * len(sizes), 2)]
+    train, valid, test = parts
+    return Federation(
+        train=train, valid=valid, test=test, clients=names, classes=("a", "b", "c"), name="small"
+    )
+
+
+def _part(sizes, purpose):
+    x, y = [], []
+    for client, size in enumerate(sizes):
+        draws = np.random.default_rng((purpose, client))
+        x.append(draws.normal(size=(99, 2))[:size])
+        y.append(draws.integers(0, 3, 99)[:size])
+    ends = np.cumsum(sizes)
+    rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return Split.gather(np.concatenate(x).astype("f4"), np.concatenate(y).astype("i4"), rows)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Cohorts given in advance, in arrays of three clients: there is always an empty place."""
+
+    rounds: tuple[tuple[int, ...], ...]
+
+    def expected_size(self, num_clients):
+        return 2.0
+
+    def capacity(self, num_clients):
+        return 3
+
+    def draw(self, seed, round, num_clients):
+        return np.array(self.rounds[round], np.int32)
+
+
+def close(first, second, tolerance=1e-5):
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=tolerance, rtol=tolerance)
+
+
+def same(first, second):
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def own_data(federation, client):
+    """A client's rows at the front of a padded array: one shape for all clients."""
+    padded = federation.train.padded(np.array([client]))
+    own = padded._replace(x=padded.x[0], y=padded.y[0], start=padded.start[0], size=padded.size[0])
+    return jax.tree.map(jnp.asarray, own)
