@@ -154,6 +154,23 @@ def test_frames_and_arrays_are_read_as_files_are(tmp_path, source):
         assert table.columns[name].tolist() == values.tolist()
 
 
+def test_masked_arrays():
+    masked = {
+        "i": np.ma.MaskedArray([1, 2], [True, False]),
+        "large": np.ma.MaskedArray([1, 2**60 + 1], [True, False]),
+        "b": np.ma.MaskedArray([True, False], [False, True]),
+        "f": np.ma.MaskedArray([1.5, 2.5], [True, False]),
+        "d": np.ma.MaskedArray(np.array([0, 3], "datetime64[D]"), [True, False]),
+        "w": np.ma.MaskedArray(["x", "y"], [False, True]),
+    }
+    columns = read(masked).columns
+    for name, values in {"i": [None, 2], "b": [True, None], "f": [None, 2.5]}.items():
+        assert columns[name].tolist() == values
+    assert columns["d"].tolist() == [None, 3]
+    assert columns["w"].tolist() == ["x", None]
+    assert read(masked, key=["large"], wanted=["f"]).key.tolist() == [None, str(2**60 + 1)]
+
+
 WRITERS = {
     "pyarrow": lambda table, path: pq.write_table(pa.table(table), path),
     "polars": lambda table, path: pl.DataFrame(table).write_parquet(path),

@@ -122,7 +122,6 @@ def describe(
     names: Iterable[str],
     *,
     missing: Sequence[str] = MISSING,
-    view: str = "source",
     lenient: bool = False,
 ) -> dict[str, Column]:
     """Columns with the kinds that all of their cells show.
@@ -131,7 +130,7 @@ def describe(
     takes a column of numbers and words for text, however many there are.
     """
     names = list(names)
-    plain = _plain_numbers(source, [name for name in names if source.is_text(name)], view)
+    plain = _plain_numbers(source, [name for name in names if source.is_text(name)])
     columns = {}
     for name in names:
         if not source.is_text(name):
@@ -141,7 +140,7 @@ def describe(
             number = f"TRY_CAST({source.text(name)} AS DOUBLE)"
             columns[name] = Column(name=name, kind="number", value=number, cell=cell)
         else:
-            columns[name] = _guessed(source, name, missing, view, lenient)
+            columns[name] = _guessed(source, name, missing, lenient)
     return columns
 
 
@@ -164,13 +163,13 @@ def as_kind(source: Scan, name: str, kind: Kind, form: str, missing: Sequence[st
     return Column(name=name, kind=kind, value=value, cell=cell, form=form)
 
 
-def _plain_numbers(source: Scan, names: Sequence[str], view: str) -> set[str]:
+def _plain_numbers(source: Scan, names: Sequence[str]) -> set[str]:
     """Columns of text with filled cells, all of them numbers as they stand."""
     if not names:
         return set()
     cells = [f"count({quoted(name)})" for name in names]
     numbers = [f"count(TRY_CAST({quoted(name)} AS DOUBLE))" for name in names]
-    counts = source.run(f"SELECT {', '.join([*cells, *numbers])} FROM {view}")[0]
+    counts = source.run(f"SELECT {', '.join([*cells, *numbers])} FROM source")[0]
     halves = zip(names, counts[: len(names)], counts[len(names) :], strict=True)
     return {name for name, filled, number in halves if filled == number > 0}
 
@@ -190,10 +189,10 @@ def _typed(name: str, stored: str, missing: Sequence[str]) -> Column:
     return Column(name=name, kind=kind, value=value, cell=cell, form=form)
 
 
-def _guessed(source: Scan, name: str, missing: Sequence[str], view: str, lenient: bool) -> Column:
+def _guessed(source: Scan, name: str, missing: Sequence[str], lenient: bool) -> Column:
     """A column of text, by what all of its cells have in common."""
     cell = present(source.text(name), missing)
-    rows = f"(SELECT {cell} AS c FROM {view})"
+    rows = f"(SELECT {cell} AS c FROM source)"
     facts = _facts(source, rows)
     words = facts["words"]
     numbers = facts["plain"] + facts["comma"]

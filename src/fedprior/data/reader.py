@@ -87,8 +87,11 @@ def read(
     opened = scan(source, columns=asked, optional=optional)
     try:
         names = _chosen(opened, key, asked, optional, exclude)
-        cells = ", ".join(quoted(name) for name in dict.fromkeys([*key, *names]))
-        opened.run(f"CREATE TEMP TABLE cells AS SELECT {cells} FROM source")
+        if not opened.typed:  # parsed once
+            cells = ", ".join(quoted(name) for name in dict.fromkeys([*key, *names]))
+            opened.run(f"CREATE TEMP TABLE cells AS SELECT {cells} FROM source")
+            opened.run("DROP VIEW source")
+            opened.run("ALTER TABLE cells RENAME TO source")
         return _fetch(opened, key, names, kinds or {}, words)
     except duckdb.Error as error:
         raise unreadable(opened.path, error) from None
@@ -144,9 +147,9 @@ def _fetch(
     kinds: Mapping[str, tuple[Kind, str]],
     missing: Sequence[str],
 ) -> Table:
-    """The columns of the table `cells`, each with the kind that was given or is guessed."""
+    """The columns, each with the kind that was given or is guessed."""
     guessed = [name for name in names if name not in kinds]
-    columns = describe(opened, guessed, missing=missing, view="cells")
+    columns = describe(opened, guessed, missing=missing)
     for name in names:
         if name in kinds:
             columns[name] = as_kind(opened, name, *kinds[name], missing)
@@ -154,7 +157,7 @@ def _fetch(
     selected = [f"{columns[name].value} AS v{place}" for place, name in enumerate(names)]
     if keys:
         selected.append(f"{key_of(opened.types, keys, missing)} AS k")
-    query = f"SELECT {', '.join(selected)} FROM cells"
+    query = f"SELECT {', '.join(selected)} FROM source"
     arrays = opened.connection.execute(query).fetchnumpy()
     rows = len(next(iter(arrays.values()), ()))
     check.require(rows > 0, opened.path, "file", "a table with rows", "a header only")
@@ -169,7 +172,7 @@ def _check_kind(opened: Scan, column: Column) -> None:
     """Every present cell can be read as the kind that was given."""
     cells = f"SELECT row_number() OVER () AS place, {column.cell} AS c, {column.value} AS v"
     wrong = opened.run(
-        f"SELECT place, CAST(c AS VARCHAR) FROM ({cells} FROM cells) "
+        f"SELECT place, CAST(c AS VARCHAR) FROM ({cells} FROM source) "
         "WHERE c IS NOT NULL AND v IS NULL ORDER BY place LIMIT 1"
     )
     if wrong:
@@ -194,7 +197,7 @@ def _masked(name: str, values: Any) -> np.ma.MaskedArray:
     return np.ma.MaskedArray(data, missing)
 
 
-def _in_memory(source: Any, wanted: Iterable[str] | None) -> Columns:
+def _in_memory(source: Any, wanted: Iterable[str] | None) -> dict[str, np.ndarray]:
     """The wanted columns of a data frame or mapping that are there, as arrays for DuckDB."""
     is_mapping = isinstance(source, Mapping)
     if not is_mapping and not (hasattr(source, "columns") and hasattr(source, "__getitem__")):
@@ -212,8 +215,8 @@ def _in_memory(source: Any, wanted: Iterable[str] | None) -> Columns:
     return columns
 
 
-def _column(name: str, values: Any) -> np.ma.MaskedArray:
-    """One column in memory with a type that DuckDB knows; None is missing."""
+def _column(name: str, values: Any) -> np.ndarray:
+    """One column in memory as DuckDB takes it, missing cells None, NaN or NaT."""
     masked = isinstance(values, np.ma.MaskedArray)
     array = values.data if masked else np.asarray(values)
     check.require(array.ndim == 1, "table", f"column {name!r}", "a single column", array.shape)
@@ -227,11 +230,17 @@ def _column(name: str, values: Any) -> np.ma.MaskedArray:
         check.require(False, "table", f"column {name!r}", rule, str(array.dtype), remedy)
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
-        missing = missing | np.isnat(array)
+    elif array.dtype.kind == "f" or (array.dtype.kind in "iu" and missing.any()):
+        exact = array.dtype.kind == "f" or bool((np.abs(array[~missing]) < 2**53).all())
+        array = array.astype(np.float64 if exact else str)
+    elif missing.any():
+        array = array.astype(str)
     if array.dtype.kind in "US":
         array = array.astype(str).astype(object)
-        array[missing] = None
-    return np.ma.MaskedArray(array, missing)
+    if missing.any():  # DuckDB before 2.0 does not look at masks
+        array = array.copy()
+        array[missing] = {"f": np.nan, "M": "NaT"}.get(array.dtype.kind)
+    return array
 
 
 def _inferred(name: str, array: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

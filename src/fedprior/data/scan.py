@@ -42,6 +42,7 @@ class Scan(NamedTuple):
     path: str  # as the user wrote it
     spill: str  # the folder for what does not fit into memory
     parquet: str | None = None  # the files as an SQL list, where they are Parquet
+    typed: bool = True  # False for a CSV file, all of whose cells are text
     semicolons: bool = False  # between the cells of a CSV file: a comma is then a decimal one
 
     def run(self, query: str) -> list[tuple[Any, ...]]:
@@ -120,7 +121,7 @@ def scan(
             reader = f"read_parquet({listed})"
             if listed is None:
                 reader, delimiter = _csv(path, files, wanted, list(optional), spill)
-                opened = opened._replace(semicolons=delimiter == ";")
+                opened = opened._replace(typed=False, semicolons=delimiter == ";")
             opened.run(f"CREATE TEMP VIEW source AS SELECT * FROM {reader}")
         opened.types.update({row[0]: row[1] for row in opened.run("DESCRIBE source")})
         need(opened.types, wanted or (), owner=path)
