@@ -48,16 +48,14 @@ def plain(algorithm, small):
 def slow(algorithm, small):
     """One client after the other."""
     result = fedprior.debug(algorithm, small, cohort=USUAL, **RUN)
-    memories, enrolled = jax.device_get(result.store.read(EVERYBODY))
-    thetas = [
-        theta_of(algorithm, small, result, client, memories, enrolled) for client in EVERYBODY
-    ]
+    kept = jax.device_get(result.store.read(EVERYBODY))
+    thetas = [theta_of(algorithm, small, result.state, client, *kept) for client in EVERYBODY]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *thetas)
-    return SimpleNamespace(result=result, kept=(memories, enrolled), thetas=stacked)
+    return SimpleNamespace(result=result, kept=kept, thetas=stacked)
 
 
-def theta_of(algorithm, federation, result, client, memories, enrolled):
-    """A client's theta from a result; without a memory it is a newcomer."""
+def theta_of(algorithm, federation, state, client, memories, enrolled):
+    """A client's theta; without a memory it is a newcomer."""
     root = random.root(RUN["seed"])
     memory = of(client, memories)
     if not enrolled[client]:
