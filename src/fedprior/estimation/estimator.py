@@ -18,7 +18,7 @@ from fedprior.estimation.statistics import Counts, Means, means_of
 class GroupEstimator(BaseEstimator, ABC):
     """What the estimators of many small groups have in common; use one of its three kinds.
 
-    After a fit, one entry a group in each of `groups_` (its label), `n_`, `raw_`, `personal_`,
+    After a fit, one entry per group in each of `groups_` (its label), `n_`, `raw_`, `personal_`,
     `weight_` (on its own data), `lower_`, `upper_`; where asked for, `above_` (the probability of
     exceeding the threshold) and `ranks_`. Of the whole: `population_`, `gain_over_raw_`,
     `gain_over_pooled_` (percent), `sentence_`, `notes_`, `num_dropped_` (rows without a value or
@@ -38,11 +38,11 @@ class GroupEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self, "estimates_")
         place = labels.look_up(self._owner, "groups", self.groups_, groups)
-        found = self.personal_[place]
+        estimate = self.personal_[place]
         if (place < 0).any():
             by_size = self.population_.by_size
-            found[place < 0] = self._newcomer()[0] if by_size else self.population_.mean
-        return found
+            estimate[place < 0] = self._newcomer()[0] if by_size else self.population_.mean
+        return estimate
 
     def interval(self, groups: Any) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper limits for each label; those of the population where it was not seen."""
@@ -54,7 +54,7 @@ class GroupEstimator(BaseEstimator, ABC):
         return lower, upper
 
     def to_frame(self) -> Any:
-        """One row a group: group, n, raw, personal, weight, lower, upper, and what was asked for.
+        """One row per group: group, n, raw, personal, weight, lower, upper, and what was asked for.
 
         A pandas or polars frame where the data came from one, else a dictionary of columns. Of
         several coordinates, each has its own columns (raw_0, raw_1, ... or by its name).
@@ -136,12 +136,12 @@ class GroupEstimator(BaseEstimator, ABC):
     def _newcomer(self) -> tuple[Any, Any, Any]:
         """Estimate and interval of a group without rows, asked for once."""
         if self._none is None:
-            found, place = self.estimates_, -1
+            estimates, place = self.estimates_, -1
             if (self.n_ == 0).any():
                 place = int(np.argmin(self.n_))
             else:
-                found = self._estimate(with_empty(self.statistics_), again=True)
-            self._none = found.personal[place], found.lower[place], found.upper[place]
+                estimates = self._estimate(with_empty(self.statistics_), again=True)
+            self._none = estimates.personal[place], estimates.lower[place], estimates.upper[place]
         return self._none
 
     def _spread(self, name: str, values: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -157,7 +157,7 @@ class MeansEstimator(GroupEstimator):
     def fit(self, y: Any, groups: Any, *, standard_errors: Any = None) -> Self:
         """Learn from rows: value `y`, (rows,) or (rows, d), of group `groups`.
 
-        With `standard_errors`, one a row as in a meta-analysis, the noise is not estimated, and
+        With `standard_errors`, one per row as in a meta-analysis, the noise is not estimated, and
         several rows of a group are averaged by their precision.
         """
         self._check()
@@ -181,16 +181,16 @@ class MeansEstimator(GroupEstimator):
     def fit_statistics(
         self, n: Any, mean: Any, *, within: Any = None, variance: Any = None, groups: Any = None
     ) -> Self:
-        """Learn from one row a group: its size, its mean, and what is known of its noise.
+        """Learn from one row per group: its size, its mean, and what is known of its noise.
 
         `within` is the sum of squared distances of the group's rows to its mean; `variance` the
         squared standard error of that mean. Groups without labels are called 0, 1, 2, ...
         """
         self._check()
-        given = {"n": n, "mean": mean, "within": within, "variance": variance}
+        arguments = {"n": n, "mean": mean, "within": within, "variance": variance}
         columns = {
             name: numeric.numbers(self._owner, name, each, most_axes=1 + (name == "mean"))
-            for name, each in given.items()
+            for name, each in arguments.items()
             if each is not None
         }
         rows = numeric.same_length(self._owner, **columns)
@@ -243,7 +243,7 @@ def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.nda
     check.require(len(factor.place) == rows, owner, "groups", f"{rows} labels", len(factor.place))
     twice = np.flatnonzero(np.bincount(factor.place[factor.place >= 0]) > 1)
     if len(twice):
-        rule, remedy = "different labels, one row a group", "Put the rows of a group together."
+        rule, remedy = "different labels, one row per group", "Put the rows of a group together."
         check.require(False, owner, "groups", rule, factor.levels[twice].tolist()[:3], remedy)
     return factor.levels, factor.place
 

@@ -160,9 +160,9 @@ def _highest(
     low, high = np.zeros(size), np.ones(size)
     for _ in range(3):
         share = np.linspace(low, high, 33)
-        found, other = value(share)
-        best = np.argmax(found, axis=0)
+        values, other = value(share)
+        best = np.argmax(values, axis=0)
         columns = np.arange(size)
         low = share[np.maximum(best - 1, 0), columns]
         high = share[np.minimum(best + 1, len(share) - 1), columns]
-    return found[best, columns], other[best, columns]
+    return values[best, columns], other[best, columns]

@@ -31,13 +31,13 @@ def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.nda
     Text, dates, complex and infinite numbers are refused, with the row in which they stand.
     """
     array = _float_array(owner, name, values)
-    rule = "one value a row" + (" (or one row of coordinates)" if most_axes > 1 else "")
+    rule = "one value per row" + (" (or one row of coordinates)" if most_axes > 1 else "")
     check.require(1 <= array.ndim <= most_axes, owner, name, rule, f"shape {array.shape}")
     infinite = np.isinf(array)
     if infinite.any():
         row = int(np.argwhere(infinite)[0, 0])
-        got = float(array[infinite][0])
-        check.require(False, owner, name, "finite", got, f"See row {row + 1} of {len(array)}.")
+        value = float(array[infinite][0])
+        check.require(False, owner, name, "finite", value, f"See row {row + 1} of {len(array)}.")
     return array
 
 
@@ -49,8 +49,8 @@ def check_rows(
     if bad.any():
         row = int(np.argmax(bad))
         where = f"See row {row + 1} of {len(values)}. {remedy}".strip()
-        got = float(values[row])
-        check.require(False, owner, name, rule, int(got) if got.is_integer() else got, where)
+        value = float(values[row])
+        check.require(False, owner, name, rule, int(value) if value.is_integer() else value, where)
 
 
 def same_length(owner: str, **columns: Any) -> int:
@@ -85,15 +85,15 @@ def _float_array(owner: str, name: str, values: Any) -> np.ndarray:
     masked = isinstance(values, np.ma.MaskedArray)
     array = values.data if masked else _as_array(owner, name, values)
     if array.dtype.kind in "biuf":
-        found = array.astype(np.float64)
+        floats = array.astype(np.float64)
     elif array.dtype == object:
-        found = _float_cells(owner, name, array)
+        floats = _float_cells(owner, name, array)
     else:
         first = array.ravel()[0].item() if array.size else str(array.dtype)
         raise TypeError(check.message(owner, name, "numbers", first, _remedy(first)))
     if masked:
-        found = np.where(np.ma.getmaskarray(values), np.nan, found)
-    return found
+        floats = np.where(np.ma.getmaskarray(values), np.nan, floats)
+    return floats
 
 
 def _as_array(owner: str, name: str, values: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ def rank(mean: np.ndarray, scale: np.ndarray, *, level: float = 0.95, seed: int 
     [2.0, 1.0]
     """
     mean, scale = np.asarray(mean, np.float64), np.asarray(scale, np.float64)
-    check.require(mean.ndim == 1, "rank", "mean", "one number a group", mean.shape)
+    check.require(mean.ndim == 1, "rank", "mean", "one number per group", mean.shape)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     draws = random.stream(seed, "personalize")
     if len(mean) <= _FEW:

@@ -1,4 +1,4 @@
-"""What estimation gives back: a row a group, the population, and what sharing was worth."""
+"""What estimation gives back: one row per group, the population, and what sharing was worth."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +55,7 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimates:
-    """One row a group: what its own data say, what the population adds, and how sure that is.
+    """One row per group: what its own data say, what the population adds, and how sure that is.
 
     `weight` is the weight of the group's own data in `personal`. `scale` is the posterior standard
     deviation. `lower`, `upper` bound an interval of coverage `level` on average over groups.
@@ -96,7 +96,7 @@ class Estimates:
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints."""
         population = self.population
-        found: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "format": 1,
             "num_groups": len(self.n),
             "population": {
@@ -114,11 +114,11 @@ class Estimates:
             "notes": list(self.notes),
         }
         if population.atoms is not None and population.weights is not None:
-            found["population"]["atoms"] = population.atoms.tolist()
-            found["population"]["weights"] = population.weights.tolist()
+            summary["population"]["atoms"] = population.atoms.tolist()
+            summary["population"]["weights"] = population.weights.tolist()
         if self.guarantee is not None:
-            found["privacy"] = self.guarantee.describe()
-        return found
+            summary["privacy"] = self.guarantee.describe()
+        return summary
 
 
 def gain_sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:

@@ -68,7 +68,7 @@ def gaussian_risk(
     """D s (a + (1 - a)/m) at a = (A + q/(m-1)) / (A + q/(m-1) + s); A = theta_variance, s =
     noise_variance/n, q = channel_variance (paper Thm 1 and 2, equalities; ERRATA 2, 4).
 
-    `channel_variance` is that of an unbiased channel, a coordinate: `Quantize.variance()`,
+    `channel_variance` is that of an unbiased channel, per coordinate: `Quantize.variance()`,
     `LocalGaussian.scale ** 2`. Another `weight` than the best one may be given. The lower bound is
     inf over estimators of sup over the population's mean of the Bayes risk (ERRATA 9), and holds
     for every channel, since messages are functions of the data.

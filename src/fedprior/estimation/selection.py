@@ -20,7 +20,7 @@ def num_folds(num_groups: int) -> int:
 def pick(scores: dict[str, np.ndarray], count: np.ndarray | None = None) -> tuple[str, str]:
     """The population of highest log-likelihood on groups held out, and a note on it.
 
-    `scores` in order of freedom, an array each: one score a group, or a row that `count` groups
+    `scores` in order of freedom, an array each: one score per group, or a row that `count` groups
     share. A population with more freedom has to win by more than one standard error of the sum of
     the differences, so that rounding and chance are no reason for a richer one.
     """

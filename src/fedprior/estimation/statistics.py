@@ -116,7 +116,7 @@ def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:
 
 
 def _check_sizes(owner: str, n: np.ndarray) -> None:
-    check.require(np.ndim(n) == 1 and len(n) > 0, owner, "n", "one size a group", np.shape(n))
+    check.require(np.ndim(n) == 1 and len(n) > 0, owner, "n", "one size per group", np.shape(n))
     _check_whole(owner, "n", n)
 
 
@@ -134,5 +134,5 @@ def _check_cells(owner: str, name: str, values: Any, good: np.ndarray, rule: str
     if good.all():
         return
     first = int(np.argmin(good))
-    got = np.asarray(values)[first].tolist()
-    check.require(False, owner, name, rule, got, f"See group {first + 1} of {len(good)}.")
+    value = np.asarray(values)[first].tolist()
+    check.require(False, owner, name, rule, value, f"See group {first + 1} of {len(good)}.")

@@ -12,7 +12,7 @@ _SURE = 2.0  # standard errors by which the estimate exceeds the fit's own befor
 def squared_errors(
     mean: np.ndarray, variance: np.ndarray, table: np.ndarray, centers: np.ndarray
 ) -> np.ndarray:
-    """Unbiased for |personal - theta|^2 / d, a group: |personal - mean|^2 / d + 2 w s - s.
+    """Unbiased for |personal - theta|^2 / d of each group: |personal - mean|^2 / d + 2 w s - s.
 
     personal = table @ centers; w s is the posterior variance, w the slope of personal in the mean
     and s the sampling `variance` of a coordinate. The centers are taken as given.
@@ -32,7 +32,7 @@ def pulls(variance: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def with_checked_gains(
-    found: Estimates,
+    estimates: Estimates,
     mean: np.ndarray,
     variance: np.ndarray,
     table: np.ndarray,
@@ -51,24 +51,24 @@ def with_checked_gains(
     if learned:
         each = each + pulls(variance, table)
     raw = float(variance.mean())
-    claimed = raw * (1 - found.gain_over_raw / 100)
+    claimed = raw * (1 - estimates.gain_over_raw / 100)
     error = float(each.mean())
     if error <= claimed + _SURE * float(each.std()) / np.sqrt(len(each)):
-        return found
+        return estimates
     scatter = float(((mean - mean.mean(axis=0)) ** 2).mean())
     share = 1 / len(mean)  # of a group in the common mean: that mean's own 2 w s
     pooled = max(scatter + (2 * share - 1) * raw, share * raw)
-    notes = found.notes
+    notes = estimates.notes
     if learned:
         notes = (
             *notes,
             "The groups' means do not scatter about the centers as noise would: the expected gain "
             f"over the raw values is {100 * (1 - error / raw):.1f}%, not the "
-            f"{found.gain_over_raw:.1f}% that these centers would give if theta were one of them. "
+            f"{estimates.gain_over_raw:.1f}% that these centers would give if theta were one of them. "
             "The intervals are too short then.",
         )
     return replace(
-        found,
+        estimates,
         gain_over_raw=100 * (1 - error / raw),
         gain_over_pooled=100 * (1 - error / pooled),
         notes=notes,

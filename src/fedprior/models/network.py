@@ -18,7 +18,7 @@ class Network:
     """y ~ p(. | apply(theta, x)): categorical on logits, or normal around a single output.
 
     `init(key)` gives the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
-    batch. `loss` and `score` return one value a sample: -log p up to a constant; 0 or 1 for the
+    batch. `loss` and `score` return one value per sample: -log p up to a constant; 0 or 1 for the
     most probable class, or minus the squared error.
     """
 

@@ -80,10 +80,10 @@ class Laplace(Maximizable):
         import jax.numpy as jnp
 
         least = jnp.minimum(self.scale, self.scale_floor)
-        found = jnp.maximum(gamma["scale"] + average["scale"], least)
+        target = jnp.maximum(gamma["scale"] + average["scale"], least)
         # weight * E|t| is 2 / pi at least: what holds without noise bounds the divisor with it, and
         # a coordinate that is spread wider than the others only moves a little less far.
-        low = 2 / math.pi * gamma["scale"] / found
+        low = 2 / math.pi * gamma["scale"] / target
         weight = tree.combine(
             lambda old, more: jnp.maximum(old + rate * more, low),
             gamma["weight"],
@@ -92,7 +92,7 @@ class Laplace(Maximizable):
         mean = tree.combine(
             lambda old, top, one: old + rate * top / one, gamma["mean"], average["mean"], weight
         )
-        scale = gamma["scale"] + rate * (found - gamma["scale"])
+        scale = gamma["scale"] + rate * (target - gamma["scale"])
         return self.project({**gamma, "mean": mean, "scale": scale, "weight": weight})
 
 

@@ -44,8 +44,8 @@ class Multitask:
         bound = len(omega) * np.finfo(float).eps * float(np.abs(omega).max())
         remedy = "Add a little to its diagonal."
         rule = "positive definite"
-        given = f"an eigenvalue of {least:.3g}"
-        check.require(bool(least > bound), owner, "covariance", rule, given, remedy)
+        problem = f"an eigenvalue of {least:.3g}"
+        check.require(bool(least > bound), owner, "covariance", rule, problem, remedy)
         object.__setattr__(self, "covariance", omega)
 
     @property

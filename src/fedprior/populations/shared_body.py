@@ -64,10 +64,10 @@ class SharedBody(Population):
             chosen = [path == head or path.startswith(f"{head}/") or not head for path in paths]
         else:
             chosen = [bool(head(path)) for path in paths]
-        given = "the last layer" if self.head is None else self.head
+        described = "the last layer" if self.head is None else self.head
         remedy = f"Its leaves are {', '.join(paths)}."
         some = any(chosen) and not all(chosen)
-        check.require(some, "SharedBody", "head", "a part of the parameters", given, remedy)
+        check.require(some, "SharedBody", "head", "a part of the parameters", described, remedy)
         return chosen
 
 

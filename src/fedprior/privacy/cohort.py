@@ -113,7 +113,7 @@ class Poisson(Cohort):
 
     def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
         generator = random.stream(seed, "cohort", round)
-        # A binomial size and then a uniform subset of it is the same law as one coin a client.
+        # A binomial size and then a uniform subset of it is the same law as one coin per client.
         size = int(generator.binomial(num_clients, self.rate))
         cap = self.capacity(num_clients)
         if size > cap:

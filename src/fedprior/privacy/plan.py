@@ -73,9 +73,9 @@ def plan(
     check.count(owner, num_clients=num_clients)
     check.fraction(owner, rate=rate)
     check_delta_below(delta, num_clients, allowed=allow_delta)
-    given = [value is not None for value in (target, noise_multiplier, rounds)]
+    known = [value is not None for value in (target, noise_multiplier, rounds)]
     rule = "two of epsilon, noise multiplier and rounds"
-    check.require(sum(given) >= 2, owner, "the question", rule, f"{sum(given)} of them")
+    check.require(sum(known) >= 2, owner, "the question", rule, f"{sum(known)} of them")
     cohort = Poisson(rate=rate)
     one = cohort.amplify(gaussian(noise_multiplier or 1.0), num_clients)
     noise, rounds = _solve(one, target, noise_multiplier, rounds, delta)

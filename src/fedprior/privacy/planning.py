@@ -49,17 +49,17 @@ def noise_multiplier(
     tight(_QUIET)  # refuses what has no proof before any search
     start = _least(loose, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
     high = 2 * start if guessed else start
-    found = _least(tight, target, low=0.8 * high, high=high)
-    if found is None:
+    least = _least(tight, target, low=0.8 * high, high=high)
+    if least is None:
         raise PrivacyError(
             f"noise_multiplier: target must be within reach, got epsilon {target:g} at delta "
             f"{delta:g} for {rounds} rounds. Raise epsilon or delta, or run fewer rounds."
         )
     while True:  # ends: epsilon falls with the noise
-        spent = [(replace(event, noise=found), rounds)]
+        spent = [(replace(event, noise=least), rounds)]
         if epsilon(spent, delta=delta, relation=relation, interval=FINE) <= target:
-            return found
-        found *= 1 + _TOLERANCE
+            return least
+        least *= 1 + _TOLERANCE
 
 
 def rounds_affordable(
@@ -83,12 +83,12 @@ def rounds_affordable(
         # Epsilon grows like the rounds or slower, but for the first few: about as many as fit.
         step = min(max(2.0, target / max(cost(high), 1e-12)), 64.0)
         low, high = high, min(math.ceil(step * high), _MOST_ROUNDS)
-    found = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
-    while cost(found) > target:
-        found -= 1
-    while cost(found + 1) <= target:
-        found += 1
-    return found
+    most = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
+    while cost(most) > target:
+        most -= 1
+    while cost(most + 1) <= target:
+        most += 1
+    return most
 
 
 def clients_needed(
@@ -111,13 +111,13 @@ def clients_needed(
         event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
         return epsilon([(event, rounds)], delta=delta, relation=relation)
 
-    found = _least(spent, target, low=cohort_size, high=2 * cohort_size, most=1e12)
-    if found is None:
+    least = _least(spent, target, low=cohort_size, high=2 * cohort_size, most=1e12)
+    if least is None:
         raise PrivacyError(
             f"clients_needed: target must be within reach, got epsilon {target:g} with noise "
             f"multiplier {noise:g}. Raise the noise."
         )
-    return math.ceil(found)
+    return math.ceil(least)
 
 
 def noise_to_signal(*, noise: float, num_parameters: int, rate: float, num_clients: int) -> float:
@@ -166,10 +166,10 @@ def _crossing(
     """
     from scipy.optimize import brentq
 
-    found = brentq(
+    crossing = brentq(
         lambda at: math.log(max(spent(math.exp(at)), 1e-12) / target),
         math.log(low),
         math.log(high),
         xtol=tolerance,
     )
-    return math.exp(found)
+    return math.exp(crossing)

@@ -68,9 +68,9 @@ def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
         previous = claimed
         records.append({**record, "hash": claimed})
     if records and records[0].get("format") != FORMAT:
-        got = records[0].get("format")
+        version = records[0].get("format")
         raise PrivacyError(
-            f"ledger: format of {path} must be {FORMAT}, got {got!r}. Another fedprior wrote it: "
+            f"ledger: format of {path} must be {FORMAT}, got {version!r}. Another fedprior wrote it: "
             "go on with that one, or start a new run; what it spent still counts."
         )
     return records

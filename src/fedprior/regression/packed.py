@@ -1,4 +1,4 @@
-"""Symmetric matrices by their lower triangles: half the room, for one a group."""
+"""Symmetric matrices by their lower triangles: half the room, for one matrix per group."""
 
 import math
 

@@ -98,8 +98,8 @@ def fit_mixture_privately(
         check.positive(_OWNER, noise_variance=noise_variance)
         first = first._replace(noise=noise_variance / target_scale**2)
     width = num_components * (1 + dimension * (dimension + 3) // 2) + 1
-    found = _learn(unit, first, channel, rounds, radius, noise_variance is None, seed, width)
-    population = _population(found, target_scale / scale, target_scale)
+    mixture = _learn(unit, first, channel, rounds, radius, noise_variance is None, seed, width)
+    population = _population(mixture, target_scale / scale, target_scale)
     guarantee = _guarantee(channel, delta, rounds, relation, width)
     return PrivateMixtureFit(
         fit=_fit(rows, population, rounds), channel=channel, guarantee=guarantee
@@ -139,8 +139,8 @@ def private_messages(
     A group whose numbers overflow sends nothing: it must not spoil everybody's sum.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _messages(block, shares, centers, noise)
-    return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, 0.0)
+        sent = _messages(block, shares, centers, noise)
+    return np.where(np.isfinite(sent).all(axis=1, keepdims=True), sent, 0.0)
 
 
 def _messages(block: Block, shares: np.ndarray, centers: np.ndarray, noise: float) -> np.ndarray:
@@ -214,11 +214,11 @@ def maximize_noised(
 def _symmetric(flat: np.ndarray, dimension: int) -> np.ndarray:
     """(k, d (d + 1) / 2) numbers as they were sent to (k, d, d)."""
     rows, columns = np.triu_indices(dimension)
-    found = np.empty((len(flat), dimension, dimension))
+    matrices = np.empty((len(flat), dimension, dimension))
     values = flat / np.where(rows == columns, 1.0, np.sqrt(2))
-    found[:, rows, columns] = values
-    found[:, columns, rows] = values
-    return found
+    matrices[:, rows, columns] = values
+    matrices[:, columns, rows] = values
+    return matrices
 
 
 def _start(
@@ -226,10 +226,10 @@ def _start(
 ) -> _ScaledMixture:
     """Public centers in public units: as given, or the farthest apart of 100 random choices."""
     if start is not None:
-        given, shape = np.asarray(start, np.float64), (count, len(scale))
-        fits = given.shape == shape and bool(np.isfinite(given).all())
-        check.require(fits, _OWNER, "start", f"finite and of shape {shape}", given.shape)
-        centers = given * scale
+        centers_given, shape = np.asarray(start, np.float64), (count, len(scale))
+        fits = centers_given.shape == shape and bool(np.isfinite(centers_given).all())
+        check.require(fits, _OWNER, "start", f"finite and of shape {shape}", centers_given.shape)
+        centers = centers_given * scale
     else:
         draws = random.stream(seed, "init").standard_normal((100, count, len(scale)))
         draws /= np.linalg.norm(draws, axis=2, keepdims=True)
@@ -257,23 +257,23 @@ def _guarantee(
 
 
 def _population(
-    found: _ScaledMixture, scale: np.ndarray, target_scale: float
+    mixture: _ScaledMixture, scale: np.ndarray, target_scale: float
 ) -> RegressionPopulation:
     """Back in the units of the data."""
-    centers = found.centers * scale
-    mean = found.shares @ centers
+    centers = mixture.centers * scale
+    mean = mixture.shares @ centers
     away = centers - mean
     nothing = np.zeros((len(scale), len(scale)))
     return RegressionPopulation(
         kind="discrete",
         mean=mean,
-        covariance=(away * found.shares[:, None]).T @ away,
+        covariance=(away * mixture.shares[:, None]).T @ away,
         components=tuple(
             Component(share=float(share), mean=center, covariance=nothing)
-            for share, center in zip(found.shares, centers, strict=True)
+            for share, center in zip(mixture.shares, centers, strict=True)
         ),
         fixed=np.empty(0),
-        noise_variance=found.noise * target_scale**2,
+        noise_variance=mixture.noise * target_scale**2,
     )
 
 

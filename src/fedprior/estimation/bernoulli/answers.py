@@ -33,7 +33,7 @@ BORROWED = "The intervals are those of the Beta population, widened to hold the 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateAnswer:
-    """All that `estimate_rates` says, a row a pair."""
+    """All that `estimate_rates` says, one row per pair."""
 
     table: RateTable
     population: FittedPopulation
@@ -65,12 +65,12 @@ def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None)
     some = min(data.total_successes, data.total_failures) > 0
     rule = "left out where all outcomes are equal"
     check.require(some, "estimate_rates", "by_size", rule, True)
-    found = by_sizes.fit_by_size(pairs, by_likelihood(data))
-    table = by_sizes.size_table(found, pairs, level=level, above=above)
+    fit = by_sizes.fit_by_size(pairs, by_likelihood(data))
+    table = by_sizes.size_table(fit, pairs, level=level, above=above)
     return RateAnswer(
         table=table,
-        population=by_sizes.size_population(found, pairs),
-        errors=by_sizes.size_errors(found, pairs, table),
+        population=by_sizes.size_population(fit, pairs),
+        errors=by_sizes.size_errors(fit, pairs, table),
     )
 
 
@@ -78,8 +78,8 @@ def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tall
     """One rate for all where held-out groups speak for it; the interval allows for differences."""
     rate, _ = common_rate(data)
     row = np.full(len(pairs.n), rate)
-    found = moments(model.grid, pairs.n, pairs.successes)
-    variance = found.variance + (found.mean - row) ** 2
+    posterior = moments(model.grid, pairs.n, pairs.successes)
+    variance = posterior.variance + (posterior.mean - row) ** 2
     common = replace(
         answer,
         table=answer.table.around(row, variance=variance, weight=0 * row),
@@ -93,7 +93,7 @@ def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateA
     """Posterior means under the population of any shape."""
     atoms = fit_rates(pairs)
     table = shapes.any_table(pairs, atoms, answer.table)
-    found = replace(
+    reshaped = replace(
         answer,
         table=table,
         population=shapes.any_population(atoms, data),
@@ -101,7 +101,7 @@ def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateA
     )
     few = few_groups(round(data.num_groups), safer="beta")
     borrowed = BORROWED.format("nonparametric", ", whose own quantiles cover too little")
-    return found.with_notes(borrowed, few)
+    return reshaped.with_notes(borrowed, few)
 
 
 def robust_answer(
@@ -124,7 +124,7 @@ def robust_answer(
         lower=np.where(held, np.clip(center - half, 0, 1), answer.table.lower),
         upper=np.where(held, np.clip(center + half, 0, 1), answer.table.upper),
     )
-    found = replace(answer, table=table.around(table.personal))
-    return found.with_notes(
+    widened = replace(answer, table=table.around(table.personal))
+    return widened.with_notes(
         "Robust intervals take each raw rate as normal about the group's own and are cut to [0, 1]."
     )

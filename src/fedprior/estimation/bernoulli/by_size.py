@@ -29,7 +29,7 @@ _MOST_STEPS = 50
 
 
 class SizeFit(NamedTuple):
-    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`, a pair a row.
+    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`, one row per pair.
 
     `covariance` is that of the coefficients.
     """
@@ -67,10 +67,10 @@ def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
     first = np.r_[np.full(basis.shape[1], logit), np.full(curve.shape[1], log_size)]
     held_pairs = Pairs(sizes, pairs.successes[held], count, pairs.place[:0])
     bounds = np.log([1e-6, narrowest(tally(held_pairs))])
-    found, hessian = _ascend(held_pairs, basis[held], curve[held], first, bounds)
+    coefficients, hessian = _ascend(held_pairs, basis[held], curve[held], first, bounds)
     values, vectors = np.linalg.eigh(-hessian)
     inverse = vectors / np.maximum(values, 1e-10) @ vectors.T
-    return SizeFit(basis, curve, found, inverse)
+    return SizeFit(basis, curve, coefficients, inverse)
 
 
 def log_size_basis(
@@ -120,7 +120,7 @@ def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> fl
 def pair_log_likelihoods(
     n: np.ndarray, successes: np.ndarray, mean: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """The log p(successes | n) less the binomial coefficient's, a pair."""
+    """The log p(successes | n) less the binomial coefficient's, for each pair."""
     z = successes
     each = rising(mean * size, z) + rising((1 - mean) * size, n - z)
     return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising(size, n)

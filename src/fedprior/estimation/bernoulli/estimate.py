@@ -56,12 +56,12 @@ def estimate_rates(
     _check_options(population, fit, method, by_size, prior, level, intervals, above)
     pairs = collapse(statistics)
     data = _identified(pairs, needs_pairs=prior is None and population != "point")
-    said: dict[str, Any] = {"level": level, "above": above}
+    asked: dict[str, Any] = {"level": level, "above": above}
     if by_size or population == "point":
         find = answers.size_answer if by_size else answers.point_answer
-        return _over_groups(find(pairs, data, **said), statistics, pairs, level, ranks)
+        return _over_groups(find(pairs, data, **asked), statistics, pairs, level, ranks)
     model = known_model(*map(float, prior)) if prior else fit_model(data, fit=fit)
-    answer = answers.beta_answer(model, pairs, data, **said)
+    answer = answers.beta_answer(model, pairs, data, **asked)
     if method == "paper":
         answer = paper_answer(answer, model, pairs, minus_one=minus_one)
     elif population != "beta":
@@ -99,7 +99,7 @@ def _check_options(
         'method="paper"': method == "paper",
         f"population={population!r}": population != "beta",
     }
-    chosen = [name for name, given in special.items() if given]
+    chosen = [name for name, is_set in special.items() if is_set]
     check.require(len(chosen) <= 1, _OWNER, "what is asked", "one of these at a time", chosen)
     set_fit = prior is None and not by_size and method == "default"
     set_fit = set_fit and population in ("beta", "auto")
@@ -120,7 +120,7 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
     check.require(groups >= least, _OWNER, "number of groups", rule, groups, remedy)
     if needs_pairs:
         remedy = (
-            "How much rates differ cannot be told from chance with one trial a group: it takes "
+            "How much rates differ cannot be told from chance with one trial per group: it takes "
             "groups of at least 2 trials, or a known prior=(alpha, beta)."
         )
         most = int(pairs.n.max())

@@ -97,17 +97,17 @@ def by_likelihood(data: Tally) -> BetaFit:
     pooled = data.total_successes / (data.total_successes + data.total_failures)
     start = by_moments(data)
     size = float(np.clip(start.concentration, 1e-2, 10 * data.n.max()))
-    found = _ascend(data, start.mean, size)
+    peak = _ascend(data, start.mean, size)
     point = BetaFit(pooled, most, is_point=True)
-    if found is None:
+    if peak is None:
         return point
     values = beta_binomial_log_likelihood(
-        data, np.array([found[0], pooled]), np.array([found[1], most])
+        data, np.array([peak[0], pooled]), np.array([peak[1], most])
     )
     if values[1] >= values[0]:
         return point
     return BetaFit(
-        *found, is_point=False, covariance=_covariance(beta_binomial_slope(data, *found).hessian)
+        *peak, is_point=False, covariance=_covariance(beta_binomial_slope(data, *peak).hessian)
     )
 
 

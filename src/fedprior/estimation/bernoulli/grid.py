@@ -90,12 +90,14 @@ def _log_ratio(
     from scipy.special import betaln
 
     size = np.broadcast_to(1 / scale**2 - 1, mean.shape)
-    found = beta_binomial_log_likelihood(data, mean.ravel(), size.ravel()).reshape(mean.shape)
+    log_likelihood = beta_binomial_log_likelihood(data, mean.ravel(), size.ravel()).reshape(
+        mean.shape
+    )
     tilt = (_JEFFREYS - alpha) * np.log(mean) + (_JEFFREYS - beta) * np.log1p(-mean)
     factor = (4 * mean * (1 - mean)) ** _POWER
     relative = np.log1p(factor * size)
     prior = np.log(factor) + 1.5 * (np.log1p(size) - relative)  # dv / du
-    return found + tilt + betaln(alpha, beta) + prior - TILT / 2 * relative
+    return log_likelihood + tilt + betaln(alpha, beta) + prior - TILT / 2 * relative
 
 
 def _where(data: Tally) -> tuple[float, float]:

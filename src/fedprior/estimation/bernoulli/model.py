@@ -17,7 +17,7 @@ _FEW_NODES, _MANY_NODES = 20, 12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateTable:
-    """One row a pair of (n, successes): `variance` is the expected squared error of `personal`."""
+    """One row per pair of (n, successes): `variance` is the expected squared error of `personal`."""
 
     personal: np.ndarray
     variance: np.ndarray
@@ -98,25 +98,25 @@ def known_model(alpha: float, beta: float) -> BetaModel:
 def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
     """Posterior mean, its expected squared error and the equal-tailed interval of each pair."""
     n, successes = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
-    found = posterior.moments(model.grid, n, successes)
+    moments = posterior.moments(model.grid, n, successes)
     lower, upper = posterior.rate_interval(model.grid, n, successes, level=level)
     over = None
     if above is not None:
         over = posterior.above(model.grid, n, successes, threshold=above)
     table = RateTable(
-        personal=found.mean,
-        variance=found.variance,
-        weight=found.weight,
+        personal=moments.mean,
+        variance=moments.variance,
+        weight=moments.weight,
         lower=lower,
         upper=upper,
         above=over,
     )
     if model.plug is None:
-        return table.around(found.mean)
+        return table.around(moments.mean)
     weight = np.zeros(len(n)) if model.plug.is_point else n / (n + model.plug.concentration)
     raw = successes / np.maximum(n, 1)
     personal = model.plug.mean + weight * (raw - model.plug.mean)
-    variance = found.variance + (found.mean - personal) ** 2
+    variance = moments.variance + (moments.mean - personal) ** 2
     return table.around(personal, variance=variance, weight=weight)
 
 
@@ -151,7 +151,7 @@ def law_of(grid: BetaGrid) -> RateLaw:
 
 
 def average(pairs: Pairs, values: np.ndarray) -> float:
-    """The mean of `values`, one a pair, over the groups with trials."""
+    """The mean of `values`, one per pair, over the groups with trials."""
     count = np.where(pairs.n > 0, pairs.count, 0)
     return float(count @ values / count.sum())
 
@@ -175,12 +175,12 @@ def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray)
     The common rate's is expected given the data, as the table's is: where the estimates are that
     rate there is no gain over it. A known population has its own mean for it.
     """
-    found = posterior.moments(model.grid, pairs.n, pairs.successes)
+    moments = posterior.moments(model.grid, pairs.n, pairs.successes)
     rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
     return ExpectedErrors(
         personal=average(pairs, variance),
-        raw=raw_error(pairs, found.mean, found.variance),
-        pooled=average(pairs, found.variance + (found.mean - rate) ** 2),
+        raw=raw_error(pairs, moments.mean, moments.variance),
+        pooled=average(pairs, moments.variance + (moments.mean - rate) ** 2),
     )
 
 

@@ -14,7 +14,7 @@ _CHUNK = 1 << 16  # pairs at a time
 
 
 class RateMoments(NamedTuple):
-    """Mean and variance of the rate, and the weight of the group's own data, a row a pair."""
+    """Mean and variance of the rate, and the weight of the group's own data, one row per pair."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -96,7 +96,7 @@ def _stretch(
     """The tail's distance in a normal mixture with the nodes' moments, over that of one normal."""
     from scipy.special import ndtri
 
-    found = np.empty(len(n))
+    distance = np.empty(len(n))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
         scale = np.sqrt(np.maximum(about.variance[rows], 1e-300))
@@ -106,8 +106,8 @@ def _stretch(
         location = np.stack([(each.mean - about.mean[rows]) / scale for each in nodes])
         width = np.stack([np.sqrt(each.variance) / scale for each in nodes])
         width = np.maximum(width, 1e-9)
-        found[rows] = intervals.mixture_quantile(tail, grid.weight, location, width)
-    return found / ndtri(tail)
+        distance[rows] = intervals.mixture_quantile(tail, grid.weight, location, width)
+    return distance / ndtri(tail)
 
 
 def above(grid: BetaGrid, n: np.ndarray, successes: np.ndarray, *, threshold: float) -> np.ndarray:
@@ -133,7 +133,7 @@ class BetaMixture(NamedTuple):
     weight: np.ndarray
 
     def below(self, rate: np.ndarray) -> np.ndarray:
-        """P(p <= rate), a rate a pair."""
+        """P(p <= rate), one rate per pair."""
         from scipy.special import betainc
 
         return betainc(self.alpha, self.beta, rate[:, None]) @ self.weight

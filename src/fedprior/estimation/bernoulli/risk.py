@@ -33,9 +33,9 @@ def bernoulli_risk(
     check.count("bernoulli_risk", least=2, n=n)
     check.count("bernoulli_risk", least=3, num_groups=num_groups)
     check.choice("bernoulli_risk", "method", method, ("known", "default", "paper"))
-    given = (prior is not None) != (atoms is not None and weights is not None)
+    one_population = (prior is not None) != (atoms is not None and weights is not None)
     rule = "given as prior, or as atoms and weights, and not as both"
-    check.require(given, "bernoulli_risk", "the population", rule, (prior, atoms, weights))
+    check.require(one_population, "bernoulli_risk", "the population", rule, (prior, atoms, weights))
     law = _beta_law(n, *prior) if prior is not None else _atom_law(n, atoms, weights)
     if epsilon is not None:
         check.positive("bernoulli_risk", epsilon=epsilon)

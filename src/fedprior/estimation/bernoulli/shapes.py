@@ -113,8 +113,10 @@ def _held_out(name: str, pairs: Pairs, train: np.ndarray, seen: np.ndarray) -> n
     n, successes = pairs.n[seen].astype(np.float64), pairs.successes[seen].astype(np.float64)
     if name == "nonparametric":
         atoms = nonparametric.fit_rates(pairs._replace(count=train), gap=1e-5)
-        found = nonparametric.log_likelihood_rates(pairs.n[seen], pairs.successes[seen], atoms)
-        logs[seen] = found - _log_ways(n, successes)
+        with_coefficient = nonparametric.log_likelihood_rates(
+            pairs.n[seen], pairs.successes[seen], atoms
+        )
+        logs[seen] = with_coefficient - _log_ways(n, successes)
         return logs
     data = tally(pairs, train)
     rate, _ = common_rate(data)

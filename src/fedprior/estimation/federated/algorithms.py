@@ -49,9 +49,9 @@ def gaussian_means(
     check.choice(owner, "weight", weight, ("uniform", "precision"))
     both = theta_variance is not None and noise_variance is not None
     rule = "both known or both unknown"
-    given = (theta_variance, noise_variance)
+    variances = (theta_variance, noise_variance)
     neither = theta_variance is None and noise_variance is None
-    check.require(both or neither, owner, "theta_variance and noise_variance", rule, given)
+    check.require(both or neither, owner, "theta_variance and noise_variance", rule, variances)
     if theta_variance is None or noise_variance is None:
         rule = "'uniform' where variances are not known"
         check.require(weight == "uniform", owner, "weight", rule, weight)
@@ -197,7 +197,7 @@ def mixture_means(
     noise_variance: float,
     probabilities: np.ndarray | None = None,
 ) -> Algorithm:
-    """EM of D4, a round a step: sends alpha and alpha mean; theta = sum_l alpha_l center_l.
+    """EM of D4, one step per round: sends alpha and alpha mean; theta = sum_l alpha_l center_l.
 
     alpha_l ~ p_l exp(-n |mean - center_l|^2 / (2 noise variance)). It starts from public `centers`,
     (components,) or (components, d), and `probabilities`, equal ones by default. Weights are 1, so
@@ -236,8 +236,8 @@ def mixture_means(
         there = over_samples(mass > 0, total.value["mean"])
         moved = total.value["mean"] / jnp.where(there, over_samples(mass, total.value["mean"]), 1)
         new = jnp.where(there, moved, state["gamma"]["centers"])
-        found = mass / jnp.maximum(jnp.sum(mass), 1e-30)
-        return learned(state, total, centers=new, probabilities=found)
+        share_of_mass = mass / jnp.maximum(jnp.sum(mass), 1e-30)
+        return learned(state, total, centers=new, probabilities=share_of_mass)
 
     def personalize(state: State, memory: Memory, data: Any, key: Key) -> Array:
         gamma = state["gamma"]

@@ -13,14 +13,14 @@ _EXACT_BINS = 4096
 _FINE_BINS = 16384
 
 NEEDED = (
-    "With one row a group the spread between groups cannot be told from noise: give repeated rows "
+    "With one row per group the spread between groups cannot be told from noise: give repeated rows "
     "for some groups, a standard error for each group, or noise_variance."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
-    """All that the likelihood needs of the groups: a count, a mean and a scatter a bin.
+    """All that the likelihood needs of the groups: a count, a mean and a scatter per bin.
 
     A group's mean has sampling variance noise * `unit`; `unit` is 1/n where rows share one noise
     variance, or the known variance itself (then `noise` is 1). `mean` (bins, d) is about `center`;
@@ -61,7 +61,7 @@ class Bins:
 
     @property
     def between(self) -> float:
-        """Mean square of the group means about `center`, a coordinate."""
+        """Mean square of the group means about `center`, per coordinate."""
         squares = self.scatter.sum() + (self.count[:, None] * self.mean**2).sum()
         return float(squares) / (self.num_groups * self.dimension)
 

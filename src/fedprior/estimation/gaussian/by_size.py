@@ -23,7 +23,7 @@ _TESTED = 100_000  # groups that the test of the spread looks at
 
 
 def sizes_of(bins: Bins) -> np.ndarray:
-    """The covariate of each bin: log n or, with a standard error a group, log(1 / variance)."""
+    """The covariate of each bin: log n or, with one standard error per group, log(1 / variance)."""
     return -np.log(bins.unit)
 
 
@@ -55,14 +55,14 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
     def objective(logs: np.ndarray) -> float:
         law = MeanLaw(design=design, shape=shape_of(logs))
         penalty = ((logs - logs.mean()) ** 2).sum() / (2 * _BEND**2)
-        found = ratio_profile(bins, law, np.ones(1)).log_likelihood[0]
-        return float(penalty - found) / bins.num_groups
+        log_likelihood = ratio_profile(bins, law, np.ones(1)).log_likelihood[0]
+        return float(penalty - log_likelihood) / bins.num_groups
 
     start = np.full(curve.shape[1], np.clip(np.log(max(ratio, 0.1 * middle)), *bounds))
-    found = optimize.minimize(
+    optimum = optimize.minimize(
         objective, start, method="L-BFGS-B", bounds=[tuple(bounds)] * len(start)
     )
-    shape = shape_of(found.x)
+    shape = shape_of(optimum.x)
     return MeanLaw(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
 
 
@@ -73,7 +73,7 @@ def size_basis(bins: Bins, num_knots: int) -> np.ndarray:
 
 
 def estimated_error(bins: Bins, law: MeanLaw, fitted: RatioProfile) -> float:
-    """Stein's unbiased estimate of the mean squared error of x - B (x - l), a coordinate."""
+    """Stein's unbiased estimate of the mean squared error of x - B (x - l), per coordinate."""
     variance = fitted.noise[0] * bins.unit
     shrinkage = bins.unit / (bins.unit + fitted.ratio[0] * law.shape[:-1])
     location = law.design[:-1] @ fitted.coefficients[0]

@@ -68,14 +68,14 @@ def estimate_means(
 ) -> Estimates:
     """personal_i = x_i - B_i (x_i - mean), B_i = v_i / (v_i + A), v_i = noise variance / n_i.
 
-    theta's variance A and the noise variance (of one row, a coordinate) are known (paper Thm 1) or
+    theta's variance A and the noise variance (of one row, per coordinate) are known (paper Thm 1) or
     fitted: jointly by restricted likelihood, or by moments (ERRATA D1). Below 100 groups the fit is
     integrated over; above, the intervals are Morris's, plug-in with the fit's own uncertainty. The
     mean has weights 1 / (v_i + A): the plain mean where all n are equal.
 
     `population` is gaussian, nonparametric (one coordinate only), point (one value for all) or auto
     (by held-out likelihood). `by_size` lets mean and variance depend on log n (with a standard
-    error a group: on its logarithm). `method="paper"` plugs the raw variance of the group means
+    error per group: on its logarithm). `method="paper"` plugs the raw variance of the group means
     into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` cover whatever the population's
     shape. `above` asks for P(theta_i > above).
 
@@ -100,12 +100,12 @@ def estimate_means(
     if not fixed and (warning := by_sizes.warning(bins, raw, common)):
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
-    found = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
-    estimates = _rows_of(found, statistics, raw, level=level, robust=intervals == "robust")
+    gaussian = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
+    estimates = _rows_of(gaussian, statistics, raw, level=level, robust=intervals == "robust")
     if above is not None:
-        estimates = replace(estimates, above=_chance(found, estimates, raw, above))
+        estimates = replace(estimates, above=_chance(gaussian, estimates, raw, above))
     if population == "nonparametric":
-        estimates = shapes.with_atoms(estimates, bins, found.law, found.fitted)
+        estimates = shapes.with_atoms(estimates, bins, gaussian.law, gaussian.fitted)
     if ranks:
         from fedprior.estimation.ranking import rank
 
@@ -162,19 +162,21 @@ def fit_gaussian(
 
 
 def _rows_of(
-    found: GaussianFit, statistics: Means, raw: np.ndarray, *, level: float, robust: bool
+    gaussian: GaussianFit, statistics: Means, raw: np.ndarray, *, level: float, robust: bool
 ) -> Estimates:
     """The table of all groups, with intervals and expected gains."""
     from scipy.special import ndtri
 
-    bins, nodes, rule = found.bins, found.nodes, found.rule
+    bins, nodes, rule = gaussian.bins, gaussian.nodes, gaussian.rule
     spread = spread_about(nodes, rule)
     half = None
     if robust:
-        half = robust_half_widths(bins, found.law, nodes, found.fitted, rule, raw, level=level)
+        half = robust_half_widths(
+            bins, gaussian.law, nodes, gaussian.fitted, rule, raw, level=level
+        )
     rows = apply_rule(bins, raw, rule, spread, score=ndtri((1 + level) / 2), half=half)
-    if found.few and not robust:
-        rows = _with_quantiles(found, rows, raw, level)
+    if gaussian.few and not robust:
+        rows = _with_quantiles(gaussian, rows, raw, level)
     over_raw, over_pooled = gains(bins, nodes, rule)
     shape = np.shape(statistics.mean)
     return Estimates(
@@ -186,14 +188,16 @@ def _rows_of(
         lower=rows.lower.reshape(shape),
         upper=rows.upper.reshape(shape),
         level=level,
-        population=found.population,
+        population=gaussian.population,
         gain_over_raw=over_raw,
         gain_over_pooled=over_pooled,
     )
 
 
-def _with_quantiles(found: GaussianFit, rows: MeanRows, raw: np.ndarray, level: float) -> MeanRows:
-    mixture = mixture_of(found.bins, found.nodes, raw)
+def _with_quantiles(
+    gaussian: GaussianFit, rows: MeanRows, raw: np.ndarray, level: float
+) -> MeanRows:
+    mixture = mixture_of(gaussian.bins, gaussian.nodes, raw)
     lower, upper = (mixture.quantile((1 + side * level) / 2) for side in (-1, 1))
     return replace(rows, lower=lower, upper=upper)
 
@@ -205,11 +209,11 @@ def _without_empty(bins: Bins, raw: np.ndarray) -> np.ndarray:
 
 
 def _chance(
-    found: GaussianFit, estimates: Estimates, raw: np.ndarray, threshold: float
+    gaussian: GaussianFit, estimates: Estimates, raw: np.ndarray, threshold: float
 ) -> np.ndarray:
     """P(theta_i > threshold) under the posterior that the intervals come from."""
-    if found.few:
-        mixture = mixture_of(found.bins, found.nodes, raw)
+    if gaussian.few:
+        mixture = mixture_of(gaussian.bins, gaussian.nodes, raw)
         return mixture.above(threshold).reshape(estimates.personal.shape)
     from scipy.special import ndtr
 

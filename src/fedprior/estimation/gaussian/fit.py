@@ -175,12 +175,12 @@ def information(bins: Bins, law: MeanLaw, *, ratio: float, noise: float) -> np.n
 
     covariance = np.linalg.inv(weighted(weight))
     parts = (shape, bins.unit)
-    found = np.empty((2, 2))
+    matrix = np.empty((2, 2))
     for i, first in enumerate(parts):
         for j, second in enumerate(parts):
             both = first * second * weight**2
             trace = bins.count @ both - 2 * np.trace(covariance @ weighted(both * weight))
             left, right = (covariance @ weighted(part * weight**2) for part in (first, second))
-            found[i, j] = bins.dimension * (trace + np.trace(left @ right)) / 2
-    found[1, 1] += bins.freedom / (2 * noise**2)
-    return found
+            matrix[i, j] = bins.dimension * (trace + np.trace(left @ right)) / 2
+    matrix[1, 1] += bins.freedom / (2 * noise**2)
+    return matrix

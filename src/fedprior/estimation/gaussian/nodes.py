@@ -87,21 +87,21 @@ def nodes_at(
     theta_variance: float | None = None,
 ) -> PopulationNodes:
     """Nodes at given ratios with given probabilities."""
-    found = ratio_profile(bins, law, ratio, theta_variance=theta_variance)
+    fitted = ratio_profile(bins, law, ratio, theta_variance=theta_variance)
     spread = np.outer(ratio, law.shape)
     shrinkage = np.ones_like(spread)
     shrinkage[:, :-1] = bins.unit / (bins.unit + spread[:, :-1])
     own = spread * shrinkage  # unit (1 - B) = ratio shape B, which also holds without rows
-    error = np.einsum("up,gpq,uq->gu", law.design, found.covariance, law.design, optimize=True)
+    error = np.einsum("up,gpq,uq->gu", law.design, fitted.covariance, law.design, optimize=True)
     known = bins.noise is not None or bool(theta_variance)
     share = bins.count / bins.num_groups @ law.design[:-1]
     return PopulationNodes(
         probability=probability,
         ratio=ratio,
-        noise=found.noise,
+        noise=fitted.noise,
         freedom=np.inf if known else degrees(bins, law),
         shrinkage=shrinkage,
-        location=np.einsum("up,gpd->gud", law.design, found.coefficients),
-        squared_scale=found.noise[:, None] * (own + shrinkage**2 * error),
-        mean_variance=found.noise * (share @ found.covariance @ share),
+        location=np.einsum("up,gpd->gud", law.design, fitted.coefficients),
+        squared_scale=fitted.noise[:, None] * (own + shrinkage**2 * error),
+        mean_variance=fitted.noise * (share @ fitted.covariance @ share),
     )

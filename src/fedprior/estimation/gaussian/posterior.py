@@ -21,7 +21,7 @@ class LinearRule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuadraticError:
-    """E[(theta - personal)^2 | data] = square x^2 + linear x + constant, a bin and coordinate."""
+    """E[(theta - personal)^2 | data] = square x^2 + linear x + constant, per bin and coordinate."""
 
     square: np.ndarray
     linear: np.ndarray
@@ -83,7 +83,7 @@ def apply_rule(
     score: float,
     half: np.ndarray | None = None,
 ) -> MeanRows:
-    """Gives personal -+ score * scale, or -+ half[bin]: O(1) a group however many there are."""
+    """Gives personal -+ score * scale, or -+ half[bin]: O(1) per group however many there are."""
     personal, scale, lower, upper = (np.empty_like(raw) for _ in range(4))
     weight = np.empty(len(raw))
     empty = bool((bins.place == bins.num_bins).any())

@@ -24,7 +24,7 @@ WIDENED = (
 )
 
 
-def with_atoms(found: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile) -> Estimates:
+def with_atoms(estimates: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile) -> Estimates:
     """`found` with a nonparametric population's posterior means in place of the Gaussian ones.
 
     Where the population depends on size, (theta - f) / sqrt(A) is what has the common distribution.
@@ -33,32 +33,34 @@ def with_atoms(found: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile)
     those of the Gaussian fit.
     """
     spread = (
-        np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape) if found.population.by_size else 1
+        np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape)
+        if estimates.population.by_size
+        else 1
     )
     scale = np.broadcast_to(spread, law.shape.shape)[bins.place]
     location = (law.design @ fitted.coefficients[0])[bins.place, 0] + bins.center[0]
-    location = location if found.population.by_size else np.zeros(len(scale))
+    location = location if estimates.population.by_size else np.zeros(len(scale))
     variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
-    mean = (found.raw - location) / scale
+    mean = (estimates.raw - location) / scale
     atoms = nonparametric.fit_means(mean, variance / scale**2)
     inner, uncertainty = nonparametric.posterior_means(mean, variance / scale**2, atoms)
     personal = location + scale * inner
     uncertainty = uncertainty * scale**2
     some = np.isfinite(variance)
     error = float(uncertainty[some].mean())
-    middle = found.population.mean if found.population.by_size else atoms.mean
+    middle = estimates.population.mean if estimates.population.by_size else atoms.mean
     pooled = error + float(((personal[some] - personal[some].mean()) ** 2).mean())
     few = selection.few_groups(bins.num_groups, safer="gaussian")
     return replace(
-        found,
+        estimates,
         personal=personal,
         weight=np.where(some, np.minimum(1.0, uncertainty / variance), 0.0),
-        lower=np.minimum(found.lower, personal),
-        upper=np.maximum(found.upper, personal),
-        population=_population(found.population, atoms, float(middle)),
+        lower=np.minimum(estimates.lower, personal),
+        upper=np.maximum(estimates.upper, personal),
+        population=_population(estimates.population, atoms, float(middle)),
         gain_over_raw=100 * (1 - error / float(variance[some].mean())),
         gain_over_pooled=100 * (1 - error / pooled) if pooled > 0 else 0.0,
-        notes=(*found.notes, WIDENED, *([few] if few else [])),
+        notes=(*estimates.notes, WIDENED, *([few] if few else [])),
     )
 
 

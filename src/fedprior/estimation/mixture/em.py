@@ -20,7 +20,7 @@ class DiscreteMixture(NamedTuple):
 
 
 class MixtureFit(NamedTuple):
-    """A mixture, its mean log-likelihood a group, and how EM came to it."""
+    """A mixture, its mean log-likelihood per group, and how EM came to it."""
 
     mixture: DiscreteMixture
     log_likelihood: float
@@ -129,7 +129,7 @@ def fit_discrete(
 def discrete_em_step(
     mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture, *, fixed_centers: bool = False
 ) -> tuple[DiscreteMixture, float]:
-    """One EM step, and the mean log-likelihood a group of the mixture it started from."""
+    """One EM step, and the mean log-likelihood per group of the mixture it started from."""
     table, log_likelihood = responsibilities(mean, variance, mixture)
     weighted = table / variance[:, None]
     updated = maximize_mixture(

@@ -78,14 +78,14 @@ def estimate_mixture(
     some = np.isfinite(variance)
     seen, own = mean[some], variance[some]
     known = _known(centers, probabilities, mean.shape[1])
-    found: tuple[str, ...] = ()
+    fit_notes: tuple[str, ...] = ()
     how = "paper" if known is None and method == "paper" else "likelihood"
     if known is not None and probabilities is not None:
         mixture, how = known, "known"
     elif known is not None:
-        mixture, found = _learn(seen, own, known, fixed=True)
+        mixture, fit_notes = _learn(seen, own, known, fixed=True)
     elif method == "paper":
-        mixture, found = paper_mixture(
+        mixture, fit_notes = paper_mixture(
             seen,
             own,
             _count(num_components, len(seen)),
@@ -93,7 +93,7 @@ def estimate_mixture(
             rounds=rounds,
         )
     else:
-        mixture, found = _choose(seen, own, num_components, cluster, seed)
+        mixture, fit_notes = _choose(seen, own, num_components, cluster, seed)
     errors = center_errors(seen, own, mixture) if known is None else 0 * mixture.centers
     table, log_likelihood = responsibilities(mean, variance, mixture)
     estimates = summarize_mixture(
@@ -105,7 +105,7 @@ def estimate_mixture(
         noise=noise,
         level=level,
         fitted_by=how,
-        notes=(*notes, *found, _apart(mixture, own)),
+        notes=(*notes, *fit_notes, _apart(mixture, own)),
     )
     rows = (seen, own, table[some], mixture.centers)
     estimates = with_checked_gains(estimates, *rows, learned=known is None)
@@ -205,9 +205,9 @@ def _learn(
     mean: np.ndarray, variance: np.ndarray, start: DiscreteMixture, *, fixed: bool = False
 ) -> tuple[DiscreteMixture, tuple[str, ...]]:
     """EM to convergence, and a note where it did not get there."""
-    found = em.fit_discrete(mean, variance, start, fixed_centers=fixed)
-    late = f"EM had not converged after {found.num_rounds} rounds."
-    return found.mixture, () if found.converged else (late,)
+    fitted = em.fit_discrete(mean, variance, start, fixed_centers=fixed)
+    late = f"EM had not converged after {fitted.num_rounds} rounds."
+    return fitted.mixture, () if fitted.converged else (late,)
 
 
 def _choose(
@@ -242,5 +242,5 @@ def _choose(
 def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> str:
     if len(mixture.centers) == 1:
         return "One center for all groups."
-    found = separation(mixture, variance)
-    return f"Nearest two centers: {found:.2f} standard deviations of a typical group mean apart."
+    distance = separation(mixture, variance)
+    return f"Nearest two centers: {distance:.2f} standard deviations of a typical group mean apart."

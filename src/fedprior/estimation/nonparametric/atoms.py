@@ -26,7 +26,7 @@ _TINY = 1e-300  # stands for a rate of 0 in a logarithm; 0 * log(_TINY) = 0 as i
 class Atoms:
     """theta = `atoms[j]` with probability `weights[j]`, in increasing order.
 
-    `gap` is the duality gap reached: no population on the grid has a mean log-likelihood a group
+    `gap` is the duality gap reached: no population on the grid has a mean log-likelihood per group
     higher by more. `log_likelihood` is the sum over groups at this population. `spread[j]` is the
     standard deviation of the grid cell that the atom stands for, 0 wherever the grid is finer than
     half the standard deviation of every row (a Gaussian or Beta kernel of that width otherwise).
@@ -71,9 +71,9 @@ def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms
     # d p = 2 sqrt(p (1 - p)) d angle; at a rate of exactly 0 or 1 the cell is the point itself
     spread = 2 * np.sqrt(atoms * (1 - atoms)) * cell
     place = bin_rows(angle, 1 / (4 * n), most=MOST_CELLS // len(atoms))
-    found = _solve(_log_rates, (count, n, successes), place, atoms, spread, gap)
-    total = float(count @ log_likelihood_rates(n, successes, found))
-    return replace(found, log_likelihood=total)
+    population = _solve(_log_rates, (count, n, successes), place, atoms, spread, gap)
+    total = float(count @ log_likelihood_rates(n, successes, population))
+    return replace(population, log_likelihood=total)
 
 
 def fit_means(
@@ -99,9 +99,9 @@ def fit_means(
     check.require(bool(np.isfinite(mean).all()), "fit_means", "mean", "finite", np.nan)
     atoms, spread = grid(mean, variance, num_atoms=num_atoms)
     place = bin_rows(mean, variance, most=MOST_CELLS // len(atoms))
-    found = _solve(_log_means, (count, mean, variance), place, atoms, spread, gap)
-    total = float(count @ log_likelihood_means(mean, variance, found))
-    return replace(found, log_likelihood=total)
+    population = _solve(_log_means, (count, mean, variance), place, atoms, spread, gap)
+    total = float(count @ log_likelihood_means(mean, variance, population))
+    return replace(population, log_likelihood=total)
 
 
 def _solve(
@@ -181,13 +181,13 @@ def log_likelihood_means(mean: np.ndarray, variance: np.ndarray, atoms: Atoms) -
     """The log density of each row's mean under the population; 0 where the variance is infinite."""
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
     known = np.isfinite(variance)
-    found = np.zeros(len(mean))
+    log_likelihood = np.zeros(len(mean))
     for rows in _chunks(len(mean), len(atoms.atoms)):
         some = known[rows]
         first, second = mean[rows][some], variance[rows][some]
         table = _log_means(first, second, atoms.atoms, atoms.spread) + np.log(atoms.weights)
-        found[rows][some] = _log_sum(table) - 0.5 * np.log(2 * np.pi * second)
-    return found
+        log_likelihood[rows][some] = _log_sum(table) - 0.5 * np.log(2 * np.pi * second)
+    return log_likelihood
 
 
 def _log_rates(

@@ -89,15 +89,15 @@ def _triangle(
     The normal equations would be cheaper, but neighbors on the grid are nearly collinear, and
     squaring their condition number would lose half of the digits.
     """
-    found: np.ndarray = np.empty((0, len(active)))
+    triangle: np.ndarray = np.empty((0, len(active)))
     size = max(4 * len(active), _CHUNK_CELLS // len(active))
     for start in range(0, len(likelihood), size):
         rows = slice(start, start + size)
         part = likelihood[rows][:, active] / fitted[rows, None]
         part -= 2
         part *= root[rows, None]
-        found = np.asarray(np.linalg.qr(np.vstack([found, part]), mode="r"))
-    return found
+        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, part]), mode="r"))
+    return triangle
 
 
 def _peaks(gradient: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from fedprior.estimation.statistics import Pairs
 
 
 def paper_weights(pairs: Pairs, *, minus_one: bool) -> tuple[np.ndarray, np.ndarray]:
-    """a_i = n_i / (mu_i (1 - mu_i) / sigma_i^2 - 1 + n_i) and mu_i, a row a pair (paper section 2).
+    """a_i = n_i / (mu_i (1 - mu_i) / sigma_i^2 - 1 + n_i) and mu_i, one row per pair (paper section 2).
 
     mu_i = mean of the other raw rates, sigma_i^2 = sum over the others of (x_l - mu_i)^2 / (m - 2):
     leave one out, with mu_i where the paper prints mu_l (ERRATA 11). sigma_i^2 holds the sampling
@@ -79,13 +79,13 @@ def paper_answer(
     errors = replace(answer.errors, personal=error)
     if (personal[pairs.n > 0] == (pairs.successes / np.maximum(pairs.n, 1))[pairs.n > 0]).all():
         errors = ExpectedErrors(personal=error, raw=error, pooled=error)
-    found = replace(
+    printed = replace(
         answer,
         table=answer.table.around(personal, variance=variance, weight=weight),
         population=paper_population(pairs),
         errors=errors,
     )
-    return found.with_notes(BORROWED.format("paper's", ", which come with none"))
+    return printed.with_notes(BORROWED.format("paper's", ", which come with none"))
 
 
 def paper_weight(n: int, mean: float, raw_variance: float) -> tuple[float, np.ndarray]:

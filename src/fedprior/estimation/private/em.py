@@ -47,7 +47,7 @@ _EVEN = 12
 
 
 class _Total(NamedTuple):
-    """A running mean of noisy totals a group, and the standard deviation of its noise."""
+    """A running mean of noisy totals per group, and the standard deviation of its noise."""
 
     value: np.ndarray
     error: float

@@ -39,7 +39,7 @@ def estimate_means_privately(
     seed: int | None = None,
     level: float = 0.95,
 ) -> Estimates:
-    """theta_i = a_i X_i + (1 - a_i) mu, the population known from one private report a group.
+    """theta_i = a_i X_i + (1 - a_i) mu, the population known from one private report per group.
 
     [low, high] is public: a ball of center (low + high) / 2 in every coordinate and radius
     (high - low) / 2. With bounds = "groups" it holds the groups' means; those outside are moved to

@@ -35,7 +35,7 @@ class PrivateMixtureEstimates:
     """A mixture learned through a channel: `bits` a client over all rounds, and the guarantee.
 
     `centers` and `probabilities` of `fitted` come from what the clients sent; everything that is
-    one row a group in it is the group's own and is not private.
+    one row per group in it is the group's own and is not private.
     """
 
     fitted: MixtureEstimates
@@ -65,7 +65,7 @@ def estimate_mixture_privately(
     means are moved into the ball that holds all of them but with probability 1 / (m n) (Lemma 1,
     by the chi quantile: ERRATA 24). With `epsilon` and `delta`: Gaussian noise, all messages of a
     client accounted together (local model, simulated noise); with `bits`: the stochastic quantizer,
-    that many a coordinate. EM starts at public `centers`, else at points that do not depend on the
+    that many per coordinate. EM starts at public `centers`, else at points that do not depend on the
     data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
     standard deviations stays as it is.
 
@@ -99,8 +99,8 @@ def estimate_mixture_privately(
     arguments = (noise / ball**2, radius / ball, channel, rounds, seed)
     unit = learn(inside, size[there], start, *arguments)
     errors = ball * simulated_center_errors(size[there], start, unit, *arguments)
-    found = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
-    guard = _guard(means + center, noise / size[there], found, channel, rounds, seed)
+    mixture = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
+    guard = _guard(means + center, noise / size[there], mixture, channel, rounds, seed)
     sent = rounds * channel.bits(num_components * (dimension + 1)) + guard.bits
     guarantee = None
     if isinstance(channel, LocalGaussian):
@@ -110,7 +110,7 @@ def estimate_mixture_privately(
         sampling = noise / size
     return PrivateMixtureEstimates(
         fitted=_fitted(
-            statistics, found, errors, noise_variance, sampling, guard, guarantee, level
+            statistics, mixture, errors, noise_variance, sampling, guard, guarantee, level
         ),
         rounds=rounds,
         bits=sent,
@@ -242,8 +242,8 @@ def _fitted(
 def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> tuple[str, ...]:
     if len(mixture.centers) == 1:
         return ()
-    found = separation(mixture, variance)
-    return (f"Nearest two centers: {found:.2f} standard deviations of a typical mean apart.",)
+    distance = separation(mixture, variance)
+    return (f"Nearest two centers: {distance:.2f} standard deviations of a typical mean apart.",)
 
 
 def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:

@@ -87,14 +87,14 @@ def fit_moments(
         sent = _by_bits(parts, epsilon, key)
         what = f"one randomized bit, of one of {', '.join(parts)}"
         bits = OneBit(epsilon=epsilon).bits(ball.dimension)
-    got = {name: _reported(values, known) for name, values in sent.items()}
-    center = ball.inside(ball.center + ball.radius * got["mean"].value[None, :])[0]
-    error = got["mean"].variance * ball.radius**2
-    posterior, theta = _posterior(got, known, ball)
-    distrust = _distrust(got, posterior, theta, ball)
+    reported = {name: _reported(values, known) for name, values in sent.items()}
+    center = ball.inside(ball.center + ball.radius * reported["mean"].value[None, :])[0]
+    error = reported["mean"].variance * ball.radius**2
+    posterior, theta = _posterior(reported, known, ball)
+    distrust = _distrust(reported, posterior, theta, ball)
     if distrust is not None:  # means at the edge say nothing of theta, nor of the noise in them
-        got.pop("squared distance", None)
-        posterior, theta = _posterior(got, known, ball)
+        reported.pop("squared distance", None)
+        posterior, theta = _posterior(reported, known, ball)
     errors = {"mean": float(np.sqrt(error)), "variance": posterior.scale(theta)}
     errors["noise_variance"] = posterior.scale(posterior.noise)
     named = statistics.variance is None
@@ -109,10 +109,10 @@ def fit_moments(
 
 
 def _distrust(
-    got: dict[str, Reported], posterior: ReportPosterior, theta: np.ndarray, ball: Ball
+    reported: dict[str, Reported], posterior: ReportPosterior, theta: np.ndarray, ball: Ball
 ) -> str | None:
     """What to say where the ball seems to miss the groups."""
-    mean, square, upper = got["mean"], got.get("squared distance"), None
+    mean, square, upper = reported["mean"], reported.get("squared distance"), None
     if square is not None:  # in radii, plus 3 standard errors
         upper = (float(square.value[0]) + 1) / 2 + 3 * float(np.sqrt(square.variance)) / 2
     missed = seems_to_miss(
@@ -220,7 +220,7 @@ def _reported(sent: np.ndarray, known: Known) -> Reported:
 
 
 def _posterior(
-    got: dict[str, Reported], known: Known, ball: Ball
+    reported: dict[str, Reported], known: Known, ball: Ball
 ) -> tuple[ReportPosterior, np.ndarray]:
     """Nodes of (noise, theta variance) under a flat prior within their bounds, and the error of mu.
 
@@ -229,8 +229,8 @@ def _posterior(
     from scipy.stats import chi2
 
     dimension, unit = ball.dimension, ball.radius**2 / ball.dimension
-    mean, square = got["mean"], got.get("squared distance")
-    within = got.get("sample variance")
+    mean, square = reported["mean"], reported.get("squared distance")
+    within = reported.get("sample variance")
     error = mean.variance * ball.radius**2
     if square is not None:
         offset = float(mean.value @ mean.value) * unit
@@ -256,11 +256,11 @@ def _posterior(
             total = total - (expected - between) ** 2 / (2 * doubt)
         return total
 
-    noise, share, found = on_square(log_likelihood, low, high)
+    noise, share, log_density = on_square(log_likelihood, low, high)
     theta = share * unit if known.theta is None else np.full(share.shape, known.theta)
     draws = chi2.ppf((np.arange(_ERRORS) + 0.5) / _ERRORS, dimension)
     errors = error * draws / draws.mean()
-    probability = np.repeat(normalized(found) / _ERRORS, _ERRORS)
+    probability = np.repeat(normalized(log_density) / _ERRORS, _ERRORS)
     spread = (theta.reshape(-1, 1) + errors).ravel()
     nodes = ReportPosterior(probability, spread, np.repeat(noise.ravel(), _ERRORS))
     return nodes, np.repeat(theta.ravel(), _ERRORS)

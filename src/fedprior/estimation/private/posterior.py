@@ -60,14 +60,14 @@ def on_square(
     sides = [(low, high), (0.0, 1.0)]
     for _ in range(20):
         mean, share = (left + (right - left) * _MIDDLES for left, right in sides)
-        found = log_likelihood(mean[:, None], share[None, :])
-        near = found > found.max() - _REACH
+        values = log_likelihood(mean[:, None], share[None, :])
+        near = values > values.max() - _REACH
         cut = [_cut(side, near.any(axis=1 - axis)) for axis, side in enumerate(sides)]
         if all(b - a >= 0.7 * (d - c) for (a, b), (c, d) in zip(cut, sides, strict=True)):
             break
         sides = cut
-    shape = found.shape
-    return np.broadcast_to(mean[:, None], shape), np.broadcast_to(share, shape), found
+    shape = values.shape
+    return np.broadcast_to(mean[:, None], shape), np.broadcast_to(share, shape), values
 
 
 def _cut(side: tuple[float, float], near: np.ndarray) -> tuple[float, float]:

@@ -36,7 +36,7 @@ def estimate_rates_privately(
     seed: int | None = None,
     level: float = 0.95,
 ) -> Estimates:
-    """p_i = a_i X_i + (1 - a_i) mu, the population known from one epsilon-private answer a group.
+    """p_i = a_i X_i + (1 - a_i) mu, the population known from one epsilon-private answer per group.
 
     Each group of n >= 1 answers once, by randomized response: epsilon-differential privacy in the
     local model, one group's outcomes replaced, sizes public. X_i is used by group i alone. Schemes

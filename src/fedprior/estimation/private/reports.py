@@ -72,12 +72,12 @@ def moment_bits(
     low, high = moment_range(kinds, center)
     share = (second_moment(n, successes, center) - low) / (high - low)
     ones = _ones(channel, share, key)
-    found = []
+    bits = []
     for kind in np.unique(kinds):
         inside = kinds == kind
         first, last = moment_range(kind, center)
-        found.append(Bits(float(first), float(last), int(inside.sum()), int(ones[inside].sum())))
-    return found
+        bits.append(Bits(float(first), float(last), int(inside.sum()), int(ones[inside].sum())))
+    return bits
 
 
 def _ones(channel: OneBit, share: np.ndarray, key: Key) -> np.ndarray:
@@ -126,8 +126,8 @@ def symbol_evidence(
     guess = reach = 0.0
     for size in np.unique(n):
         channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1)
-        given = channel.respond(successes[n == size].astype(np.int64), key)
-        counts = np.bincount(given, minlength=channel.num_symbols)
+        symbols = channel.respond(successes[n == size].astype(np.int64), key)
+        counts = np.bincount(symbols, minlength=channel.num_symbols)
         answers.append((channel, counts))
         average = counts @ np.arange(size + 1) / size / counts.sum()
         guess += counts.sum() * (0.5 + (average - 0.5) / channel.keep) / len(n)

@@ -92,7 +92,7 @@ def assemble(
         lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)
     expected, pooled = weighing.risk[there].sum(), there.sum() * weighing.spread
     kept = weighing.fell_back
-    said = () if weighing.note is None else (weighing.note,)
+    first_notes = () if weighing.note is None else (weighing.note,)
     return Estimates(
         n=n,
         raw=raw,
@@ -105,7 +105,7 @@ def assemble(
         population=population,
         gain_over_raw=0.0 if kept else float(100 * (1 - expected / weighing.local[there].sum())),
         gain_over_pooled=0.0 if kept else float(100 * (1 - expected / pooled)),
-        notes=(*said, *notes, NOT_PRIVATE),
+        notes=(*first_notes, *notes, NOT_PRIVATE),
         guarantee=guarantee,
         fell_back=kept,
     )

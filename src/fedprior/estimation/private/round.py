@@ -28,7 +28,7 @@ class Variances(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What left the groups that have data, (groups, d), and the channel's variance a coordinate."""
+    """What left the groups that have data, (groups, d), and the channel's variance per coordinate."""
 
     reports: np.ndarray
     variance: float
@@ -101,7 +101,7 @@ def widened(radius: float, known: Variances, *, dimension: int = 1) -> float:
 def through_channel(
     means: np.ndarray, known: Variances, ball: Ball, epsilon: float, delta: float, key: Key
 ) -> Sent:
-    """Gaussian noise on the ball (delta > 0), or one randomized bit a group."""
+    """Gaussian noise on the ball (delta > 0), or one randomized bit per group."""
     if delta > 0:
         channel = LocalGaussian.calibrated(
             clip=ball.radius, epsilon=epsilon, delta=delta, center=ball.center

@@ -84,23 +84,23 @@ class Analysis:
         return middle - reach, middle + reach
 
     def columns(self, level: float) -> dict[str, np.ndarray]:
-        """One row a group: group, n, each coefficient, its error, lower, upper, its component.
+        """One row per group: group, n, each coefficient, its error, lower, upper, its component.
 
         A name that is taken (a feature called n) has `_coefficient` behind it; case does not tell
         names apart, as in a database.
         """
         lower, upper = self.interval(level, np.arange(len(self.levels)))
-        found = {"group": self.levels, "n": self.rows.sizes}
+        columns = {"group": self.levels, "n": self.rows.sizes}
         tables = {"": self.fit.theta, "_error": self.fit.errors, "_lower": lower, "_upper": upper}
         share = self.fit.responsibilities
         if share.shape[1] > 1:
-            found |= {f"component_{number}": each for number, each in enumerate(share.T)}
+            columns |= {f"component_{number}": each for number, each in enumerate(share.T)}
         for number, name in enumerate(self.names):
-            taken = {each.casefold() for each in found}
+            taken = {each.casefold() for each in columns}
             while any(f"{name}{end}".casefold() in taken for end in tables):
                 name += "_coefficient"
-            found |= {f"{name}{end}": table[:, number] for end, table in tables.items()}
-        return found
+            columns |= {f"{name}{end}": table[:, number] for end, table in tables.items()}
+        return columns
 
     def separate(self) -> np.ndarray:
         """`theta` (m, D) of each group's own rows alone, beside pooled fixed coefficients.
@@ -108,14 +108,14 @@ class Analysis:
         NaN where the rows do not determine it: too few, or a feature that is the same in all.
         """
         if self.classes is None:
-            found = local_linear(self.rows)
+            theta = local_linear(self.rows)
         else:
-            found = local_logistic(self.rows, num_classes=len(self.classes))
+            theta = local_logistic(self.rows, num_classes=len(self.classes))
         for block in self.rows.blocks():
             poor = np.linalg.matrix_rank(block.x) < self.rows.num_features
-            found[block.groups[poor]] = np.nan
-        found[self.rows.sizes == 0] = np.nan
-        return found / np.tile(self.design.scale, self.specification.num_logits)
+            theta[block.groups[poor]] = np.nan
+        theta[self.rows.sizes == 0] = np.nan
+        return theta / np.tile(self.design.scale, self.specification.num_logits)
 
     def predict(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
         """`x` theta_i + fixed beta, (rows,), the population's mean where `place` is -1."""
@@ -125,11 +125,11 @@ class Analysis:
 
     def probabilities(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Class probabilities (rows, C), averaged over theta_i; over the population at place -1."""
-        found = np.empty((len(x), self.specification.num_classes))
+        chances = np.empty((len(x), self.specification.num_classes))
         seen, new = place >= 0, place < 0
-        found[seen] = predictive(self.fit, x[seen], place[seen], fixed=fixed[seen])
-        found[new] = self._of_population(x[new], fixed[new])
-        return found
+        chances[seen] = predictive(self.fit, x[seen], place[seen], fixed=fixed[seen])
+        chances[new] = self._of_population(x[new], fixed[new])
+        return chances
 
     def _of_population(self, x: np.ndarray, fixed: np.ndarray) -> np.ndarray:
         population, nowhere = self.fit.population, np.zeros(len(x), np.int64)
@@ -173,73 +173,75 @@ def analyze(
     """
     owner, is_class = specification.owner, specification.family != "gaussian"
     common = chosen(owner, fixed, list(columns))
-    given = read(
+    reading = read(
         owner, columns, target, groups, target_name=target_name, is_class=is_class, strict=strict
     )
     plan = design(
         owner,
-        given.columns,
-        given.table,
-        given.place,
+        reading.columns,
+        reading.table,
+        reading.place,
         fixed=common,
         intercept=intercept,
         center=center,
         standardize=standardize,
         constants_vary=specification.method == "paper" and specification.is_gaussian,
     )
-    if given.classes is not None:
-        number = len(given.classes)
+    if reading.classes is not None:
+        number = len(reading.classes)
         family: Any = "multinomial" if number > 2 else "binomial"
         specification = replace(specification, family=family, num_classes=number)
-    return _fit(given, plan, specification)
+    return _fit(reading, plan, specification)
 
 
-def _fit(given: Reading, plan: Design, specification: Specification) -> Analysis:
-    x, beside = plan.split(given.table)
+def _fit(reading: Reading, plan: Design, specification: Specification) -> Analysis:
+    x, beside = plan.split(reading.table)
     rows = GroupedRows.of(
-        x / plan.scale, given.target, given.place, len(given.levels), fixed=beside
+        x / plan.scale, reading.target, reading.place, len(reading.levels), fixed=beside
     )
     check_dependent(plan, rows)
     _check_sizes(specification, int(rows.sizes.max()))
     settled = specification.settled(rows)
-    found = Analysis(
+    analysis = Analysis(
         design=plan,
         specification=settled,
-        levels=given.levels,
-        classes=given.classes,
+        levels=reading.levels,
+        classes=reading.classes,
         rows=rows,
         fit=in_units(settled.fit(rows), plan.scale),
-        num_dropped=given.num_dropped,
+        num_dropped=reading.num_dropped,
         notes=(),
     )
-    return replace(found, notes=tuple(_notes(found, given.table)))
+    return replace(analysis, notes=tuple(_notes(analysis, reading.table)))
 
 
-def _notes(found: Analysis, table: np.ndarray) -> list[str]:
+def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
     notes = []
-    if found.num_dropped:
-        notes.append(f"Rows without a target, a feature or a group, left out: {found.num_dropped}.")
-    notes += found.design.notes
-    far = far_from_zero(found.design, table)
-    if far and found.specification.covariance != "full":
+    if analysis.num_dropped:
         notes.append(
-            f"Far from 0, where the {found.specification.covariance} covariance takes the "
+            f"Rows without a target, a feature or a group, left out: {analysis.num_dropped}."
+        )
+    notes += analysis.design.notes
+    far = far_from_zero(analysis.design, table)
+    if far and analysis.specification.covariance != "full":
+        notes.append(
+            f"Far from 0, where the {analysis.specification.covariance} covariance takes the "
             f"intercept and other coefficients for independent: {', '.join(far)}. Center them."
         )
-    return notes + [_named(note, found.names) for note in found.fit.notes]
+    return notes + [_named(note, analysis.names) for note in analysis.fit.notes]
 
 
 def _named(note: str, names: list[str]) -> str:
     """A note of a fit, which counts columns, with their names."""
     return re.sub(
         r"x column ((?:\d+, )*\d+)",
-        lambda found: ", ".join(names[int(place)] for place in found[1].split(", ")),
+        lambda match: ", ".join(names[int(place)] for place in match[1].split(", ")),
         note,
     )
 
 
 def _check_sizes(specification: Specification, largest: int) -> None:
-    """With one row a group, only the shape of the noise would tell of the spread."""
-    told = largest > 1 or specification.population == "discrete"
-    rule, remedy = "of at least 2 rows", "One row a group does not tell spread from noise."
-    check.require(told, specification.owner, "largest group", rule, largest, remedy)
+    """With one row per group, only the shape of the noise would tell of the spread."""
+    identified = largest > 1 or specification.population == "discrete"
+    rule, remedy = "of at least 2 rows", "One row per group does not tell spread from noise."
+    check.require(identified, specification.owner, "largest group", rule, largest, remedy)

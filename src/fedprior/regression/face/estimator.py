@@ -20,7 +20,7 @@ from fedprior.regression.face.specification import Specification
 class PersonalEstimator(BaseEstimator, ABC):
     """What regressions with coefficients of their own for every group have in common.
 
-    After a fit, one row a group in each of `groups_` (its label), `n_`, `theta_` and
+    After a fit, one row per group in each of `groups_` (its label), `n_`, `theta_` and
     `theta_errors_`, whose columns are `coefficient_names_`, all in the units of the table. Of the
     whole: `population_` (mean, covariance, components, and standard errors), `fixed_` with
     `fixed_names_`, `noise_variance_`, `share_between_` (of the variance at the mean row),
@@ -50,11 +50,11 @@ class PersonalEstimator(BaseEstimator, ABC):
         check.fraction(self._owner, level=self.level)
         check.require(self.level < 1, self._owner, "level", "below 1", self.level)
         for name in ("intercept", "center", "standardize", "strict"):
-            given = getattr(self, name)
-            is_truth = isinstance(given, bool | np.bool_)
-            check.require(is_truth, self._owner, name, "True or False", given)
+            value = getattr(self, name)
+            is_truth = isinstance(value, bool | np.bool_)
+            check.require(is_truth, self._owner, name, "True or False", value)
         remedy = "It requires y to be passed, but the target y is None."
-        check.require(y is not None, self._owner, "y", "one target a row", None, remedy)
+        check.require(y is not None, self._owner, "y", "one target per row", None, remedy)
         columns = self._columns(X, reset=True)
         self._learn(
             analyze(
@@ -73,7 +73,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         return self
 
     def interval(self, groups: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limits of theta, a row a label: of all groups unless some are named.
+        """Lower and upper limits of theta, one row per label: of all groups unless some are named.
 
         theta -+ z error, which holds the uncertainty of theta and of the population's mean, but
         not of its spread. A group not seen in fit gets the limits of the population.
@@ -84,7 +84,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         return self.analysis_.interval(self.level, self._place(groups))
 
     def to_frame(self) -> Any:
-        """One row a group: group, n, each coefficient with its error, lower and upper limit.
+        """One row per group: group, n, each coefficient with its error, lower and upper limit.
 
         A pandas or polars frame where the data came from one, else a dictionary of columns.
         """
@@ -98,8 +98,8 @@ class PersonalEstimator(BaseEstimator, ABC):
         to the rest. The model itself stays fitted to all rows.
         """
         check_is_fitted(self, "analysis_")
-        found = self.analysis_
-        return compare(found.rows, found.specification, share=share, seed=seed)
+        analysis = self.analysis_
+        return compare(analysis.rows, analysis.specification, share=share, seed=seed)
 
     @property
     def _owner(self) -> str:
@@ -118,17 +118,17 @@ class PersonalEstimator(BaseEstimator, ABC):
         names = ("population", "covariance", "method", "num_components", "restarts", "max_rounds")
         return {"owner": self._owner, **{name: getattr(self, name) for name in (*names, "seed")}}
 
-    def _learn(self, found: Analysis) -> None:
-        fit = found.fit
-        self.analysis_, self.population_ = found, fit.population
-        self.groups_, self.n_ = found.levels, found.rows.sizes
+    def _learn(self, analysis: Analysis) -> None:
+        fit = analysis.fit
+        self.analysis_, self.population_ = analysis, fit.population
+        self.groups_, self.n_ = analysis.levels, analysis.rows.sizes
         self.theta_, self.theta_errors_ = fit.theta, fit.errors
-        self.coefficient_names_, self.fixed_names_ = found.names, found.fixed_names
+        self.coefficient_names_, self.fixed_names_ = analysis.names, analysis.fixed_names
         self.fixed_, self.noise_variance_ = fit.population.fixed, fit.population.noise_variance
-        self.share_between_, self.log_likelihood_ = found.share_between, fit.log_likelihood
-        self.covariance_kind_ = found.specification.covariance
+        self.share_between_, self.log_likelihood_ = analysis.share_between, fit.log_likelihood
+        self.covariance_kind_ = analysis.specification.covariance
         self.responsibilities_ = fit.responsibilities
-        self.num_dropped_, self.notes_ = found.num_dropped, found.notes
+        self.num_dropped_, self.notes_ = analysis.num_dropped, analysis.notes
         if not fit.converged and self.method != "paper":
             message = f"{self._owner}: the fit stopped before it settled; see notes_."
             warnings.warn(message, labels.EstimationWarning, stacklevel=3)

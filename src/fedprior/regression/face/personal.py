@@ -1,4 +1,4 @@
-"""The scikit-learn face of regression: a table and its groups in, coefficients a group out."""
+"""The scikit-learn face of regression: a table and its groups in, coefficients per group out."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
         self._set_options(locals())
 
     def predict_proba(self, X: Any, groups: Any) -> np.ndarray:
-        """Probabilities of `classes_`, a row each; averaged over the population for a new group."""
+        """Probabilities of `classes_`, one row per sample; averaged over the population for a new group."""
         asked = self._asked(X, groups)
         return self.analysis_.probabilities(*asked)
 
@@ -130,6 +130,6 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
     def _specification(self) -> Specification:
         return Specification(family="binomial", approximation=self.approximation, **self._shared())
 
-    def _learn(self, found: Analysis) -> None:
-        super()._learn(found)
-        self.classes_ = found.classes
+    def _learn(self, analysis: Analysis) -> None:
+        super()._learn(analysis)
+        self.classes_ = analysis.classes

@@ -16,7 +16,7 @@ from fedprior.regression.rows import GroupedRows
 def described(
     rows: GroupedRows,
     reduction: Reduction,
-    found: CovarianceProfile,
+    profile: CovarianceProfile,
     *,
     coefficients: np.ndarray,
     noise: float,
@@ -28,12 +28,12 @@ def described(
     history: tuple[float, ...] = (),
 ) -> RegressionFit:
     """The fit with its standard errors and with notes on what was found on a boundary."""
-    notes = _notes(rows, found, converged=converged)
+    notes = _notes(rows, profile, converged=converged)
     if num_covariance_parameters(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
         notes.append("The variances are too many for standard errors of their own.")
-    root = reduction.transform @ linalg.inv(linalg.cholesky(found.normal, lower=True)).T
+    root = reduction.transform @ linalg.inv(linalg.cholesky(profile.normal, lower=True)).T
     table = noise * root @ root.T
-    population = _population(reduction, found, coefficients, noise, table, restricted=restricted)
+    population = _population(reduction, profile, coefficients, noise, table, restricted=restricted)
     theta, theta_errors = posterior(rows, population, coefficient_covariance=table)
     return RegressionFit(
         family="gaussian",
@@ -53,7 +53,7 @@ def described(
 
 def _population(
     reduction: Reduction,
-    found: CovarianceProfile,
+    profile: CovarianceProfile,
     coefficients: np.ndarray,
     noise: float,
     table: np.ndarray,
@@ -63,10 +63,12 @@ def _population(
     """In the units of the columns as given; `table` is the covariance of the coefficients."""
     width = reduction.num_features
     inner = reduction.transform[:width, :width]
-    spread = noise * inner @ expand(found.relative, width=width) @ inner.T
+    spread = noise * inner @ expand(profile.relative, width=width) @ inner.T
     spread_errors, noise_error = None, None
     if num_covariance_parameters(reduction.covariance, width) < MOST_PARAMETERS:
-        spread_errors, noise_error = variance_errors(found, reduction, noise, restricted=restricted)
+        spread_errors, noise_error = variance_errors(
+            profile, reduction, noise, restricted=restricted
+        )
     errors = np.sqrt(np.diag(table))
     return gaussian_population(
         coefficients[:width],
@@ -80,11 +82,11 @@ def _population(
     )
 
 
-def _notes(rows: GroupedRows, found: CovarianceProfile, *, converged: bool) -> list[str]:
+def _notes(rows: GroupedRows, profile: CovarianceProfile, *, converged: bool) -> list[str]:
     notes = []
     if not converged:
         notes.append("The search stopped before it settled. Raise max_rounds.")
-    relative = found.relative
+    relative = profile.relative
     if not np.any(relative):
         notes.append("No spread between groups was found: every theta is the population's mean.")
     elif relative.ndim == 1 and (relative == 0).any():
@@ -113,13 +115,13 @@ def known_linear(
     rounds: int = 0,
 ) -> RegressionFit:
     """Thm6 under `prior`; `theta` replaces its answer where the method has one of its own."""
-    found, errors = posterior(rows, prior)
+    mean, errors = posterior(rows, prior)
     return RegressionFit(
         family="gaussian",
         method=method,
         criterion="none",
         population=prior,
-        theta=found if theta is None else theta,
+        theta=mean if theta is None else theta,
         errors=errors,
         responsibilities=np.ones((rows.num_groups, 1)),
         log_likelihood=None,

@@ -56,14 +56,14 @@ def linear_messages(block: Block, gamma: LinearGamma, *, covariance: Covariance)
     noise, (groups, size, _) = gamma.noise_variance, block.x.shape
     relative = gamma.covariance / noise
     residual = block.y - block.x @ gamma.mean - block.fixed @ gamma.fixed
-    found = condition(np.concatenate([block.x, residual[..., None]], axis=2), relative)
-    shift, pull, white = found.shift, found.pull, found.white
+    conditioned = condition(np.concatenate([block.x, residual[..., None]], axis=2), relative)
+    shift, pull, white = conditioned.shift, conditioned.pull, conditioned.white
     left = residual - (block.x @ shift[..., None])[..., 0]
     # tr(X Sigma X') = noise tr(I - V^-1) = noise tr(relative X'V^-1 X)
     doubt = noise * (white[..., :-1] * pull).sum(axis=(1, 2))
     # r'V^-1 r = r'(r - X shift)
     misfit = (residual * left).sum(axis=1) / noise
-    log_likelihood = size * np.log(2 * np.pi * noise) + found.log_determinant + misfit
+    log_likelihood = size * np.log(2 * np.pi * noise) + conditioned.log_determinant + misfit
     turned = block.fixed.transpose(0, 2, 1)
     return LinearMessage(
         num_groups=np.ones(groups),

@@ -65,10 +65,10 @@ def fit_linear(
     check.positive(_OWNER, tolerance=tolerance)
     check.fraction(_OWNER, rate=rate, floor=floor)
     _check_choices(rows, covariance, criterion, method)
-    for name, given in (("prior", prior), ("start", start)):
-        if given is not None:
-            check_population(_OWNER, name, given, rows.num_features, rows.num_fixed)
-            noise, rule = given.noise_variance, "with a positive noise variance"
+    for name, population in (("prior", prior), ("start", start)):
+        if population is not None:
+            check_population(_OWNER, name, population, rows.num_features, rows.num_fixed)
+            noise, rule = population.noise_variance, "with a positive noise variance"
             check.require(noise is not None and 0 < noise < np.inf, _OWNER, name, rule, noise)
     with one_thread():
         if prior is not None:
@@ -126,17 +126,17 @@ def _default(
         matrix = inverse @ start.covariance @ inverse.T / start.noise_variance
         begin = nearest_covariance(matrix, covariance)
     best = maximum_likelihood(reduction, restricted=restricted, start=begin, most=limit)
-    found = best.found
-    coefficients = reduction.transform @ found.coefficients + reduction.offset
+    peak = best.profile
+    coefficients = reduction.transform @ peak.coefficients + reduction.offset
     return described(
         rows,
         reduction,
-        found,
+        peak,
         coefficients=coefficients,
-        noise=found.squares / freedom(reduction, restricted=restricted),
+        noise=peak.squares / freedom(reduction, restricted=restricted),
         restricted=restricted,
         method="default",
-        log_likelihood=profile_log_likelihood(found, reduction, restricted=restricted),
+        log_likelihood=profile_log_likelihood(peak, reduction, restricted=restricted),
         rounds=best.num_evaluations,
         converged=best.converged,
     )
@@ -166,11 +166,11 @@ def _em(
     gamma, width = fitted.gamma, rows.num_features
     inverse = np.linalg.inv(reduction.transform[:width, :width])
     matrix = inverse @ gamma.covariance @ inverse.T / gamma.noise_variance
-    found = covariance_profile(reduction, nearest_covariance(matrix, covariance), restricted=False)
+    peak = covariance_profile(reduction, nearest_covariance(matrix, covariance), restricted=False)
     return described(
         rows,
         reduction,
-        found,
+        peak,
         coefficients=np.concatenate(back.out(gamma.mean, gamma.fixed)),
         noise=gamma.noise_variance,
         restricted=False,

@@ -40,8 +40,8 @@ def check_identified(reduction: Reduction) -> None:
     """Refuses rows in which spread and noise have the same covariance, or in which noise is 0."""
     remedy = "Give some groups more rows, take a simpler covariance, or a known prior."
     rule = "enough to tell the spread of theta from the noise"
-    got = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
-    check.require(_least(reduction) > _CONFOUNDED, _OWNER, "rows", rule, got, remedy)
+    counts = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
+    check.require(_least(reduction) > _CONFOUNDED, _OWNER, "rows", rule, counts, remedy)
     width = reduction.num_features
     free = reduction.num_rest - (reduction.num_coefficients - width)
     if free <= 0:

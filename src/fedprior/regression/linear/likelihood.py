@@ -41,10 +41,10 @@ def covariance_profile(
     white = []
     cross, log_determinant = reduction.rest.copy(), 0.0
     for part in reduction.parts:
-        table, found = whiten(part.columns, matrix, width=reduction.num_features)
+        table, log_determinants = whiten(part.columns, matrix, width=reduction.num_features)
         flat = table.reshape(-1, table.shape[2])
         cross += flat.T @ flat
-        log_determinant += float(found.sum())
+        log_determinant += float(log_determinants.sum())
         white.append(table)
     solved = _solve(cross)
     squares_slope = np.zeros_like(matrix)
@@ -141,39 +141,39 @@ def freedom(reduction: Reduction, *, restricted: bool) -> int:
 
 
 def profile_slope(
-    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+    profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> tuple[float, np.ndarray]:
     """-2 log L over the degrees of freedom, the noise at its own maximum; d / d relative."""
     count = freedom(reduction, restricted=restricted)
-    value = found.log_determinant / count + np.log(found.squares)
-    value += restricted * found.log_normal / count
-    change = (found.determinant_slope - found.normal_slope) / count
-    return float(value), change - found.squares_slope / found.squares
+    value = profile.log_determinant / count + np.log(profile.squares)
+    value += restricted * profile.log_normal / count
+    change = (profile.determinant_slope - profile.normal_slope) / count
+    return float(value), change - profile.squares_slope / profile.squares
 
 
 def natural_slope(
-    found: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
+    profile: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
 ) -> tuple[float, np.ndarray]:
     """Slopes d (-log L) / d noise variance and / d theta's covariance, in their own units."""
-    determinant, squares = found.determinant_slope, found.squares_slope
-    by_covariance = (determinant - found.normal_slope) / noise - squares / noise**2
-    relative = found.relative
+    determinant, squares = profile.determinant_slope, profile.squares_slope
+    by_covariance = (determinant - profile.normal_slope) / noise - squares / noise**2
+    relative = profile.relative
     by_noise = (reduction.num_rows - np.sum(relative * determinant)) / noise
-    by_noise -= (found.squares - np.sum(relative * squares)) / noise**2
+    by_noise -= (profile.squares - np.sum(relative * squares)) / noise**2
     if restricted:
-        by_noise -= (reduction.num_coefficients - np.sum(relative * found.normal_slope)) / noise
+        by_noise -= (reduction.num_coefficients - np.sum(relative * profile.normal_slope)) / noise
     return float(by_noise) / 2, by_covariance / 2
 
 
 def profile_log_likelihood(
-    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+    profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> float:
     """The log L at the noise variance squares / freedom; restricted: lme4's convention.
 
     The restricted likelihood is that of the residuals in the columns as they were given.
     """
     count = freedom(reduction, restricted=restricted)
-    twice = count * (1 + np.log(2 * np.pi * found.squares / count)) + found.log_determinant
+    twice = count * (1 + np.log(2 * np.pi * profile.squares / count)) + profile.log_determinant
     if restricted:
-        twice += found.log_normal - 2 * np.linalg.slogdet(reduction.transform)[1]
+        twice += profile.log_normal - 2 * np.linalg.slogdet(reduction.transform)[1]
     return -float(twice) / 2

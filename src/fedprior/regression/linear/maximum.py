@@ -29,7 +29,7 @@ _FLAT = 1e-5  # a slope per row at which a search that ran out of digits has arr
 class Maximum(NamedTuple):
     """The profile at the maximum, evaluations it took, and whether the search settled."""
 
-    found: CovarianceProfile
+    profile: CovarianceProfile
     num_evaluations: int
     converged: bool
 
@@ -51,14 +51,14 @@ def maximum_likelihood(
         ]
         tried = [_climb(reduction, each, restricted=restricted, most=most) for each in starts]
         # without noise a small table may be interpolated: no answer where there is another
-        noisy = [each for each in tried if np.max(each.found.relative) < ALL_SPREAD]
+        noisy = [each for each in tried if np.max(each.profile.relative) < ALL_SPREAD]
         best = min(noisy or tried, key=lambda each: each.value)
     else:
         best = _climb(
             reduction, _best_level(reduction, restricted), restricted=restricted, most=most
         )
-    found = _settle(best.found, reduction, restricted=restricted)
-    return Maximum(found, best.num_evaluations, best.converged)
+    settled = _settle(best.profile, reduction, restricted=restricted)
+    return Maximum(settled, best.num_evaluations, best.converged)
 
 
 def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
@@ -66,8 +66,8 @@ def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
     best, least = np.zeros(()), np.inf
     for level in _LEVELS:
         relative = nearest_covariance(level * np.eye(reduction.num_features), reduction.covariance)
-        found = covariance_profile(reduction, relative, restricted=restricted)
-        value, _ = profile_slope(found, reduction, restricted=restricted)
+        profile = covariance_profile(reduction, relative, restricted=restricted)
+        value, _ = profile_slope(profile, reduction, restricted=restricted)
         if value > least:
             break
         best, least = relative, value
@@ -75,7 +75,7 @@ def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
 
 
 class _Climbed(NamedTuple):
-    found: CovarianceProfile
+    profile: CovarianceProfile
     value: float
     num_evaluations: int
     converged: bool
@@ -87,8 +87,8 @@ def _climb(reduction: Reduction, start: np.ndarray, *, restricted: bool, most: i
 
     def value(point: np.ndarray) -> tuple[float, np.ndarray]:
         relative = _relative(point, shape)
-        found = covariance_profile(reduction, relative, restricted=restricted)
-        level, change = profile_slope(found, reduction, restricted=restricted)
+        profile = covariance_profile(reduction, relative, restricted=restricted)
+        level, change = profile_slope(profile, reduction, restricted=restricted)
         return level, _pull_back(change, point, relative)
 
     widest = np.log(_LARGEST / _largest(reduction))
@@ -101,9 +101,9 @@ def _climb(reduction: Reduction, start: np.ndarray, *, restricted: bool, most: i
         bounds=[(-limit, limit)] * len(_point(start)),
         options={"maxiter": most, "maxfun": 2 * most, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20},
     )
-    found = covariance_profile(reduction, _relative(answer.x, shape), restricted=restricted)
+    profile = covariance_profile(reduction, _relative(answer.x, shape), restricted=restricted)
     settled = bool(answer.success) or float(np.abs(answer.jac).max()) < _FLAT
-    return _Climbed(found, float(answer.fun), int(answer.nfev), settled)
+    return _Climbed(profile, float(answer.fun), int(answer.nfev), settled)
 
 
 def _largest(reduction: Reduction) -> float:
@@ -150,10 +150,10 @@ def _pull_back(change: np.ndarray, point: np.ndarray, relative: np.ndarray) -> n
 
 
 def _settle(
-    found: CovarianceProfile, reduction: Reduction, *, restricted: bool
+    profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> CovarianceProfile:
     """`found` with tiny variances at exactly 0 where that is as likely."""
-    relative = found.relative
+    relative = profile.relative
     if relative.ndim == 2:
         values, vectors = np.linalg.eigh(relative)
         kept = np.where(values > _SMALL, values, 0.0)
@@ -163,12 +163,12 @@ def _settle(
         kept = np.where(values > _SMALL, values, 0.0)
         rounded = kept.reshape(relative.shape)
     if np.array_equal(kept, values):
-        return found
+        return profile
     other = covariance_profile(reduction, rounded, restricted=restricted)
     before, after = (
-        profile_log_likelihood(each, reduction, restricted=restricted) for each in (found, other)
+        profile_log_likelihood(each, reduction, restricted=restricted) for each in (profile, other)
     )
-    return other if after >= before - _AS_LIKELY else found
+    return other if after >= before - _AS_LIKELY else profile
 
 
 def room(matrix: np.ndarray) -> float:

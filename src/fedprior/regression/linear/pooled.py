@@ -26,13 +26,13 @@ def triangle(rows: GroupedRows) -> np.ndarray:
         cross += table.T @ table
     length = np.sqrt(np.diag(cross))
     with contextlib.suppress(np.linalg.LinAlgError):
-        found = np.linalg.cholesky(cross).T
-        if (np.diag(found) > _SAFE * length).all():
-            return found
-    found = np.zeros((0, width))
+        corner = np.linalg.cholesky(cross).T
+        if (np.diag(corner) > _SAFE * length).all():
+            return corner
+    corner = np.zeros((0, width))
     for table in _tables(rows):
-        found = np.asarray(np.linalg.qr(np.concatenate([found, table]), mode="r"))
-    return np.pad(found, ((0, width - len(found)), (0, 0)))
+        corner = np.asarray(np.linalg.qr(np.concatenate([corner, table]), mode="r"))
+    return np.pad(corner, ((0, width - len(corner)), (0, 0)))
 
 
 def _tables(rows: GroupedRows) -> Iterator[np.ndarray]:

@@ -57,13 +57,13 @@ def posterior(
     for block in rows.blocks(cells=CELLS):
         residual = block.y - block.x @ population.mean - block.fixed @ population.fixed
         columns = np.concatenate([block.x, block.fixed, residual[..., None]], axis=2)
-        found = condition(columns, relative)
-        theta[block.groups] += found.shift
-        variance[block.groups] -= noise * (found.pull**2).sum(axis=1)
+        conditioned = condition(columns, relative)
+        theta[block.groups] += conditioned.shift
+        variance[block.groups] -= noise * (conditioned.pull**2).sum(axis=1)
         if coefficient_covariance is not None:
-            design = found.white[..., :-1]
+            design = conditioned.white[..., :-1]
             moved = design @ coefficient_covariance
             inner = moved @ design.transpose(0, 2, 1)
-            change = inner @ found.pull - 2 * moved[..., :width]
-            variance[block.groups] += (found.pull * change).sum(axis=1)
+            change = inner @ conditioned.pull - 2 * moved[..., :width]
+            variance[block.groups] += (conditioned.pull * change).sum(axis=1)
     return theta, np.sqrt(np.maximum(variance, 0.0))

@@ -25,8 +25,8 @@ def restrict_slope(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
 
 def nearest_covariance(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
     """The covariance in its own shape that is nearest to `matrix`."""
-    found = restrict_slope(matrix, covariance)
-    return found / len(matrix) if covariance == "isotropic" else np.array(found)
+    values = restrict_slope(matrix, covariance)
+    return values / len(matrix) if covariance == "isotropic" else np.array(values)
 
 
 def num_covariance_parameters(covariance: Covariance, width: int) -> int:

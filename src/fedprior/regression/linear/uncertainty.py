@@ -15,7 +15,7 @@ _STEP = 1e-4  # relative: error of the difference about 1e-8, of the slopes 1e-1
 
 
 def variance_errors(
-    found: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
+    profile: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
 ) -> tuple[np.ndarray, float]:
     """Standard errors of theta's covariance (d, d) and of the noise variance.
 
@@ -23,41 +23,41 @@ def variance_errors(
     of 0 is on the boundary, where curvature tells nothing: its error is NaN, and all of them are
     where a full covariance is singular.
     """
-    places = _free(found)
-    base = _pack(found.relative * noise, noise, places)
-    steps = _step(found, places) * _scales(found.relative * noise, noise, places)
+    places = _free(profile)
+    base = _pack(profile.relative * noise, noise, places)
+    steps = _step(profile, places) * _scales(profile.relative * noise, noise, places)
     information = np.empty((len(base), len(base)))
     for row, step in enumerate(steps):
         ends = []
         for sign in (-1, 1):
             point = base.copy()
             point[row] += sign * step
-            ends.append(_slope(point, base[0], found, reduction, places, restricted=restricted))
+            ends.append(_slope(point, base[0], profile, reduction, places, restricted=restricted))
         information[row] = (ends[1] - ends[0]) / (2 * step)
     table = np.linalg.pinv((information + information.T) / 2)
     width = reduction.num_features
-    spread = _spread(found, places, reduction)
+    spread = _spread(profile, places, reduction)
     variance = ((spread @ table[1:, 1:]) * spread).sum(axis=1).reshape(width, width)
-    variance[_on_boundary(found, width)] = np.nan
+    variance[_on_boundary(profile, width)] = np.nan
     return np.sqrt(np.maximum(variance, 0.0)), float(np.sqrt(max(table[0, 0], 0.0)))
 
 
-def _step(found: CovarianceProfile, places: np.ndarray) -> float:
+def _step(profile: CovarianceProfile, places: np.ndarray) -> float:
     """_STEP, or less where a correlation is so high that such a step would leave covariances."""
-    free = found.relative.ndim == 2 and len(places) > 0
-    return min(_STEP, room(found.relative) / 4) if free else _STEP
+    free = profile.relative.ndim == 2 and len(places) > 0
+    return min(_STEP, room(profile.relative) / 4) if free else _STEP
 
 
-def _on_boundary(found: CovarianceProfile, width: int) -> np.ndarray:
+def _on_boundary(profile: CovarianceProfile, width: int) -> np.ndarray:
     """Entries of the covariance of which curvature tells nothing; a zero by structure is exact."""
-    if found.relative.ndim == 2:
-        return np.full((width, width), not room(found.relative))
-    return np.diag(np.broadcast_to(found.relative == 0, (width,)))
+    if profile.relative.ndim == 2:
+        return np.full((width, width), not room(profile.relative))
+    return np.diag(np.broadcast_to(profile.relative == 0, (width,)))
 
 
-def _free(found: CovarianceProfile) -> np.ndarray:
+def _free(profile: CovarianceProfile) -> np.ndarray:
     """Places in the covariance's own shape, flattened, that may move: (places,)."""
-    relative = found.relative
+    relative = profile.relative
     if relative.ndim == 2:
         if not room(relative):
             return np.zeros(0, np.int64)
@@ -80,7 +80,7 @@ def _scales(covariance: np.ndarray, noise: float, places: np.ndarray) -> np.ndar
 def _slope(
     point: np.ndarray,
     unmoved: float,
-    found: CovarianceProfile,
+    profile: CovarianceProfile,
     reduction: Reduction,
     places: np.ndarray,
     *,
@@ -90,8 +90,8 @@ def _slope(
 
     The other places keep their values at the maximum, where the noise variance is `unmoved`.
     """
-    noise, shape = point[0], found.relative.shape
-    values = np.ravel(found.relative * unmoved)
+    noise, shape = point[0], profile.relative.shape
+    values = np.ravel(profile.relative * unmoved)
     values[places] = point[1:]
     covariance = values.reshape(shape)
     if covariance.ndim == 2:
@@ -103,15 +103,15 @@ def _slope(
     return np.concatenate([[by_noise], np.ravel(change)[places]])
 
 
-def _spread(found: CovarianceProfile, places: np.ndarray, reduction: Reduction) -> np.ndarray:
+def _spread(profile: CovarianceProfile, places: np.ndarray, reduction: Reduction) -> np.ndarray:
     """Slopes d vec(T covariance T') / d free places, (d * d, places), which is constant."""
     width = reduction.num_features
     unit = np.zeros((len(places), width, width))
     numbers = np.arange(len(places))
-    if found.relative.ndim == 2:
+    if profile.relative.ndim == 2:
         rows, columns = places // width, places % width
         unit[numbers, rows, columns] = unit[numbers, columns, rows] = 1.0
-    elif found.relative.ndim == 1:
+    elif profile.relative.ndim == 1:
         unit[numbers, places, places] = 1.0
     else:
         unit[:] = np.eye(width)

@@ -13,8 +13,8 @@ from fedprior.regression.logistic.quadrature import by_points
 
 Approximation = Literal["auto", "laplace", "quadrature", "variational", "expectation-propagation"]
 
-_FEW = 2  # coefficients a group up to which a product rule costs no more than a sweep or two
-_MOST = 24  # coefficients a group up to which free points are better than none
+_FEW = 2  # coefficients per group up to which a product rule costs no more than a sweep or two
+_MOST = 24  # coefficients per group up to which free points are better than none
 _PRODUCT = 3
 _SOLVES: dict[str, Solve] = {
     "laplace": laplace_posterior,
@@ -47,7 +47,7 @@ def solver(approximation: Approximation, *, num_classes: int) -> Solve:
 
 
 def slack(approximation: Approximation, *, width: int) -> float:
-    """How far, a group, the evidence may fall below its best (see `EvidenceProblem`).
+    """How far per group the evidence may fall below its best (see `EvidenceProblem`).
 
     Free points move with the posterior, and so does their error.
     """
@@ -70,4 +70,4 @@ def remark(approximation: Approximation, *, width: int) -> str:
         return "theta integrated out by expectation propagation."
     if width <= _PRODUCT:
         return "theta integrated out by Gauss-Hermite quadrature."
-    return "theta integrated out by quadrature with 64 points a group."
+    return "theta integrated out by quadrature with 64 points per group."

@@ -13,7 +13,7 @@ from fedprior.regression.logistic.totals import ScoreTotals, survey
 
 _HALVINGS = 12
 _GROUPS_A_NUMBER = 20  # from so many on the scores' outer product is their information to 10%
-_NEAR = 0.02  # gain a group of the last step, below which that information is trusted
+_NEAR = 0.02  # gain per group of the last step, below which that information is trusted
 
 _PATIENCE = 10  # rounds
 _SHORT = 1.0  # growth of a step near the maximum; `step_gamma` would cut it from 1.5 on
@@ -50,7 +50,7 @@ Step = Callable[[float], LogisticGamma]  # where that share of a step leads
 class EvidenceProblem:
     """Maximize evidence(gamma) - sum ridge (mean, fixed)^2 / 2, `ridge` (D + P,).
 
-    `slack` is the fall of the evidence a group, from its best, that is still taken for none: more
+    `slack` is the fall of the evidence per group, from its best, that is still taken for none: more
     than rounding where the totals' score is not quite the slope of the evidence that `solve` gives.
     """
 
@@ -94,7 +94,7 @@ def ascend(
     max_rounds: int,
     tolerance: float,
 ) -> Ascent:
-    """Steps from `start` until one promises or gains less than `tolerance` of evidence a group.
+    """Steps from `start` until one promises or gains less than `tolerance` of evidence per group.
 
     A step that leads below the best so far, by more than the slack, is halved; where that does not
     help either, or ten rounds raise the best by less than a hundredth of the slack, the best is the
@@ -204,7 +204,7 @@ def _far_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
     """information^-1 score, by mean and fixed and by growth apart.
 
     The growth's information is sum_i P_i (x) P_i / 2, as in a linear model: exactly that where
-    growth is one number or one a feature. Where it is full, it is a multiple of mean P (x) mean P
+    growth is one number or one per feature. Where it is full, it is a multiple of mean P (x) mean P
     with the same trace, and the step goes straight to where it leads among covariances, not along
     growth: a direction without variance may then turn.
     """

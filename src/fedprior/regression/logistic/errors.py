@@ -42,13 +42,13 @@ class Posteriors(NamedTuple):
     evidence: float
 
 
-def uncertainty(problem: EvidenceProblem, found: Ascent, back: TurnBack) -> Uncertainty | None:
+def uncertainty(problem: EvidenceProblem, ascent: Ascent, back: TurnBack) -> Uncertainty | None:
     """From the observed information of the evidence; None where that is not positive.
 
     On a bound the covariance has no errors (NaN), and mean and fixed have those that they would
     have if it were known. Errors are those of the coefficients to which `back` leads.
     """
-    gamma, totals = found.gamma, found.totals
+    gamma, totals = ascent.gamma, ascent.totals
     bound = any(problem.shape.at_bounds(gamma.covariance))
     both, width = len(totals.information), totals.width
     if bound:
@@ -56,7 +56,7 @@ def uncertainty(problem: EvidenceProblem, found: Ascent, back: TurnBack) -> Unce
     elif totals.num_groups > _MANY:
         information = problem.penalized(gamma, totals)[2]
     else:
-        information = _by_differences(problem, found)
+        information = _by_differences(problem, ascent)
     if np.linalg.eigvalsh(information)[0] <= 0:
         return None
     inverse = np.linalg.inv(information)
@@ -96,30 +96,30 @@ def posteriors(
     triangles = np.tile(pack(outer.covariance), (num_groups, 1))
     evidence = 0.0
     for part, before in zip(parts, memory, strict=True):
-        design, found, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
-        evidence += float(found.evidence.sum())
-        theta[part.groups] = outer.mean + found.mean @ outer.factor.T
-        own = outer.factor @ found.spread @ outer.factor.T
+        design, latent, _ = posterior_of(part, gamma, solve, before, sweeps=_SWEEPS)
+        evidence += float(latent.evidence.sum())
+        theta[part.groups] = outer.mean + latent.mean @ outer.factor.T
+        own = outer.factor @ latent.spread @ outer.factor.T
         triangles[part.groups] = pack(own)
         variance[part.groups] = np.diagonal(own, axis1=1, axis2=2)
         if coefficients is not None:
-            through = back.cross - outer.factor @ through_fixed(part, design, found)[2]
-            slope = np.concatenate([outer.factor @ found.spread, through], axis=-1)
+            through = back.cross - outer.factor @ through_fixed(part, design, latent)[2]
+            slope = np.concatenate([outer.factor @ latent.spread, through], axis=-1)
             variance[part.groups] += ((slope @ doubt) * slope).sum(axis=-1)
     return Posteriors(theta, np.sqrt(variance), triangles, evidence)
 
 
-def _by_differences(problem: EvidenceProblem, found: Ascent) -> np.ndarray:
+def _by_differences(problem: EvidenceProblem, ascent: Ascent) -> np.ndarray:
     """Minus the slope of the score, by differences of both sides in every coordinate."""
-    size = len(found.totals.score)
+    size = len(ascent.totals.score)
     rows = []
     for place in range(size):
         step = np.zeros(size)
         step[place] = _STRIDE
         sides = []
         for sign in (1, -1):
-            gamma = step_gamma(found.gamma, problem.shape, sign * step)
-            _, totals, _ = problem.at(gamma, found.memory, sweeps=_FEW_SWEEPS)
+            gamma = step_gamma(ascent.gamma, problem.shape, sign * step)
+            _, totals, _ = problem.at(gamma, ascent.memory, sweeps=_FEW_SWEEPS)
             sides.append(problem.penalized(gamma, totals)[0])
         rows.append((sides[1] - sides[0]) / (2 * _STRIDE))
     information = np.array(rows)

@@ -62,7 +62,7 @@ def fit_logistic(
 
     The integral, and what it makes of a variance of 1 with groups of 5 to 40 rows (of 5 rows) and 5
     features: "laplace" 0.49 (0.15), "variational" 0.97 (0.64), "expectation-propagation" 0.99
-    (0.84). "quadrature" is exact up to 3 coefficients a group; beyond, it has 64 points, which
+    (0.84). "quadrature" is exact up to 3 coefficients per group; beyond, it has 64 points, which
     know the evidence to about 0.001 a group. "auto" is quadrature up to 2 coefficients, else
     propagation; for softmax quadrature up to 24, else Laplace. Softmax has no other.
 
@@ -82,10 +82,10 @@ def fit_logistic(
     check_classes(_OWNER, rows, num_classes, all_seen=prior is None)
     width = rows.num_features * (num_classes - 1)
     name = choose_approximation(_OWNER, approximation, width=width, num_classes=num_classes)
-    for role, given in (("prior", prior), ("start", start)):
-        if given is not None:
+    for role, population in (("prior", prior), ("start", start)):
+        if population is not None:
             others = rows.num_fixed * (num_classes - 1)
-            check_population(_OWNER, role, given, width, others)
+            check_population(_OWNER, role, population, width, others)
     with one_thread():
         if prior is not None:
             return _known(rows, parts_of(rows, num_classes), prior, name)
@@ -110,10 +110,10 @@ def fit_logistic(
         # The moments of Laplace's posteriors are not the slope of his evidence.
         if name == "laplace":
             limit = _ROUNDS["em"] if max_rounds is None else max_rounds
-            found = settle(problem, first, max_rounds=limit, tolerance=tolerance)
+            ascent = settle(problem, first, max_rounds=limit, tolerance=tolerance)
         else:
-            found = ascend(problem, first, method=method, max_rounds=limit, tolerance=tolerance)
-        return _answer(rows, problem, found, back, name, method)
+            ascent = ascend(problem, first, method=method, max_rounds=limit, tolerance=tolerance)
+        return _answer(rows, problem, ascent, back, name, method)
 
 
 def _check_rows(rows: GroupedRows) -> None:
@@ -121,7 +121,7 @@ def _check_rows(rows: GroupedRows) -> None:
     groups = int((rows.sizes > 0).sum())
     check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
     most = int(rows.sizes.max())
-    remedy = "With one row a group, spread cannot be told from chance. Give a known prior."
+    remedy = "With one row per group, spread cannot be told from chance. Give a known prior."
     check.require(most >= 2, _OWNER, "largest group", "of at least 2 rows", most, remedy)
     check_columns(_OWNER, rows)
 
@@ -136,11 +136,11 @@ def _start(shape: CovarianceShape, coefficients: np.ndarray) -> LogisticGamma:
     )
 
 
-def _gamma(given: RegressionPopulation) -> LogisticGamma:
+def _gamma(population: RegressionPopulation) -> LogisticGamma:
     """A square root of the covariance, which may be singular."""
-    values, vectors = np.linalg.eigh(given.covariance)
+    values, vectors = np.linalg.eigh(population.covariance)
     factor = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return LogisticGamma(mean=given.mean, factor=factor, fixed=given.fixed)
+    return LogisticGamma(mean=population.mean, factor=factor, fixed=population.fixed)
 
 
 def _begun(shape: CovarianceShape, start: RegressionPopulation, back: TurnBack) -> LogisticGamma:
@@ -154,7 +154,7 @@ def _known(
     rows: GroupedRows, parts: list[ClassBlock], prior: RegressionPopulation, name: Approximation
 ) -> RegressionFit:
     num_classes = 2 if not parts else parts[0].y.shape[-1] + 1
-    found = posteriors(
+    known = posteriors(
         parts,
         _gamma(prior),
         solver(name, num_classes=num_classes),
@@ -168,32 +168,32 @@ def _known(
         method="known",
         criterion="ml",
         population=replace(prior, kind="known"),
-        theta=found.theta,
-        errors=found.errors,
+        theta=known.theta,
+        errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=found.evidence,
+        log_likelihood=known.evidence,
         rounds=0,
         converged=True,
-        notes=(remark(name, width=found.theta.shape[1]),),
-        means=found.theta[:, None],
-        triangles=found.triangles[:, None],
+        notes=(remark(name, width=known.theta.shape[1]),),
+        means=known.theta[:, None],
+        triangles=known.triangles[:, None],
     )
 
 
 def _answer(
     rows: GroupedRows,
     problem: EvidenceProblem,
-    found: Ascent,
+    ascent: Ascent,
     back: TurnBack,
     name: Approximation,
     method: str,
 ) -> RegressionFit:
-    doubt = uncertainty(problem, found, back)
+    doubt = uncertainty(problem, ascent, back)
     known = posteriors(
         problem.parts,
-        found.gamma,
+        ascent.gamma,
         problem.solve,
-        found.memory,
+        ascent.memory,
         num_groups=rows.num_groups,
         coefficients=None if doubt is None else doubt.coefficients,
         back=back,
@@ -202,15 +202,15 @@ def _answer(
         family="binomial" if problem.parts[0].y.shape[-1] == 1 else "multinomial",
         method=method,
         criterion="ml",
-        population=_population(outward(found.gamma, back), doubt),
+        population=_population(outward(ascent.gamma, back), doubt),
         theta=known.theta,
         errors=known.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
         log_likelihood=known.evidence,
-        rounds=len(found.history) - 1,
-        converged=found.converged,
-        notes=tuple(_notes(problem, found, doubt, name)),
-        history=found.history,
+        rounds=len(ascent.history) - 1,
+        converged=ascent.converged,
+        notes=tuple(_notes(problem, ascent, doubt, name)),
+        history=ascent.history,
         means=known.theta[:, None],
         triangles=known.triangles[:, None],
     )
@@ -228,10 +228,10 @@ def _population(gamma: LogisticGamma, uncertain: Uncertainty | None) -> Regressi
 
 
 def _notes(
-    problem: EvidenceProblem, found: Ascent, doubt: Uncertainty | None, name: Approximation
+    problem: EvidenceProblem, ascent: Ascent, doubt: Uncertainty | None, name: Approximation
 ) -> Iterator[str]:
-    yield remark(name, width=found.totals.width)
-    low, high = problem.shape.at_bounds(found.gamma.covariance)
+    yield remark(name, width=ascent.totals.width)
+    low, high = problem.shape.at_bounds(ascent.gamma.covariance)
     if low:
         yield "Spread at its lower bound in some direction: groups do not differ visibly there."
     if high:
@@ -241,10 +241,10 @@ def _notes(
             "The features separate the classes: mean and fixed coefficients have no finite maximum "
             f"and are held by a ridge of {SEPARATION_RIDGE} on features of mean square 1."
         )
-    if found.short:
+    if ascent.short:
         yield "Steps gain no more evidence: the maximum, as closely as the evidence is known."
-    if not found.converged:
-        rounds = len(found.history) - 1
+    if not ascent.converged:
+        rounds = len(ascent.history) - 1
         yield f"Stopped after {rounds} rounds, the last of which still changed the evidence."
     if doubt is None:
         yield "The curvature at the maximum is not positive: no standard errors."

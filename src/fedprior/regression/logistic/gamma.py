@@ -79,9 +79,9 @@ class CovarianceShape:
         if self.kind == "diagonal":
             return np.diag(amounts)
         rows, columns = np.tril_indices(width)
-        found = np.zeros((width, width))
-        found[rows, columns] = found[columns, rows] = amounts
-        return found
+        matrix = np.zeros((width, width))
+        matrix[rows, columns] = matrix[columns, rows] = amounts
+        return matrix
 
     def logarithm(self, ratio: np.ndarray) -> np.ndarray:
         """The amounts of growth that multiply the covariance, in its factor's terms, by `ratio`."""

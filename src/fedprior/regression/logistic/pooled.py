@@ -61,8 +61,8 @@ def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.
         beta = ridged(rows, parts, num_classes)[0].coefficients[width:]
     theta = np.zeros((rows.num_groups, width))
     for part in parts:
-        found, _ = laplace_posterior(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
-        theta[part.groups] = found.mean / np.sqrt(ridge)
+        latent, _ = laplace_posterior(part, part.x / np.sqrt(ridge), part.fixed @ beta, None, 100)
+        theta[part.groups] = latent.mean / np.sqrt(ridge)
     return theta
 
 
@@ -75,14 +75,14 @@ def ridged(
     own, features = num_classes - 1, rows.num_features
     unit = np.concatenate([np.tile(unit[:features], own), np.tile(unit[features:], own)])
     none = np.zeros(len(unit))
-    found = _newton(parts, none, unit)
-    if found is not None:
-        return found, none
+    pooled = _newton(parts, none, unit)
+    if pooled is not None:
+        return pooled, none
     ridge = SEPARATION_RIDGE * unit
-    found = _newton(parts, ridge, unit)
+    pooled = _newton(parts, ridge, unit)
     remedy = "Scale the features."
-    check.require(found is not None, "pooled_logistic", "x", "of usual size", unit, remedy)
-    return found or Pooled(none, none), ridge
+    check.require(pooled is not None, "pooled_logistic", "x", "of usual size", unit, remedy)
+    return pooled or Pooled(none, none), ridge
 
 
 def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:

@@ -100,8 +100,8 @@ def variational_posterior(
     evidence = height(mean) + 0.5 * (log_spread - trace + design.shape[-1])
     smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
     pull = (y - smooth.value)[..., None]
-    found = LatentPosterior(mean, spread, evidence, pull, _by_row(smooth.slope))
-    return found, (mean, variance)
+    posterior = LatentPosterior(mean, spread, evidence, pull, _by_row(smooth.slope))
+    return posterior, (mean, variance)
 
 
 def propagated_posterior(

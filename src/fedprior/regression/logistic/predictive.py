@@ -55,15 +55,15 @@ def odds_covariance(triangles: np.ndarray, x: np.ndarray, place: np.ndarray) -> 
     rows, features = x.shape
     width = unpack(triangles[:1]).shape[-1]
     own = width // features
-    found = np.empty((rows, own, own))
+    covariance = np.empty((rows, own, own))
     step = max(1, _CELLS // width**2)
     for low in range(0, rows, step):
         part = slice(low, low + step)
         here = x[part, None, None, :]
         table = unpack(triangles[place[part]]).reshape(-1, own, features, width)
         half = (here @ table).reshape(-1, own, own, features)
-        found[part] = (half * here).sum(axis=-1)
-    return found
+        covariance[part] = (half * here).sum(axis=-1)
+    return covariance
 
 
 def predictive(
@@ -79,7 +79,7 @@ def predictive(
     if fit.means is None:
         raise ValueError(check.message("predictive", name, rule, fit.family))
     num_classes = fit.theta.shape[1] // x.shape[1] + 1
-    found = np.zeros((len(x), num_classes))
+    chances = np.zeros((len(x), num_classes))
     for number in range(fit.means.shape[1]):
         spread = None
         if fit.triangles is not None:
@@ -92,8 +92,8 @@ def predictive(
             coefficients=fit.population.fixed,
             num_classes=num_classes,
         )
-        found += fit.responsibilities[place, number, None] * part
-    return found
+        chances += fit.responsibilities[place, number, None] * part
+    return chances
 
 
 def _softmax(odds: np.ndarray) -> np.ndarray:

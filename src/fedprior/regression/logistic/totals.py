@@ -52,21 +52,21 @@ def survey(
     moment, square = np.zeros((width, width)), np.zeros((width, width))
     evidence, kept, groups = 0.0, [], 0
     for part, before in zip(parts, memory, strict=True):
-        design, found, after = posterior_of(part, gamma, solve, before, sweeps=sweeps)
+        design, latent, after = posterior_of(part, gamma, solve, before, sweeps=sweeps)
         kept.append(after)
         groups += len(part.groups)
-        evidence += float(found.evidence.sum())
-        left = np.eye(width) - found.spread
-        excess = found.mean[:, :, None] * found.mean[:, None, :] - left
+        evidence += float(latent.evidence.sum())
+        left = np.eye(width) - latent.spread
+        excess = latent.mean[:, :, None] * latent.mean[:, None, :] - left
         moment += excess.sum(axis=0)
         square += (left**2).sum(axis=0)
-        own = [found.mean, along(part.fixed, found.pull), 0.5 * shape.gather(excess)]
+        own = [latent.mean, along(part.fixed, latent.pull), 0.5 * shape.gather(excess)]
         scores = np.concatenate(own, axis=1)
         score += scores.sum(axis=0)
         outer += scores.T @ scores
         information[:width, :width] += left.sum(axis=0)
         if others:
-            _add_fixed(information, part, design, found)
+            _add_fixed(information, part, design, latent)
     totals = ScoreTotals(
         evidence=evidence,
         num_groups=groups,
@@ -85,25 +85,25 @@ def posterior_of(
     """The design x factor, the posterior of z, and what is remembered of it."""
     design = part.x @ gamma.factor
     offset = part.x @ gamma.mean + part.fixed @ gamma.fixed
-    found, after = solve(part, design, offset, memory, sweeps)
-    return design, found, after
+    latent, after = solve(part, design, offset, memory, sweeps)
+    return design, latent, after
 
 
 def through_fixed(
-    part: ClassBlock, design: np.ndarray, found: LatentPosterior
+    part: ClassBlock, design: np.ndarray, latent: LatentPosterior
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W fixed, design' W fixed, and spread times that: -1 times the slope of z's mean by fixed."""
-    weighted = found.weigh(part.fixed)
+    weighted = latent.weigh(part.fixed)
     link = across(design, weighted)
-    return weighted, link, found.spread @ link
+    return weighted, link, latent.spread @ link
 
 
 def _add_fixed(
-    information: np.ndarray, part: ClassBlock, design: np.ndarray, found: LatentPosterior
+    information: np.ndarray, part: ClassBlock, design: np.ndarray, latent: LatentPosterior
 ) -> None:
     """The rows and columns of the fixed coefficients, theta integrated out."""
     width = design.shape[-1]
-    weighted, link, through = through_fixed(part, design, found)
+    weighted, link, through = through_fixed(part, design, latent)
     cross = through.sum(axis=0)
     own = across(part.fixed, weighted) - link.transpose(0, 2, 1) @ through
     information[:width, width:] += cross

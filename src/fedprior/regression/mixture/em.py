@@ -71,9 +71,9 @@ def climb(
     def step(at: MixtureParameters) -> tuple[MixtureParameters, float]:
         return mixture_em_step(evidence, at, rules, exact=exact)
 
-    found = accelerated_em(
+    ended = accelerated_em(
         step, partial(ahead, rules=rules), parts, most_rounds=most_rounds, tolerance=tolerance
     )
-    last = evidence.total(found.parameters).log_likelihood
-    history = (*found.history, last)
-    return MixtureClimb(found.parameters, last, len(found.history), found.converged, history)
+    last = evidence.total(ended.parameters).log_likelihood
+    history = (*ended.history, last)
+    return MixtureClimb(ended.parameters, last, len(ended.history), ended.converged, history)

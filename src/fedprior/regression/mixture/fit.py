@@ -65,8 +65,8 @@ def fit_mixture(
     rules = problem.rules(spread, covariance)
     if method == "paper":
         remedy = "The printed algorithm has no way to find it."
-        given = not isinstance(num_components, str)
-        check.require(given, _OWNER, "num_components", "a number", num_components, remedy)
+        is_number = not isinstance(num_components, str)
+        check.require(is_number, _OWNER, "num_components", "a number", num_components, remedy)
         last = alternate(
             problem,
             rules,
@@ -80,12 +80,12 @@ def fit_mixture(
         )
     evidence = problem.evidence(rules)
     with one_thread():
-        found, notes = search(
+        reached, notes = search(
             problem, evidence, rules, num_components, restarts=restarts, seed=seed
         )
-        found, dead = without_dead(problem, evidence, rules, found)
-    notes += dead + fit_warnings(problem, rules, found)
-    return outcome(problem, found.parts, rules, climb=found, notes=notes)
+        reached, dead = without_dead(problem, evidence, rules, reached)
+    notes += dead + fit_warnings(problem, rules, reached)
+    return outcome(problem, reached.parts, rules, climb=reached, notes=notes)
 
 
 def _check(
@@ -141,7 +141,7 @@ def _classes(rows: GroupedRows, family: Family, num_classes: int | None) -> int:
 
 
 def _identifiable(rows: GroupedRows, family: Family, spread: str, noise: float | None) -> None:
-    """One row a group of constant length tells noise + spread, and not one from the other."""
+    """One row per group of constant length tells noise + spread, and not one from the other."""
     if family != "gaussian" or spread == "none" or noise is not None:
         return
     length = (rows.x**2).sum(axis=1)

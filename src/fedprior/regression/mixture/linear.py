@@ -61,7 +61,7 @@ class LinearEvidence:
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """What every group knows of its own theta."""
         count, size = parts.means.shape
-        found = MixturePosterior(
+        posterior = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
@@ -70,15 +70,15 @@ class LinearEvidence:
         for batch in self.batches:
             views = [_view(batch, parts, place) for place in range(count)]
             table, log_likelihood = _responsibilities(views, parts)
-            found.responsibilities[batch.groups] = table
-            found.log_likelihood[batch.groups] = log_likelihood
+            posterior.responsibilities[batch.groups] = table
+            posterior.log_likelihood[batch.groups] = log_likelihood
             for place, view in enumerate(views):
                 covariance = parts.covariances[place]
-                found.theta[batch.groups, place] += view.pull[:, :size] @ covariance
+                posterior.theta[batch.groups, place] += view.pull[:, :size] @ covariance
                 seen = ((view.table[:, :, :size] @ covariance) ** 2).sum(axis=1)
-                found.variances[batch.groups, place] -= seen
-        np.maximum(found.variances, 0.0, out=found.variances)
-        return found
+                posterior.variances[batch.groups, place] -= seen
+        np.maximum(posterior.variances, 0.0, out=posterior.variances)
+        return posterior
 
 
 class _LinearView(NamedTuple):

@@ -75,7 +75,7 @@ class LogisticEvidence:
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """What every group knows of its own theta."""
         spreads = bool(parts.covariances.any())
-        found = MixturePosterior(
+        posterior = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
             np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
@@ -85,23 +85,23 @@ class LogisticEvidence:
         for number, batch in enumerate(self.batches):
             views, groups = self._views(number, parts), batch.part.groups
             table, level = _responsibilities(views, parts)
-            found.responsibilities[groups] = table
-            found.log_likelihood[groups] = level
+            posterior.responsibilities[groups] = table
+            posterior.log_likelihood[groups] = level
             for place, view in enumerate(views):
-                found.theta[groups, place] = view.theta
-                if found.triangles is not None and view.spread is not None:
+                posterior.theta[groups, place] = view.theta
+                if posterior.triangles is not None and view.spread is not None:
                     factor = np.linalg.cholesky(parts.covariances[place])
                     own = factor @ view.spread @ factor.T
-                    found.triangles[groups, place] = pack(own)
-                    found.variances[groups, place] = np.diagonal(own, axis1=1, axis2=2)
-        return found
+                    posterior.triangles[groups, place] = pack(own)
+                    posterior.variances[groups, place] = np.diagonal(own, axis1=1, axis2=2)
+        return posterior
 
     def _views(self, number: int, parts: MixtureParameters) -> list["LogisticView"]:
         views = []
         for place in range(len(parts.shares)):
             before = self.memory.get((number, place))
-            found, self.memory[number, place] = view(self.batches[number], parts, place, before)
-            views.append(found)
+            seen, self.memory[number, place] = view(self.batches[number], parts, place, before)
+            views.append(seen)
         return views
 
 
@@ -158,11 +158,11 @@ def view(
     design = part.x @ factor
     solve = propagated_posterior if part.y.shape[2] == 1 else laplace_posterior
     sweeps = _MOST_SWEEPS if memory is None else _MORE_SWEEPS
-    found, memory = solve(part, design, odds, memory, sweeps)
-    weighted = found.weigh(batch.both)
+    latent, memory = solve(part, design, odds, memory, sweeps)
+    weighted = latent.weigh(batch.both)
     seen = across(design, weighted)  # what the data tell through theta, which is integrated out
     information = across(batch.both, weighted)
-    information = information - np.swapaxes(seen, 1, 2) @ found.spread @ seen
-    theta = mean + found.mean @ factor.T
-    scores, density = along(batch.both, found.pull), found.evidence + filled
-    return LogisticView(theta, found.spread, scores, information, density), memory
+    information = information - np.swapaxes(seen, 1, 2) @ latent.spread @ seen
+    theta = mean + latent.mean @ factor.T
+    scores, density = along(batch.both, latent.pull), latent.evidence + filled
+    return LogisticView(theta, latent.spread, scores, information, density), memory

@@ -31,10 +31,10 @@ def outcome(
     parts = parts._replace(
         shares=parts.shares[order], means=parts.means[order], covariances=parts.covariances[order]
     )
-    found = problem.evidence(rules).posterior(parts)
-    table = found.responsibilities[:, :, None]
-    mean = (table * found.theta).sum(axis=1)
-    variance = (table * (found.variances + (found.theta - mean[:, None]) ** 2)).sum(axis=1)
+    posterior = problem.evidence(rules).posterior(parts)
+    table = posterior.responsibilities[:, :, None]
+    mean = (table * posterior.theta).sum(axis=1)
+    variance = (table * (posterior.variances + (posterior.theta - mean[:, None]) ** 2)).sum(axis=1)
     # a theta of the paper's own is the center of what its population leaves unknown
     away = 0.0 if theta is None else (theta - mean)[:, None]
     kind = kind or ("mixture" if rules.spread == "component" else "discrete")
@@ -45,14 +45,14 @@ def outcome(
         population=_population(problem, parts, kind),
         theta=mean if theta is None else theta,
         errors=np.sqrt(variance),
-        responsibilities=found.responsibilities,
-        log_likelihood=float(found.log_likelihood.sum()),
+        responsibilities=posterior.responsibilities,
+        log_likelihood=float(posterior.log_likelihood.sum()),
         rounds=climb.rounds if climb else rounds,
         converged=climb.converged if climb else kind == "known",
         notes=notes,
         history=climb.history if climb else (),
-        means=None if problem.exact else found.theta + away,
-        triangles=found.triangles,
+        means=None if problem.exact else posterior.theta + away,
+        triangles=posterior.triangles,
     )
 
 
@@ -110,11 +110,11 @@ def _form(covariances: np.ndarray) -> tuple[Spread, Covariance]:
 
 
 def fit_warnings(
-    problem: MixtureProblem, rules: MixtureRules, found: MixtureClimb
+    problem: MixtureProblem, rules: MixtureRules, reached: MixtureClimb
 ) -> tuple[str, ...]:
     """Notes on floors, on what is approximate, on separated classes, on rounds that ran out."""
     notes = []
-    parts = found.parts
+    parts = reached.parts
     if _collinear(problem):
         notes.append(
             "Some features are linear combinations of others: of all coefficients that fit alike "
@@ -140,8 +140,8 @@ def fit_warnings(
             "The features tell the classes of a component's members apart without error: its "
             "coefficients are large because nothing bounds them, and their size means nothing."
         )
-    if not found.converged:
-        notes.append(f"EM had not converged after {found.rounds} rounds.")
+    if not reached.converged:
+        notes.append(f"EM had not converged after {reached.rounds} rounds.")
     return tuple(notes)
 
 

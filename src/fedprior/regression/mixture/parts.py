@@ -76,8 +76,8 @@ def ahead(
     form. At a = 1 it is x2 itself. None where the path is straight or leaves no probability.
     """
     paths = zip(_free(start, rules), _free(first, rules), _free(second, rules), strict=True)
-    found = [extrapolated(*path) for path in paths]
-    centers, shares, logs = found
+    points = [extrapolated(*path) for path in paths]
+    centers, shares, logs = points
     shares = np.maximum(shares, 0.0)
     if shares.sum() <= 0 or np.abs(logs).max() > _LARGEST_LOG:
         return None

@@ -14,7 +14,7 @@ from fedprior.regression.mixture.start import MixtureProblem, Starts
 
 MOST_COMPONENTS = 6
 _MOST_ROUNDS = 200
-_TOLERANCE = 1e-8  # of the log-likelihood, a group and step
+_TOLERANCE = 1e-8  # of the log-likelihood per group and step
 _ROUGH = 1e-6  # where the likelihood itself is an approximation
 _DEAD = 0.5  # expected members below which a component stands for no group
 
@@ -50,18 +50,18 @@ def search(
 
 
 def without_dead(
-    problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, found: MixtureClimb
+    problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, reached: MixtureClimb
 ) -> tuple[MixtureClimb, tuple[str, ...]]:
     """EM continued without the components that no group belongs to."""
-    alive = found.parts.shares * problem.num_groups >= _DEAD
+    alive = reached.parts.shares * problem.num_groups >= _DEAD
     if alive.all() or not alive.any():
-        return found, ()
-    shares, means, covariances = (each[alive] for each in found.parts[:3])
-    parts = MixtureParameters(shares / shares.sum(), means, covariances, *found.parts[3:])
+        return reached, ()
+    shares, means, covariances = (each[alive] for each in reached.parts[:3])
+    parts = MixtureParameters(shares / shares.sum(), means, covariances, *reached.parts[3:])
     again = _learn(problem, evidence, rules, parts)
     note = f"{int((~alive).sum())} of {len(alive)} components had no members and were removed."
     whole = again._replace(
-        rounds=found.rounds + again.rounds, history=found.history + again.history
+        rounds=reached.rounds + again.rounds, history=reached.history + again.history
     )
     return whole, (note,)
 

@@ -20,7 +20,7 @@ _SINGLE_ROUNDS = 50
 _FIRST_ROUNDS = 2
 _MORE_ROUNDS = 10
 _KEPT = 3
-_ENOUGH = 1e-6  # of the log-likelihood, a group and step: starts are ranked, not finished
+_ENOUGH = 1e-6  # of the log-likelihood per group and step: starts are ranked, not finished
 _ENOUGH_OF_CLASSES = 1e-4
 # Of the sampling variance of a coefficient in an average group: 1000 such groups could not tell a
 # smaller one from none.
@@ -94,9 +94,9 @@ class Starts(NamedTuple):
         some = problem.some(seed)
         own = some.rules("component", rules.covariance)
         evidence = some.evidence(own)
-        found = _climb(some, evidence, _first(some, own), own, _SINGLE_ROUNDS)
-        theta = evidence.posterior(found.parts).theta[:, 0]
-        return cls(some, rules, some.evidence(rules), found.parts, theta[some.rows.sizes > 0])
+        single = _climb(some, evidence, _first(some, own), own, _SINGLE_ROUNDS)
+        theta = evidence.posterior(single.parts).theta[:, 0]
+        return cls(some, rules, some.evidence(rules), single.parts, theta[some.rows.sizes > 0])
 
     def best(self, num_components: int, *, restarts: int, seed: int) -> MixtureParameters:
         """The start of highest likelihood among `restarts` k-means++ draws, after a little EM.
@@ -109,13 +109,13 @@ class Starts(NamedTuple):
         scale = self.points.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(self.points))
-        found: list[MixtureClimb] = []
+        climbs: list[MixtureClimb] = []
         for number in range(restarts):
             draws = random.stream(seed, "init", number)
             centers = scale * seeds(self.points / scale, weight, num_components, draws)
-            found.append(self._climb(self._around(centers), _FIRST_ROUNDS))
-        found.sort(key=lambda each: -each.log_likelihood)
-        again = [self._climb(each.parts, _MORE_ROUNDS) for each in found[:_KEPT]]
+            climbs.append(self._climb(self._around(centers), _FIRST_ROUNDS))
+        climbs.sort(key=lambda each: -each.log_likelihood)
+        again = [self._climb(each.parts, _MORE_ROUNDS) for each in climbs[:_KEPT]]
         return max(again, key=lambda each: each.log_likelihood).parts
 
     def _climb(self, parts: MixtureParameters, rounds: int) -> MixtureClimb:

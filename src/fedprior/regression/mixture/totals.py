@@ -118,6 +118,8 @@ def _solve(total: MixtureTotals, count: int, size: int) -> np.ndarray:
     # to a diagonal of 1: the features have units; the pseudo-inverse leaves alone what is unseen
     scale = np.sqrt(np.maximum(np.diag(whole), 1e-300))
     scale = np.where(np.diag(whole) > 0, scale, 1.0)
-    found = np.linalg.lstsq(whole / np.outer(scale, scale), right / scale, rcond=1e-10)[0] / scale
-    own = found[: count * size].reshape(count, size)
-    return np.concatenate([own, np.tile(found[shared], (count, 1))], axis=1)
+    solution = (
+        np.linalg.lstsq(whole / np.outer(scale, scale), right / scale, rcond=1e-10)[0] / scale
+    )
+    own = solution[: count * size].reshape(count, size)
+    return np.concatenate([own, np.tile(solution[shared], (count, 1))], axis=1)

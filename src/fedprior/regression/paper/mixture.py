@@ -55,29 +55,29 @@ def alternate(
     evidence = problem.evidence(rules)
     apart, floored = [], False
     for _ in range(rounds):
-        found = cluster_points(cluster, theta[there], num_components)
-        floored = floored or bool((found.scales**2 < rules.spread_floor).any())
-        parts = _parts(found, fixed, noise, rules)
+        clusters = cluster_points(cluster, theta[there], num_components)
+        floored = floored or bool((clusters.scales**2 < rules.spread_floor).any())
+        parts = _parts(clusters, fixed, noise, rules)
         if rules.spread == "none":
             known = evidence.posterior(parts)
             theta = (known.responsibilities[:, :, None] * known.theta).sum(axis=1)
         else:
             theta = _descend(problem, theta, parts)
-        apart.append(_apart(found.centers))
+        apart.append(_apart(clusters.centers))
     theta[~there] = parts.shares @ parts.means
     floored = floored and rules.spread == "component"
     return Alternated(parts, theta, _notes(apart, floored=floored, floor=rules.spread_floor))
 
 
 def _parts(
-    found: Clusters, fixed: np.ndarray, noise: float, rules: MixtureRules
+    clusters: Clusters, fixed: np.ndarray, noise: float, rules: MixtureRules
 ) -> MixtureParameters:
-    size = found.centers.shape[1]
-    variance = np.zeros(len(found.scales))
+    size = clusters.centers.shape[1]
+    variance = np.zeros(len(clusters.scales))
     if rules.spread == "component":
-        variance = np.maximum(found.scales**2, rules.spread_floor)
+        variance = np.maximum(clusters.scales**2, rules.spread_floor)
     covariances = variance[:, None, None] * np.eye(size)
-    return MixtureParameters(found.probabilities, found.centers, covariances, fixed, noise)
+    return MixtureParameters(clusters.probabilities, clusters.centers, covariances, fixed, noise)
 
 
 def _pooled_fixed(problem: MixtureProblem) -> np.ndarray:
@@ -119,10 +119,10 @@ def _local(problem: MixtureProblem, fixed: np.ndarray) -> np.ndarray:
         return theta
     for batch in LogisticEvidence.of(rows, problem.num_classes).batches:
         part = batch.part
-        found, _ = laplace_posterior(
+        latent, _ = laplace_posterior(
             part, _WEAK * part.x, np.zeros(part.y.shape), None, _MOST_SWEEPS
         )
-        theta[part.groups] = _WEAK * found.mean
+        theta[part.groups] = _WEAK * latent.mean
     return theta
 
 
