@@ -217,7 +217,7 @@ def test_truncated_mean_is_scipys(value, scale):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="both known or both unknown"):
+    with pytest.raises(ValueError, match="give both theta_variance and noise_variance"):
         gaussian_means(theta_variance=1.0)
     with pytest.raises(ValueError, match="weight must be 'uniform'"):
         gaussian_means(weight="precision")

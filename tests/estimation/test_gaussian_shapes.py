@@ -203,7 +203,7 @@ def test_spline_basis_reproduces_straight_lines():
 
 def test_one_size_for_all_leaves_nothing_to_depend_on():
     statistics = Means(n=np.full(9, 4), mean=np.arange(9.0), within=np.ones(9))
-    with pytest.raises(ValueError, match="by_size must be left out where all groups have one size"):
+    with pytest.raises(ValueError, match="by_size needs groups of different sizes"):
         estimate_means(statistics, by_size=True)
 
 

@@ -189,8 +189,8 @@ def test_missing_rows_are_dropped_and_counted_or_refused():
     )
     same_estimates(with_gaps, wanted.estimates_)
     assert with_gaps.num_dropped_ == 4
-    assert with_gaps.notes_[0] == "Rows without a value or a group, left out: 4."
-    message = r"missing value or group must be 0 in strict mode, got 1. The first is row 2. Leave"
+    assert with_gaps.notes_[0] == "Rows dropped because the value or the group is missing: 4."
+    message = r"missing value or group must be 0 in strict mode, got 1. The first is row 2. Remove"
     with pytest.raises(ValueError, match=message):
         GroupMeans(strict=True).fit([1.0, None, 2.0], ["a", "a", "b"])
     with pytest.raises(ValueError, match=message):
@@ -251,7 +251,7 @@ def test_sufficient_statistics_give_what_their_rows_give():
     )
     assert with_empty.num_dropped_ == 1
     assert with_empty.n_[-1] == 0
-    with pytest.raises(ValueError, match=r"groups must be different labels, one row a group, got"):
+    with pytest.raises(ValueError, match=r"groups must be distinct labels, one row per group, got"):
         GroupMeans().fit_statistics([2, 2], [1.0, 2.0], within=[1.0, 1.0], groups=["a", "a"])
     with pytest.raises(ValueError, match=r"n must be whole numbers of at least 0, got 1.5. See ro"):
         GroupMeans().fit_statistics([2, 1.5], [1.0, 2.0], within=[1.0, 1.0])
@@ -396,7 +396,7 @@ def test_bad_input_is_refused_in_one_clear_line():
         GroupMeans().fit([1.0, 2.0], ["a"])
     with pytest.raises(ValueError, match="number of rows must be at least 1"):
         GroupMeans().fit([], [])
-    with pytest.raises(ValueError, match="one value a row"):
+    with pytest.raises(ValueError, match="one value per row"):
         GroupMeans().fit(np.zeros((2, 2, 2)), ["a", "b"])
 
 

@@ -189,7 +189,7 @@ def test_what_is_no_number_is_refused_with_its_row():
         numbers(np.array([1j]))
     with pytest.raises(ValueError, match=r"y must be finite, got -inf. See row 3 of 3"):
         numbers([1.0, 2.0, -np.inf])
-    with pytest.raises(ValueError, match=r"one value a row, got 'shape \(2, 1\)'"):
+    with pytest.raises(ValueError, match=r"one value per row, got 'shape \(2, 1\)'"):
         numbers([[1.0], [2.0]])
     with pytest.raises(ValueError, match="rows of equal length"):
         numbers([[1.0], [2.0, 3.0]], most_axes=2)

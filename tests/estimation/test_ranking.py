@@ -35,5 +35,5 @@ def test_many_groups_agree_with_joint_draws():
 
 
 def test_vectors_have_no_rank():
-    with pytest.raises(ValueError, match="one number a group"):
+    with pytest.raises(ValueError, match="one number per group"):
         rank(np.zeros((3, 2)), np.ones((3, 2)))

@@ -104,7 +104,7 @@ def test_bernoulli_risk_of_moments(method, prior):
 
 
 def test_a_known_population_takes_no_reports():
-    with pytest.raises(ValueError, match="epsilon must be left out with method='known'"):
+    with pytest.raises(ValueError, match="epsilon cannot be used with method='known'"):
         bernoulli_risk(n=5, num_groups=10, prior=(2, 3), method="known", epsilon=1.0)
 
 
@@ -168,7 +168,7 @@ def test_mixture_risk_by_quadrature():
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="Did you mean bernoulli"):
         risk("bernouli", n=3)
-    with pytest.raises(ValueError, match="prior, or as atoms"):
+    with pytest.raises(ValueError, match="either as prior or as atoms"):
         bernoulli_risk(n=14, num_groups=100)
     with pytest.raises(ValueError, match="in \\[0, 1\\]"):
         bernoulli_risk(n=14, num_groups=100, atoms=[1.5], weights=[1.0])

@@ -32,4 +32,4 @@ def test_rates_of_fewer_than_20_groups_have_no_nonparametric_choice(num_groups, 
 
 def test_few_groups_are_warned():
     assert few_groups(100, safer="beta") is None
-    assert 'population="beta" is the safer choice' in str(few_groups(99, safer="beta"))
+    assert 'population="beta" is safer below' in str(few_groups(99, safer="beta"))

@@ -55,7 +55,7 @@ def test_counts_of_outcomes():
         (lambda: Counts(n=np.array([3]), successes=np.array([4])), "at most the number of trials"),
         (lambda: Counts(n=np.array([3, 2]), successes=np.array([1, -1])), "See group 2 of 2"),
         (lambda: Counts(n=np.array([2.5]), successes=np.array([1])), "whole numbers"),
-        (lambda: Counts(n=np.array([]), successes=np.array([])), "one size a group"),
+        (lambda: Counts(n=np.array([]), successes=np.array([])), "one size per group"),
         (lambda: Counts(n=np.array([2]), successes=np.array([1, 1])), "of shape"),
         (lambda: Means(n=np.array([2]), mean=np.array([np.inf])), "mean must be finite"),
         (lambda: Means(n=np.array([2]), mean=np.array([1.0, 2.0])), "of shape"),

@@ -1,4 +1,4 @@
-"""What the estimators of `table` share: kept rows, labels, a newcomer's interval, frames."""
+"""The base of the estimators in `table`: rows kept, labels, unseen groups, data frames."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -16,15 +16,15 @@ from fedprior.estimation.statistics import Counts, Means, means_of
 
 
 class GroupEstimator(BaseEstimator, ABC):
-    """What the estimators of many small groups have in common; use one of its three kinds.
+    """Common part of the estimators of many small groups; use one of its three subclasses.
 
-    After a fit, one entry per group in each of `groups_` (its label), `n_`, `raw_`, `personal_`,
-    `weight_` (on its own data), `lower_`, `upper_`; where asked for, `above_` (the probability of
-    exceeding the threshold) and `ranks_`. Of the whole: `population_`, `gain_over_raw_`,
-    `gain_over_pooled_` (percent), `sentence_`, `notes_`, `num_dropped_` (rows without a value or
-    a group), and all of it together as `estimates_`. A group all of whose rows were
-    left out is not among `groups_`; like any unseen one it is predicted from the population.
-    Groups are sorted by label, or in the order of the rows where each of them is one row.
+    Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
+    `weight_` (of the group's own data), `lower_` and `upper_`; if requested, `above_` (the
+    probability of exceeding the threshold) and `ranks_`. Others: `population_`, `gain_over_raw_`
+    and `gain_over_pooled_` (percent), `sentence_`, `notes_`, `num_dropped_` (rows without a value
+    or a group), and `estimates_`, which holds all of these. A group whose rows were all dropped is
+    not in `groups_`; like any unseen group, it is predicted from the population. Groups are sorted
+    by label, or kept in the order of the rows if every group is a single row.
     """
 
     strict: bool
@@ -32,9 +32,10 @@ class GroupEstimator(BaseEstimator, ABC):
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def predict(self, groups: Any) -> np.ndarray:
-        """The personal estimate of each label; a group not seen in fit gets the population mean.
+        """Return the personal estimate of each label.
 
-        Where the population depends on size, that of the smallest groups.
+        A group not seen in `fit` gets the population mean; where the population depends on size,
+        the mean for the smallest groups.
         """
         check_is_fitted(self, "estimates_")
         place = labels.look_up(self._owner, "groups", self.groups_, groups)
@@ -45,7 +46,7 @@ class GroupEstimator(BaseEstimator, ABC):
         return estimate
 
     def interval(self, groups: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limits for each label; those of the population where it was not seen."""
+        """Return lower and upper limits for each label; those of the population if unseen."""
         check_is_fitted(self, "estimates_")
         place = labels.look_up(self._owner, "groups", self.groups_, groups)
         lower, upper = self.lower_[place], self.upper_[place]
@@ -54,10 +55,10 @@ class GroupEstimator(BaseEstimator, ABC):
         return lower, upper
 
     def to_frame(self) -> Any:
-        """One row per group: group, n, raw, personal, weight, lower, upper, and what was asked for.
+        """Return one row per group: group, n, raw, personal, weight, lower, upper, and options.
 
-        A pandas or polars frame where the data came from one, else a dictionary of columns. Of
-        several coordinates, each has its own columns (raw_0, raw_1, ... or by its name).
+        The result is a pandas or polars frame if the data came as one, else a dictionary of
+        columns. Several coordinates have one column each (raw_0, raw_1, ... or by name).
         """
         check_is_fitted(self, "estimates_")
         return labels.to_frame(self._columns(), self._frame)
@@ -74,7 +75,7 @@ class GroupEstimator(BaseEstimator, ABC):
 
     @property
     def sentence_(self) -> str:
-        """Whether collaboration helps, in one plain sentence."""
+        """Whether collaboration helps, as one sentence."""
         check_is_fitted(self, "estimates_")
         return self.estimates_.sentence
 
@@ -84,7 +85,7 @@ class GroupEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _estimate(self, statistics: Any, *, again: bool = False) -> Estimates:
-        """Estimates from sufficient statistics; `again` leaves out what no newcomer needs."""
+        """Estimates from sufficient statistics; `again` skips what an unseen group needs not."""
 
     def _check(self) -> None:
         for name, known in self._choices.items():
@@ -93,7 +94,7 @@ class GroupEstimator(BaseEstimator, ABC):
         check.require(self.level < 1, self._owner, "level", "below 1", self.level)
 
     def _keep(self, rows: int, *columns: np.ndarray | None) -> Any:
-        """Which rows have all they need, a mask or all; the others are counted, or refused."""
+        """A mask of the complete rows (or a full slice); the others are counted, or refused."""
         keep = np.ones(rows, bool)
         for each in columns:
             if each is not None:
@@ -104,7 +105,7 @@ class GroupEstimator(BaseEstimator, ABC):
             return slice(None)
         if self.strict:
             first = int(np.argmin(keep)) + 1
-            remedy = f"The first is row {first}. Leave such rows out, or set strict=False."
+            remedy = f"The first is row {first}. Remove such rows, or set strict=False."
             rule = "0 in strict mode"
             name = "number of rows with a missing value or group"
             check.require(False, self._owner, name, rule, self._dropped, remedy)
@@ -125,16 +126,16 @@ class GroupEstimator(BaseEstimator, ABC):
         self._frame = numeric.frame_kind(*sources)
         self._coordinates = numeric.column_names(sources[0])
         self.num_dropped_ = self._dropped
-        dropped = f"Rows without a value or a group, left out: {self.num_dropped_}."
+        dropped = f"Rows dropped because the value or the group is missing: {self.num_dropped_}."
         self.notes_ = (*((dropped,) if self.num_dropped_ else ()), *estimates.notes)
         self._none: tuple[Any, Any, Any] | None = None
         for note in estimates.notes:
-            if " Use " in note:  # a note that says what to use instead tells of poor estimates
+            if " Use " in note:  # a note that recommends an alternative means poor estimates
                 warnings.warn(note, labels.EstimationWarning, stacklevel=3)
         return self
 
     def _newcomer(self) -> tuple[Any, Any, Any]:
-        """Estimate and interval of a group without rows, asked for once."""
+        """Estimate and interval of a group without rows, computed once."""
         if self._none is None:
             estimates, place = self.estimates_, -1
             if (self.n_ == 0).any():
@@ -152,13 +153,13 @@ class GroupEstimator(BaseEstimator, ABC):
 
 
 class MeansEstimator(GroupEstimator):
-    """An estimator that learns from sizes, means and spread: from rows, or from those alone."""
+    """An estimator that learns from rows, or from the sizes, means and variances of groups."""
 
     def fit(self, y: Any, groups: Any, *, standard_errors: Any = None) -> Self:
-        """Learn from rows: value `y`, (rows,) or (rows, d), of group `groups`.
+        """Fit to rows with values `y`, (rows,) or (rows, d), and labels `groups`.
 
         With `standard_errors`, one per row as in a meta-analysis, the noise is not estimated, and
-        several rows of a group are averaged by their precision.
+        the rows of a group are averaged with precision weights.
         """
         self._check()
         values = numeric.numbers(self._owner, "y", y, most_axes=2)
@@ -181,10 +182,10 @@ class MeansEstimator(GroupEstimator):
     def fit_statistics(
         self, n: Any, mean: Any, *, within: Any = None, variance: Any = None, groups: Any = None
     ) -> Self:
-        """Learn from one row per group: its size, its mean, and what is known of its noise.
+        """Fit to one row per group: its size, its mean, and `within` or `variance`.
 
-        `within` is the sum of squared distances of the group's rows to its mean; `variance` the
-        squared standard error of that mean. Groups without labels are called 0, 1, 2, ...
+        `within` is the sum of squared distances of the group's rows from its mean, `variance` the
+        squared standard error of that mean. Without labels, groups are numbered 0, 1, 2, ...
         """
         self._check()
         arguments = {"n": n, "mean": mean, "within": within, "variance": variance}
@@ -216,13 +217,13 @@ class MeansEstimator(GroupEstimator):
         groups: Any = None,
         **parameters: Any,
     ) -> Self:
-        """An estimator with these `parameters`, fitted by `fit_statistics`."""
+        """Return an estimator with these `parameters`, fitted by `fit_statistics`."""
         model = cls(**parameters)
         return model.fit_statistics(n, mean, within=within, variance=variance, groups=groups)
 
 
 def with_empty(statistics: Any) -> Any:
-    """The same groups and one more, without rows: what a newcomer would be told."""
+    """The same groups and one more without rows, which stands for an unseen group."""
     n = np.append(statistics.n, 0)
     if isinstance(statistics, Counts):
         return Counts(n=n, successes=np.append(statistics.successes, 0))
@@ -236,14 +237,14 @@ def with_empty(statistics: Any) -> Any:
 
 
 def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Levels and places of labels of which none may come twice; 0, 1, ... where there are none."""
+    """Levels and places of distinct labels; 0, 1, ... if there are no labels."""
     if groups is None:
         return np.arange(rows), np.arange(rows)
     factor = labels.factorize(owner, "groups", groups)
     check.require(len(factor.place) == rows, owner, "groups", f"{rows} labels", len(factor.place))
     twice = np.flatnonzero(np.bincount(factor.place[factor.place >= 0]) > 1)
     if len(twice):
-        rule, remedy = "different labels, one row per group", "Put the rows of a group together."
+        rule, remedy = "distinct labels, one row per group", "Combine the rows of a group first."
         check.require(False, owner, "groups", rule, factor.levels[twice].tolist()[:3], remedy)
     return factor.levels, factor.place
 

@@ -1,4 +1,4 @@
-"""The columns of X as an estimator gets them: a frame's own, or those of an array or of rows."""
+"""The columns of X, whether it is a data frame, an array or a list of rows."""
 
 import inspect
 from typing import Any
@@ -18,13 +18,13 @@ _LENIENT: dict[str, Any] = (
 
 
 def feature_columns(estimator: Any, X: Any, *, reset: bool) -> list[Any]:
-    """The columns of X, each with its own type; scikit-learn's checks of shape and names.
+    """Return the columns of X, each with its own type, after scikit-learn's checks.
 
-    Names and number of columns are remembered by the estimator on `reset`, else compared.
+    On `reset` the estimator stores the names and the number of columns, otherwise it compares them.
     """
     owner = type(estimator).__name__
     if numeric.column_names(X) is None:
-        # NumPy would make one type of a list's words and numbers, and the word "nan" of NaN.
+        # NumPy would convert words and numbers in a list to one type, and NaN to the word "nan".
         kept = object if not hasattr(X, "__array__") and _has_text(X) else None
         X = check_array(X, dtype=kept, **_LENIENT)
     _check_features(estimator, X, reset=reset)
@@ -38,7 +38,7 @@ def feature_columns(estimator: Any, X: Any, *, reset: bool) -> list[Any]:
 
 
 def _check_features(estimator: Any, X: Any, *, reset: bool) -> None:
-    """Names and number of columns, remembered or compared."""
+    """Store or compare the names and the number of columns."""
     try:
         from sklearn.utils.validation import validate_data
     except ImportError:  # scikit-learn before 1.6
@@ -51,5 +51,5 @@ def _check_features(estimator: Any, X: Any, *, reset: bool) -> None:
 def _has_text(rows: Any) -> bool:
     try:
         return np.asarray(rows).dtype.kind in "USO"
-    except ValueError:  # rows of unequal length, which check_array refuses in its own words
+    except ValueError:  # rows of unequal length, for which check_array raises
         return False

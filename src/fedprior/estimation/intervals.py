@@ -1,4 +1,4 @@
-"""Quantiles of mixtures, and critical values that no shape of the population can break."""
+"""Quantiles of mixtures, and critical values that hold for any shape of the population."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def mixture_cdf(
 ) -> np.ndarray:
     """sum_g probability[g] F((points - location[g]) / scale[g]), F normal or Student's t.
 
-    `location` and `scale` carry the mixture along their first axis.
+    The first axis of `location` and `scale` runs over the components.
     """
     from scipy import special
 
@@ -46,10 +46,10 @@ def mixture_quantile(
     *,
     freedom: float = np.inf,
 ) -> np.ndarray:
-    """The point below which the mixture of `mixture_cdf` has mass `level`.
+    """The quantile at `level` of the mixture of `mixture_cdf`.
 
-    Newton steps on the normal score of the mass, which is nearly linear in the point; a step that
-    leaves the bracket is replaced by its middle.
+    Secant steps on the normal score of the cdf, which is nearly linear; a step that leaves the
+    bracket is replaced by bisection.
     """
     from scipy import special
 
@@ -78,7 +78,7 @@ def mixture_quantile(
     return point
 
 
-_TABLE = 257  # second moments tabulated: linear interpolation then errs by less than 2e-4 of c
+_TABLE = 257  # number of tabulated second moments: linear interpolation errs by less than 2e-4 of c
 
 
 def robust_critical_value(
@@ -86,11 +86,11 @@ def robust_critical_value(
 ) -> np.ndarray:
     """The c with max P(|Z + b| > c) = 1 - level over b with E b^2 = `second_moment`, Z normal.
 
-    b is the bias of a shrunken estimate over its standard error: E b^2 = v / A for weight
-    A / (A + v). The maximum is also over E b^4 <= `kurtosis` (E b^2)^2. An interval of this half
-    width covers on average over groups whatever the population's shape (Armstrong, Kolesar and
-    Plagborg-Moller 2022). The worst b^2 has two values: 0 and another, or, where the kurtosis
-    binds, the pair with these two moments. Many second moments are interpolated in a table.
+    b is the bias of a shrunken estimate divided by its standard error: E b^2 = v / A for weight
+    A / (A + v). The maximum is also subject to E b^4 <= `kurtosis` (E b^2)^2. An interval of this
+    half width has average coverage `level` for any shape of the population (Armstrong, Kolesar and
+    Plagborg-Moller 2022). The worst b^2 takes two values: 0 and another or, where the kurtosis
+    binds, the pair with these two moments. Many second moments are interpolated from a table.
 
     >>> robust_critical_value(np.array([0.0, 1.0])).round(3).tolist()
     [1.96, 3.259]
@@ -110,7 +110,7 @@ def robust_critical_value(
 
 
 def _critical_value(second: np.ndarray, kurtosis: float, level: float) -> np.ndarray:
-    """Bisection: the worst noncoverage falls in c, and c is at most 1 + the one of Chebyshev."""
+    """Bisection in c: the worst noncoverage decreases, and Chebyshev's inequality bounds c."""
     from scipy.special import ndtri
 
     low = np.full(second.shape, ndtri((1 + level) / 2))
@@ -124,7 +124,7 @@ def _critical_value(second: np.ndarray, kurtosis: float, level: float) -> np.nda
 
 def _worst_noncoverage(second: np.ndarray, kurtosis: float, c: np.ndarray) -> np.ndarray:
     """The max P(|Z + b| > c) for each second moment of b and each c."""
-    top = np.maximum(second, (c + 6) ** 2)  # beyond it a larger b only costs probability
+    top = np.maximum(second, (c + 6) ** 2)  # a larger b adds no noncoverage but costs probability
 
     def with_zero(share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         other = second + (top - second) * share**2
@@ -156,7 +156,7 @@ def _miss(square: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _highest(
     value: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum over a share in [0, 1], and what came with it, by a grid and a finer one."""
+    """The maximum over a share in [0, 1] and its companion value, by successively finer grids."""
     low, high = np.zeros(size), np.ones(size)
     for _ in range(3):
         share = np.linspace(low, high, 33)

@@ -1,4 +1,4 @@
-"""Numbers as an analyst has them: arrays, lists, pandas or polars columns, with their gaps."""
+"""Numbers from arrays, lists, pandas or polars columns, missing values included."""
 
 import math
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 
 from fedprior.core import check
 
-_MISSING_TYPES = ("NAType", "NaTType")  # pandas, whose NA has no truth value to compare
+_MISSING_TYPES = ("NAType", "NaTType")  # by name, because pandas' NA has no truth value
 
 
 def frame_kind(*inputs: Any) -> str | None:
-    """`pandas` or `polars`, after the first of `inputs` that belongs to one of them."""
+    """`pandas` or `polars`, the library of the first input that comes from either of them."""
     for each in inputs:
         library = type(each).__module__.partition(".")[0]
         if library in ("pandas", "polars"):
@@ -26,9 +26,9 @@ def column_names(values: Any) -> list[str] | None:
 
 
 def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.ndarray:
-    """`values` as float64, (rows,) or up to `most_axes` axes; a missing cell is NaN.
+    """Return `values` as float64 with at most `most_axes` axes; a missing cell is NaN.
 
-    Text, dates, complex and infinite numbers are refused, with the row in which they stand.
+    Raises for text, dates, complex and infinite numbers, naming the row.
     """
     array = _float_array(owner, name, values)
     rule = "one value per row" + (" (or one row of coordinates)" if most_axes > 1 else "")
@@ -44,7 +44,7 @@ def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.nda
 def check_rows(
     owner: str, name: str, values: np.ndarray, good: np.ndarray, rule: str, remedy: str = ""
 ) -> None:
-    """The first present value that breaks the rule is named by its row; missing ones break none."""
+    """Raise for the first value that violates the rule, naming its row; NaN is ignored."""
     bad = ~(good | np.isnan(values))
     if bad.any():
         row = int(np.argmax(bad))
@@ -54,7 +54,7 @@ def check_rows(
 
 
 def same_length(owner: str, **columns: Any) -> int:
-    """The number of rows, which all `columns` that are not None must have, and at least one."""
+    """Return the common length of all `columns` that are not None, which must be at least 1."""
     lengths = {name: len(each) for name, each in columns.items() if each is not None}
     remedy = "Every row needs one of each."
     same = len(set(lengths.values())) == 1
@@ -65,7 +65,7 @@ def same_length(owner: str, **columns: Any) -> int:
 
 
 def missing_cells(cells: np.ndarray) -> np.ndarray:
-    """Where a cell is None, NaN, NaT or pandas' NA."""
+    """Mask of the cells that are None, NaN, NaT or pandas' NA."""
     if cells.dtype.kind == "f":
         return np.isnan(cells)
     if cells.dtype.kind in "mM":
@@ -105,7 +105,7 @@ def _as_array(owner: str, name: str, values: Any) -> np.ndarray:
 
 
 def _float_cells(owner: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Objects to floats cell by cell, so that an error can say where the text stands."""
+    """Convert objects to floats cell by cell, so that an error can name the row."""
     flat = np.full(array.size, np.nan)
     for number, cell in enumerate(array.ravel().tolist()):
         if _is_missing(cell):

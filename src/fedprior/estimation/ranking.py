@@ -1,20 +1,20 @@
-"""Ranks of the groups' true values, with the uncertainty that the estimates leave."""
+"""Ranks of the groups' true values, with their posterior uncertainty."""
 
 import numpy as np
 
 from fedprior.core import check, random
 from fedprior.estimation.result import Ranks
 
-_FEW = 2000  # so many groups are ranked draw by draw; more of them through their common law
+_FEW = 2000  # up to so many groups are ranked draw by draw, more through their mixture
 _DRAWS = 1000
-_MANY_DRAWS = 200_000  # of the common law
+_MANY_DRAWS = 200_000  # from the mixture of all groups
 
 
 def rank(mean: np.ndarray, scale: np.ndarray, *, level: float = 0.95, seed: int = 0) -> Ranks:
     """Rank_i = 1 + #{j: theta_j > theta_i} under independent theta_j ~ N(mean_j, scale_j^2).
 
-    Up to 2,000 groups: 1,000 keyed joint draws. More groups: theta_i ranked against the law of all
-    groups, whose own fluctuation, O(sqrt(m)) ranks, is left out.
+    Up to 2,000 groups, 1,000 keyed joint draws are ranked. With more groups, theta_i is ranked
+    against the mixture of all groups, whose own fluctuation of O(sqrt(m)) ranks is ignored.
 
     >>> found = rank(np.array([0.0, 5.0]), np.array([0.1, 0.1]))
     >>> found.mean.tolist()

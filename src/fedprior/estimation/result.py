@@ -1,4 +1,4 @@
-"""What estimation gives back: one row per group, the population, and what sharing was worth."""
+"""The result of estimation: one row per group, the population, and the gain from sharing."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,18 +7,18 @@ import numpy as np
 
 from fedprior.privacy.guarantee import Guarantee
 
-FELL_BACK = "The private reports told too little to share: every group keeps its own raw value."
+FELL_BACK = "The private reports are too noisy to share: every group keeps its own raw value."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FittedPopulation:
-    """The population that the groups come from, as fitted.
+    """The fitted population that the groups come from.
 
-    `kind` is gaussian, beta, nonparametric, mixture or point; `fitted_by` says how (likelihood,
-    moments, integrated, known, paper, private ...). `parameters` by name, with their standard
-    errors where there are any. `heterogeneity` is the standard deviation of theta between groups
-    (root mean square over coordinates). A nonparametric or mixture population has `atoms` and their
-    `weights`; one that depends on the group's size says so by `by_size`.
+    `kind` is gaussian, beta, nonparametric, mixture or point; `fitted_by` is the method
+    (likelihood, moments, integrated, known, paper, private ...). `parameters` and, where they are
+    available, `standard_errors` are keyed by name. `heterogeneity` is the standard deviation of
+    theta between groups (root mean square over coordinates). A nonparametric or mixture population
+    has `atoms` with `weights`; `by_size` means that it depends on the size of the group.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class FittedPopulation:
     by_size: bool = False
 
     def density(self, points: np.ndarray) -> np.ndarray | None:
-        """p(theta) at `points`; None where there is none (atoms, or a law that depends on size)."""
+        """p(theta) at `points`; None for atoms, or if the population depends on size."""
         from scipy import stats
 
         if self.by_size or self.heterogeneity <= 0:
@@ -46,7 +46,7 @@ class FittedPopulation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranks:
-    """Rank 1 is the largest theta: its posterior mean and the limits of its interval."""
+    """Posterior mean and interval limits of each group's rank; rank 1 is the largest theta."""
 
     mean: np.ndarray
     lower: np.ndarray
@@ -55,14 +55,14 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimates:
-    """One row per group: what its own data say, what the population adds, and how sure that is.
+    """Raw and personal estimates with their uncertainty, one row per group.
 
-    `weight` is the weight of the group's own data in `personal`. `scale` is the posterior standard
-    deviation. `lower`, `upper` bound an interval of coverage `level` on average over groups.
-    `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared error, in
-    percent, against each group's raw mean and against one common mean for all.
-    A group without rows has raw NaN, weight 0 and the population's own mean and interval.
-    `fell_back` says that private reports told too little, so that every group keeps its raw value.
+    `weight` is the weight of the group's own data in `personal`, and `scale` the posterior standard
+    deviation. `lower` and `upper` bound an interval whose coverage, averaged over groups, is
+    `level`. `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared
+    error, in percent, relative to each group's raw mean and to one common mean for all groups.
+    A group without rows has raw NaN, weight 0, and the mean and interval of the population.
+    `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     """
 
     n: np.ndarray
@@ -84,7 +84,7 @@ class Estimates:
 
     @property
     def sentence(self) -> str:
-        """Whether collaboration helps, in one plain sentence (paper section 2, remarks)."""
+        """Whether collaboration helps, as one sentence (paper section 2, remarks)."""
         if self.fell_back:
             return FELL_BACK
         return gain_sentence(
@@ -122,7 +122,7 @@ class Estimates:
 
 
 def gain_sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
-    """The regimes of the paper's remarks: pool, keep to yourself, or borrow."""
+    """The regimes of the paper's remarks: pool, keep to your own data, or borrow strength."""
     typical = float(np.median(weight)) if len(weight) else 0.0
     raw, pooled = _against(gain_over_raw), _against(gain_over_pooled)
     if gain_over_raw <= -_PRINTED:

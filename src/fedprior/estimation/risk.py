@@ -1,4 +1,4 @@
-"""What an estimator will cost before any data are seen: mean squared errors, exact or corrected.
+"""Mean squared errors of estimators before any data are seen, exact or corrected.
 
 All risks are per group, E|estimate - theta_i|^2, averaged over the population and the data.
 """
@@ -17,7 +17,7 @@ from fedprior.core import check, random
 class Risk:
     """Expected squared errors of the personal estimate, the raw mean and one common mean.
 
-    `lower_bound` holds for every estimator from the same groups (None where none is proven).
+    `lower_bound` holds for every estimator from the same groups (None where no bound is proven).
     """
 
     personal: float
@@ -38,7 +38,9 @@ class Risk:
 
 
 def risk(model: str, **setting: Any) -> Risk:
-    """The risk of `gaussian`, `bernoulli` or `mixture` estimation; `setting` as in its function.
+    """The risk of `gaussian`, `bernoulli` or `mixture` estimation.
+
+    `setting` are the arguments of `gaussian_risk`, `bernoulli_risk` or `mixture_risk`.
 
     >>> round(risk("gaussian", n=15, num_groups=10_000, theta_variance=0.01,
     ...            noise_variance=0.25).personal, 5)
@@ -69,9 +71,9 @@ def gaussian_risk(
     noise_variance/n, q = channel_variance (paper Thm 1 and 2, equalities; ERRATA 2, 4).
 
     `channel_variance` is that of an unbiased channel, per coordinate: `Quantize.variance()`,
-    `LocalGaussian.scale ** 2`. Another `weight` than the best one may be given. The lower bound is
-    inf over estimators of sup over the population's mean of the Bayes risk (ERRATA 9), and holds
-    for every channel, since messages are functions of the data.
+    `LocalGaussian.scale ** 2`. `weight` replaces the optimal weight if given. The lower bound is
+    the infimum over estimators of the supremum over the population's mean of the Bayes risk (ERRATA
+    9); it holds for every channel, because messages are functions of the data.
     """
     check.count("gaussian_risk", n=n, dimension=dimension)
     check.count("gaussian_risk", least=2, num_groups=num_groups)
@@ -107,7 +109,7 @@ def mixture_risk(
 ) -> Risk:
     """E Var(theta | mean) under a known discrete population, the Bayes risk (paper Thm 5).
 
-    One center a row. By keyed Monte Carlo, whose relative error is about 1/sqrt(num_draws).
+    `centers` has one row per center. Keyed Monte Carlo with relative error 1 / sqrt(num_draws).
     """
     check.count("mixture_risk", n=n, num_draws=num_draws)
     check.positive("mixture_risk", noise_variance=noise_variance)

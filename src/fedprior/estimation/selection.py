@@ -1,4 +1,4 @@
-"""Which population to take: one rule for means and for rates, and what the user is told of it."""
+"""The choice of a population or of a number of components, and the note on it for the user."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -8,21 +8,21 @@ import numpy as np
 Candidate = TypeVar("Candidate")
 
 FOLDS = 5
-FEWEST = 20  # groups for which a nonparametric population is considered
-MANY = 100  # groups from which a nonparametric population is not mostly a fit to their noise
+FEWEST = 20  # least number of groups for which a nonparametric population is considered
+MANY = 100  # with fewer groups, a nonparametric population mostly fits their noise
 
 
 def num_folds(num_groups: int) -> int:
-    """Folds of two groups or more each, at most five; below 2 none can be held out."""
+    """At most five folds of at least two groups each; below 2, no group can be held out."""
     return min(FOLDS, num_groups // 2)
 
 
 def pick(scores: dict[str, np.ndarray], count: np.ndarray | None = None) -> tuple[str, str]:
-    """The population of highest log-likelihood on groups held out, and a note on it.
+    """The population of highest held-out log-likelihood, and a note on it.
 
-    `scores` in order of freedom, an array each: one score per group, or a row that `count` groups
-    share. A population with more freedom has to win by more than one standard error of the sum of
-    the differences, so that rounding and chance are no reason for a richer one.
+    `scores` holds one array per population, the most restrictive first: one score per group, or per
+    row that `count` groups share. A more flexible population has to win by more than one standard
+    error of the sum of the differences, so that rounding and chance do not select it.
     """
     names = list(scores)
     each = np.ones(len(scores[names[0]])) if count is None else np.asarray(count, np.float64)
@@ -35,7 +35,7 @@ def pick(scores: dict[str, np.ndarray], count: np.ndarray | None = None) -> tupl
         if groups * mean > max(error, 1e-9 * groups):
             best = other
     listed = ", ".join(f"{name} {float(each @ scores[name]) / groups:.4f}" for name in names)
-    return best, f"population='auto' picked {best} by held-out likelihood: {listed} a group."
+    return best, f"population='auto' picked {best} by held-out likelihood: {listed} per group."
 
 
 def pick_by_bic(tried: Sequence[tuple[float, Candidate]]) -> tuple[Candidate, str]:
@@ -50,15 +50,15 @@ def pick_by_bic(tried: Sequence[tuple[float, Candidate]]) -> tuple[Candidate, st
 
 
 def unpicked(name: str, why: str) -> str:
-    """The note where there is nothing to pick by."""
+    """The note where no population can be compared."""
     return f"population='auto' picked {name}: {why}."
 
 
 def few_groups(num_groups: int, *, safer: str) -> str | None:
-    """A warning where a nonparametric population has too few groups to be believed."""
+    """A warning where there are too few groups for a nonparametric population."""
     if num_groups >= MANY:
         return None
     return (
-        f"A nonparametric population of {num_groups} groups fits their noise too, and its expected "
-        f'gain is too high: population="{safer}" is the safer choice below {MANY} groups.'
+        f"With {num_groups} groups a nonparametric population also fits their noise, and its "
+        f'expected gain is too high: population="{safer}" is safer below {MANY} groups.'
     )

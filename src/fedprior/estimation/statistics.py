@@ -1,4 +1,4 @@
-"""What estimation needs of each group: its size and the sums of its rows, nothing else."""
+"""Sufficient statistics of each group: its size and the sums of its rows."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from fedprior.core import check
 class Means:
     """Groups of real values: size n, mean, and `within` = sum over rows of |x - mean|^2.
 
-    `mean` is (groups,) or (groups, d). `variance` is the known sampling variance of each mean (a
-    squared standard error, per coordinate) and takes the place of `within`. A group of size 0
-    counts as one without data: its mean is ignored (and NaN).
+    `mean` has shape (groups,) or (groups, d). `variance` is the known sampling variance of each
+    mean (a squared standard error, per coordinate) and replaces `within`. A group of size 0 has no
+    data; its mean is ignored and may be NaN.
     """
 
     n: np.ndarray
@@ -64,16 +64,16 @@ class Counts:
 
 
 class Pairs(NamedTuple):
-    """The distinct (n, successes) of many groups; `count` groups share each, `place` says which."""
+    """The distinct pairs (n, successes) of many groups, and how many groups share each pair."""
 
     n: np.ndarray
     successes: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]  # hides tuple.count, of no use here
-    place: np.ndarray  # the pair of each group: table[place] spreads a table of pairs over groups
+    count: np.ndarray  # type: ignore[assignment]  # hides tuple.count, which is not needed
+    place: np.ndarray  # the pair of each group: table[place] expands a table of pairs to groups
 
 
 def collapse(counts: Counts) -> Pairs:
-    """Equal (n, successes) pairs put together: 1e7 groups of up to 1,000 trials are 5e4 pairs.
+    """Merge groups with equal (n, successes): 1e7 groups of up to 1,000 trials are 5e4 pairs.
 
     >>> pairs = collapse(Counts(n=np.array([5, 2, 5]), successes=np.array([1, 0, 1])))
     >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
@@ -94,7 +94,7 @@ def collapse(counts: Counts) -> Pairs:
 
 
 def means_of(values: Any, place: np.ndarray, num_groups: int) -> Means:
-    """Sufficient statistics of rows `values`, (rows,) or (rows, d), row r in group `place[r]`."""
+    """Sufficient statistics of `values`, (rows,) or (rows, d); row r belongs to group place[r]."""
     values = np.asarray(values, np.float64)
     flat = values.reshape(len(values), -1)
     n = np.bincount(place, minlength=num_groups)
@@ -106,7 +106,7 @@ def means_of(values: Any, place: np.ndarray, num_groups: int) -> Means:
 
 
 def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:
-    """Trials and successes of 0/1 `outcomes`, row r in group `place[r]`."""
+    """Trials and successes of 0/1 `outcomes`; row r belongs to group place[r]."""
     outcomes = np.asarray(outcomes, np.float64)
     binary = (outcomes == 0) | (outcomes == 1)
     _check_cells("Counts", "outcomes", outcomes, binary, "0 or 1")
@@ -130,7 +130,7 @@ def _check_whole(owner: str, name: str, values: np.ndarray) -> None:
 
 
 def _check_cells(owner: str, name: str, values: Any, good: np.ndarray, rule: str) -> None:
-    """The first cell that breaks the rule is named by its place."""
+    """Raise for the first cell that violates the rule, naming its group."""
     if good.all():
         return
     first = int(np.argmin(good))

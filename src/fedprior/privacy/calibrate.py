@@ -9,7 +9,7 @@ _SAFE_SIDE = 1 + 1e-9
 
 
 def gaussian_scale(epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1) -> float:
-    """Standard deviation per coordinate of the noise that makes `rounds` releases (epsilon, delta)-DP.
+    """Standard deviation of the noise that makes `rounds` releases (epsilon, delta)-DP.
 
     The analytic Gaussian mechanism, valid for every epsilon: `sensitivity` is the largest l2
     distance between the messages of neighbors (2 * clip for replace-one and a ball of radius clip).

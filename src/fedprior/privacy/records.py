@@ -70,8 +70,9 @@ def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
     if records and records[0].get("format") != FORMAT:
         version = records[0].get("format")
         raise PrivacyError(
-            f"ledger: format of {path} must be {FORMAT}, got {version!r}. Another fedprior wrote it: "
-            "go on with that one, or start a new run; what it spent still counts."
+            f"ledger: format of {path} must be {FORMAT}, got {version!r}. Another version of "
+            "fedprior wrote it: continue with that version, or start a new run; what the old run "
+            "spent still counts."
         )
     return records
 

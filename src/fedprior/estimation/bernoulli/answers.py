@@ -1,4 +1,4 @@
-"""What each way of estimating rates answers: a table of pairs, a population, expected errors."""
+"""The result of each way to estimate rates: a table of pairs, a population, expected errors."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ BORROWED = "The intervals are those of the Beta population, widened to hold the 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateAnswer:
-    """All that `estimate_rates` says, one row per pair."""
+    """The result of `estimate_rates`, with one row per pair."""
 
     table: RateTable
     population: FittedPopulation
@@ -54,7 +54,7 @@ def beta_answer(
 
 
 def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
-    """One common rate for all; errors and intervals are those of rates that may differ."""
+    """One common rate for all groups; errors and intervals still allow the rates to differ."""
     model = fit_model(data, fit="likelihood")
     answer = beta_answer(model, pairs, data, level=level, above=above)
     return common_answer(answer, model, pairs, data)
@@ -62,9 +62,8 @@ def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None
 
 def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
     """Posterior means under a Beta population that depends on the group's size."""
-    some = min(data.total_successes, data.total_failures) > 0
-    rule = "left out where all outcomes are equal"
-    check.require(some, "estimate_rates", "by_size", rule, True)
+    varied = min(data.total_successes, data.total_failures) > 0
+    check.ensure(varied, "estimate_rates", "by_size needs outcomes that are not all equal")
     fit = by_sizes.fit_by_size(pairs, by_likelihood(data))
     table = by_sizes.size_table(fit, pairs, level=level, above=above)
     return RateAnswer(
@@ -75,7 +74,7 @@ def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None)
 
 
 def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally) -> RateAnswer:
-    """One rate for all where held-out groups speak for it; the interval allows for differences."""
+    """One rate for all groups; the intervals still allow for differences between groups."""
     rate, _ = common_rate(data)
     row = np.full(len(pairs.n), rate)
     posterior = moments(model.grid, pairs.n, pairs.successes)
@@ -90,7 +89,7 @@ def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tall
 
 
 def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateAnswer:
-    """Posterior means under the population of any shape."""
+    """Posterior means under a nonparametric population."""
     atoms = fit_rates(pairs)
     table = shapes.any_table(pairs, atoms, answer.table)
     reshaped = replace(
@@ -109,7 +108,8 @@ def robust_answer(
 ) -> RateAnswer:
     """Intervals mu + w (x - mu) +- c w sqrt(v), v = E[p (1 - p)] / n, c for E b^2 = M / n.
 
-    M is the grid's, finite even where the fitted population is a point. Cut to [0, 1].
+    M comes from the grid and is finite even if the fitted population is a point. The intervals are
+    clipped to [0, 1].
     """
     law = law_of(model.grid)
     n = np.maximum(pairs.n, 1)
@@ -126,5 +126,5 @@ def robust_answer(
     )
     widened = replace(answer, table=table.around(table.personal))
     return widened.with_notes(
-        "Robust intervals take each raw rate as normal about the group's own and are cut to [0, 1]."
+        "Robust intervals treat raw rates as normally distributed and are clipped to [0, 1]."
     )

@@ -21,17 +21,17 @@ from fedprior.estimation.splines import spline_basis
 from fedprior.estimation.statistics import Pairs
 
 _MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
-# Standard deviation of the prior on the differences between knots, in logits and in log M: rates of
-# 1% beside 60% are one of it apart, so that it is felt only where the data say nothing.
+# Standard deviation of the prior on differences between knots, in logits and in log M. Rates of 1%
+# and 60% differ by one such deviation, so the prior matters only where there are hardly any data.
 _LOOSE = 5.0
-_NODES = 5  # of log M, about its estimate
+_NODES = 5  # quadrature nodes for log M
 _MOST_STEPS = 50
 
 
 class SizeFit(NamedTuple):
-    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`, one row per pair.
+    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`.
 
-    `covariance` is that of the coefficients.
+    `basis` and `curve` have one row per pair; `covariance` is that of the coefficients.
     """
 
     basis: np.ndarray
@@ -49,16 +49,15 @@ class SizeFit(NamedTuple):
 
 
 def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
-    """The likeliest Beta whose logit mean and log M are natural splines of log n (Newton's method).
+    """Maximum-likelihood Beta whose logit mean and log M are natural splines of log n.
 
-    A prior as loose as the common population's keeps log M finite. A pair without trials is given
-    the population of the smallest size that there is.
+    Fitted by Newton's method. A weak prior, as in the common population, keeps log M finite. A pair
+    without trials gets the population of the smallest size in the data.
     """
     held = (pairs.n > 0) & (pairs.count > 0)
     sizes, count = pairs.n[held], pairs.count[held]
     several = len(np.unique(sizes)) > 1
-    rule = "left out where all groups have one size"
-    check.require(several, "estimate_rates", "by_size", rule, True)
+    check.ensure(several, "estimate_rates", "by_size needs groups of different sizes")
     many = count[sizes > 1].sum() >= MANY
     basis = log_size_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
     curve = log_size_basis(pairs.n, sizes, count, _SIZE_KNOTS)
@@ -76,14 +75,14 @@ def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
 def log_size_basis(
     at: np.ndarray, sizes: np.ndarray, count: np.ndarray, num_knots: int
 ) -> np.ndarray:
-    """Splines of log n; a group without trials has the basis of the smallest size."""
+    """Splines of log n; a group without trials gets the basis row of the smallest size."""
     return spline_basis(np.log(np.maximum(at, sizes.min())), np.log(sizes), count, num_knots)
 
 
 def _ascend(
     pairs: Pairs, basis: np.ndarray, curve: np.ndarray, place: np.ndarray, bounds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Newton's method, damped, with log M kept within `bounds` at every pair."""
+    """Damped Newton's method, with log M kept within `bounds` for every pair."""
     split = basis.shape[1]
 
     def parts(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +111,7 @@ def _ascend(
 
 
 def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> float:
-    """The log p(successes | n) of all groups up to a constant, each pair with a Beta of its own."""
+    """Log p(successes | n) of all groups up to a constant; each pair has its own Beta."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
     return float(pairs.count @ pair_log_likelihoods(n, z, mean, size))
 
@@ -120,14 +119,14 @@ def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> fl
 def pair_log_likelihoods(
     n: np.ndarray, successes: np.ndarray, mean: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """The log p(successes | n) less the binomial coefficient's, for each pair."""
+    """Log p(successes | n) of each pair, without the binomial coefficient."""
     z = successes
     each = rising(mean * size, z) + rising((1 - mean) * size, n - z)
     return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising(size, n)
 
 
 def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> LikelihoodSlope:
-    """Derivatives of each pair's log likelihood by its logit mean and its log M: (2, pairs)..."""
+    """Derivatives of each pair's log-likelihood by its logit mean and log M: (2, pairs) ..."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
     shapes = ((mean * size, z), ((1 - mean) * size, n - z), (size, n))
     first, second = zip(*(rising_slopes(*each) for each in shapes), strict=True)
@@ -137,7 +136,7 @@ def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> LikelihoodS
 def _sum_slopes(
     each: LikelihoodSlope, count: np.ndarray, basis: np.ndarray, curve: np.ndarray
 ) -> LikelihoodSlope:
-    """From derivatives by the pair's own two numbers to those by the coefficients."""
+    """Convert derivatives by each pair's logit mean and log M to those by the coefficients."""
     columns = (basis, curve)
     gradient = [columns[i].T @ (count * each.gradient[i]) for i in range(2)]
     blocks = [
@@ -172,8 +171,10 @@ def _expit(x: np.ndarray) -> np.ndarray:
 
 
 def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
-    """Posterior moments at the fit, its uncertainty by the delta method in the mean and five nodes
-    of log M; the interval is that of the Beta with these moments.
+    """Posterior moments at the fit, with the uncertainty of the fit.
+
+    The delta method accounts for the mean and five quadrature nodes for log M; intervals are those
+    of the Beta with the resulting moments.
     """
     from scipy.special import betainc
 
@@ -203,7 +204,7 @@ def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None)
 
 
 def size_errors(fit: SizeFit, pairs: Pairs, table: RateTable) -> ExpectedErrors:
-    """Expected errors were the fit the population."""
+    """Expected errors if the fit were the population."""
     return ExpectedErrors(
         personal=average(pairs, table.variance),
         raw=raw_error(pairs, table.personal, table.variance),
@@ -212,13 +213,13 @@ def size_errors(fit: SizeFit, pairs: Pairs, table: RateTable) -> ExpectedErrors:
 
 
 def _total_variance(fit: SizeFit, pairs: Pairs) -> np.ndarray:
-    """sigma^2 at the pair's size and the squared distance of its mean from that of all groups."""
+    """sigma^2 at the pair's size, plus the squared distance of its mean from the overall mean."""
     mean = fit.mean
     return mean * (1 - mean) / (1 + fit.concentration) + (mean - average(pairs, mean)) ** 2
 
 
 def size_population(fit: SizeFit, pairs: Pairs) -> FittedPopulation:
-    """Averages over groups, and the Beta at the quartiles of the group size."""
+    """Averages over groups, and the parameters at the quartiles of the group size."""
     mean, size = fit.mean, fit.concentration
     center = average(pairs, mean)
     parameters = {"mean": center}

@@ -1,4 +1,4 @@
-"""A rate for every group of yes-or-no outcomes, from its own and from the others' (section 2)."""
+"""Personalized rates: every group's rate, estimated from its own and all other groups' data."""
 
 from typing import Any
 
@@ -37,17 +37,17 @@ def estimate_rates(
 ) -> Estimates:
     """E[p_i | data] = w_i x_i + (1 - w_i) mu, w_i = n_i / (n_i + M), p_i ~ Beta(mu M, (1 - mu) M).
 
-    x_i is the raw rate. (mu, M) maximize the beta-binomial likelihood, or match its moments
+    x_i is the raw rate. (mu, M) maximize the beta-binomial likelihood, match its moments
     (`fit="moments"`, ERRATA D2), or are known (`prior=(alpha, beta)`). With fewer than 100 groups
-    of two trials or more the estimate averages over the populations that fit the data. Intervals
-    always do: equal-tailed quantiles of the posterior mixture of Betas, whose coverage on average
-    over groups is `level`.
+    of at least two trials, the estimates average over the populations that fit the data. Intervals
+    always do: they are equal-tailed quantiles of the posterior mixture of Betas, with coverage
+    `level` on average over groups.
 
-    `population` is `beta`, `nonparametric` (any shape; intervals stay those of the Beta fit),
-    `point` (one common rate) or `auto` (whichever predicts held-out groups best; a note says
-    which). `by_size=True` lets mu and M depend on log n. `intervals="robust"` holds whatever the
-    population's shape. `method="paper"` is the printed leave-one-out form (ERRATA 11 to 14) with
-    its `minus_one`. `above=T` adds P(p_i > T), `ranks=True` ranks.
+    `population` is `beta`, `nonparametric` (any shape; intervals are still those of the Beta fit),
+    `point` (one common rate) or `auto` (the one that predicts held-out groups best; a note names
+    it). `by_size=True` lets mu and M depend on log n. `intervals="robust"` gives intervals that
+    hold for any shape of the population. `method="paper"` is the printed leave-one-out form (ERRATA
+    11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and `ranks=True` adds ranks.
 
     >>> counts = Counts(n=np.full(4, 20), successes=np.array([2, 4, 5, 9]))
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
@@ -100,28 +100,31 @@ def _check_options(
         f"population={population!r}": population != "beta",
     }
     chosen = [name for name, is_set in special.items() if is_set]
-    check.require(len(chosen) <= 1, _OWNER, "what is asked", "one of these at a time", chosen)
+    sentence = f"{' and '.join(chosen)} cannot be combined"
+    check.ensure(len(chosen) <= 1, _OWNER, sentence)
     set_fit = prior is None and not by_size and method == "default"
     set_fit = set_fit and population in ("beta", "auto")
-    rule = "likelihood unless the Beta population is what is fitted"
-    remedy = "It has no effect with prior, by_size, method='paper' and other populations."
-    check.require(set_fit or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
+    sentence = (
+        f"fit={fit!r} has no effect with prior, by_size, method='paper' or another population than "
+        "beta"
+    )
+    check.ensure(set_fit or fit == "likelihood", _OWNER, sentence)
     alone = intervals == "robust" and (by_size or population == "point")
-    rule = "default with by_size and with one common rate"
-    check.require(not alone, _OWNER, "intervals", rule, intervals)
+    sentence = "intervals='robust' is not available with by_size or population='point'"
+    check.ensure(not alone, _OWNER, sentence)
 
 
 def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
-    """The tally, where it says what is asked of it: how much rates differ takes repeated trials."""
+    """The tally; raises where the data cannot identify what is to be estimated."""
     groups = int(pairs.count[pairs.n > 0].sum())
-    remedy = "There is no population to learn from one group; prior=(alpha, beta) gives it one."
+    remedy = "A population cannot be learned from one group; give prior=(alpha, beta)."
     least = 2 if needs_pairs else 1
     rule = f"at least {least}, with trials"
     check.require(groups >= least, _OWNER, "number of groups", rule, groups, remedy)
     if needs_pairs:
         remedy = (
-            "How much rates differ cannot be told from chance with one trial per group: it takes "
-            "groups of at least 2 trials, or a known prior=(alpha, beta)."
+            "With one trial per group, heterogeneity cannot be distinguished from chance: some "
+            "groups need at least 2 trials, or give a known prior=(alpha, beta)."
         )
         most = int(pairs.n.max())
         rule = "above 1 for some group"
@@ -132,7 +135,7 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
 def _reshaped(
     answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally, population: str
 ) -> RateAnswer:
-    """The estimates of the nonparametric population, or of the one that `auto` picks."""
+    """The estimates under the requested population, or under the one that `auto` picks."""
     picked = population
     if population == "auto":
         picked, note = pick_rate_population(pairs)
@@ -161,7 +164,7 @@ def _constant_note(data: Tally) -> str | None:
 def _over_groups(
     answer: RateAnswer, statistics: Counts, pairs: Pairs, level: float, ranks: bool
 ) -> Estimates:
-    """The table of pairs over the groups."""
+    """Expand the table of pairs to the groups."""
     table = answer.table
     columns = {
         "raw": np.where(pairs.n > 0, pairs.successes / np.maximum(pairs.n, 1), np.nan),
@@ -189,7 +192,8 @@ def _over_groups(
 def _take(columns: dict[str, np.ndarray], place: np.ndarray) -> dict[str, np.ndarray]:
     """Each column of the table at every group's pair, in one block.
 
-    A part of `place` at a time serves all columns: no index of all groups is widened to 64 bits.
+    Chunks of `place` are shared by all columns, so that the index is never widened to 64 bits
+    whole.
     """
     block = np.empty((len(columns), len(place)))
     for start in range(0, len(place), _CHUNK):

@@ -1,4 +1,4 @@
-"""The Beta population of many rates: marginal maximum likelihood, or debiased moments."""
+"""Fit of the Beta population of many rates: maximum marginal likelihood or debiased moments."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from fedprior.estimation.bernoulli.likelihood import (
     beta_binomial_slope,
 )
 
-# The limits of M. At the upper one a group of the largest size has weight 1e-5: with 1e7 groups the
-# standard error of 1/M is still 4e-4 / n, so no data can tell it from infinity (a point mass). At
-# the lower one each group is all successes or all failures.
+# Bounds of M. At the upper one a group of the largest size has weight 1e-5: even with 1e7 groups
+# the standard error of 1/M is 4e-4 / n, so no data can distinguish it from infinity (a point mass).
+# At the lower one each group is all successes or all failures.
 _NARROWEST = 1e5
 _WIDEST = 1e-6
-_MEAN_STEP = 1.0  # longest Newton steps, in logit mean and in log M
+_MEAN_STEP = 1.0  # longest Newton steps in logit mean and in log M
 _SIZE_STEP = 2.0
 _MOST_STEPS = 60
 
@@ -25,7 +25,7 @@ class BetaFit(NamedTuple):
     """Beta(mean * concentration, (1 - mean) * concentration); a point mass where `is_point`.
 
     `covariance` is that of (logit mean, log concentration), from the observed information; None at
-    a bound of the concentration, where the second has none.
+    a bound of the concentration, where it is not defined.
     """
 
     mean: float
@@ -55,7 +55,7 @@ class BetaFit(NamedTuple):
 
 
 def narrowest(data: Tally) -> float:
-    """The largest concentration that counts as one: beyond it the population is a point mass."""
+    """The largest concentration; beyond it the population is treated as a point mass."""
     return _NARROWEST * float(data.n.max())
 
 
@@ -63,9 +63,9 @@ def by_moments(data: Tally) -> BetaFit:
     """sigma^2 = sum [z(z-1) - 2 mu z(n-1) + mu^2 n(n-1)] / sum n(n-1), mu = sum z / sum n.
 
     Each bracket is unbiased for n(n-1) (p - mu)^2: ERRATA D2 with its cross term weighted like the
-    square, so that successes and failures may be exchanged. With equal sizes the exactly unbiased
-    form: V the sample variance of the m rates, sigma^2 = (n V - mu (1 - mu) - V / m) / (n - 1).
-    Clamped to [0, mu (1 - mu)].
+    square, which makes it symmetric in successes and failures. For equal sizes this is exactly
+    unbiased: sigma^2 = (n V - mu (1 - mu) - V / m) / (n - 1), V the sample variance of the m rates.
+    The result is clipped to [0, mu (1 - mu)].
     """
     z, n = data.successes, data.n
     mean = data.total_successes / (data.total_successes + data.total_failures)
@@ -89,9 +89,10 @@ def _from_variance(data: Tally, mean: float, variance: float) -> BetaFit:
 
 
 def by_likelihood(data: Tally) -> BetaFit:
-    """The maximum of the beta-binomial likelihood over (mean, M), M up to the point mass.
+    """The maximum of the beta-binomial likelihood over (mean, M), up to the point mass.
 
-    Needs successes and failures both (else the mean is on its bound and M says nothing).
+    Requires both successes and failures; otherwise the mean is on its bound and M is not
+    identified.
     """
     most = narrowest(data)
     pooled = data.total_successes / (data.total_successes + data.total_failures)
@@ -119,7 +120,7 @@ def _covariance(hessian: np.ndarray) -> np.ndarray | None:
 
 
 def _ascend(data: Tally, mean: float, size: float) -> tuple[float, float] | None:
-    """Newton's method in (logit mean, log M), damped; None when M runs off to infinity."""
+    """Damped Newton's method in (logit mean, log M); None if M diverges."""
     place = np.array([np.log(mean / (1 - mean)), np.log(size)])
     low, high = np.log(_WIDEST), np.log(narrowest(data))
     far = high - 1  # the likelihood flattens as exp(-log M): Newton's steps there have length 1
@@ -152,7 +153,7 @@ def _slope_at(data: Tally, place: np.ndarray) -> LikelihoodSlope:
 
 
 def _direction(slopes: LikelihoodSlope, *, at_bound: bool) -> np.ndarray:
-    """Newton's step with the curvature bent down where it is not, cut to the longest step."""
+    """Newton's step with absolute eigenvalues of the curvature, at most the longest step."""
     gradient, curvature = slopes.gradient.copy(), -slopes.hessian
     if at_bound and gradient[1] < 0:
         gradient[1] = 0.0

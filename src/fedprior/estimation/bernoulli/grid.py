@@ -1,7 +1,7 @@
-"""How sure the population is: its posterior over (mean, concentration) on a few nodes.
+"""The posterior of the population's (mean, concentration) on a few nodes.
 
 Prior: v = 1/sqrt(1 + k M), k = 2 sqrt(mean (1 - mean)), has density proportional to v^(1/3) on
-(0, 1), and the mean has Jeffreys' density for one rate, Beta(1/2, 1/2). Integrals run over
+(0, 1), and the mean has Jeffreys' density for one rate, Beta(1/2, 1/2). Integrals are over
 u = 1/sqrt(1 + M), which is sigma / sqrt(mean (1 - mean)).
 """
 
@@ -13,25 +13,25 @@ from fedprior.estimation.bernoulli.fit import narrowest
 from fedprior.estimation.bernoulli.likelihood import Tally, beta_binomial_log_likelihood
 
 _JEFFREYS = 0.5
-# Density v^TILT: between flat on sigma (0) and flat on sigma^2 (1). In the worst case (1,000 groups
-# whose heterogeneity is just visible) 95% intervals cover 91% at 0, 93% at 1/3; at 1/2 they cover
-# 97.6% of ten groups from Beta(20, 80).
+# Density v^TILT: between flat in sigma (0) and flat in sigma^2 (1). In the worst case (1,000 groups
+# whose heterogeneity is barely detectable) 95% intervals cover 91% at 0 and 93% at 1/3; at 1/2 they
+# cover 97.6% of ten groups from Beta(20, 80).
 TILT = 1 / 3
-# k = (4 mean (1 - mean))^POWER. At 0, rare events are expected to differ as much as common ones in
-# units of sqrt(mean): 500 groups of 5 trials without a success, of one common rate of 0.0005, would
-# all be put below it. At 1, to differ by the same factor as common ones: too little where most of
-# the rates are nearly 0. In between, both are covered.
+# k = (4 mean (1 - mean))^POWER. With power 0, rates of rare events are expected to differ as much
+# as those of common ones in units of sqrt(mean): 500 groups of 5 trials without a success, all with
+# a rate of 0.0005, would all be estimated below it. With power 1, they are expected to differ by
+# the same factor, which is too little if most rates are nearly 0. The middle covers both.
 _POWER = 0.5
-_NEGLIGIBLE = 12.0  # exp(-12) = 6e-6 of the highest density is left out
-_SCAN = 16  # nodes of each look for where the likelihood is
-_LOOKS = 12  # each look is at least 5 times closer: from a factor 1e6 down to 1e-3 takes 12 at most
+_NEGLIGIBLE = 12.0  # densities below exp(-12) = 6e-6 of the highest are ignored
+_SCAN = 16  # nodes of each pass of the search for the bulk of the likelihood
+_LOOKS = 12  # each pass is at least 5 times finer: from a factor 1e6 to 1e-3 takes 12 at most
 
 
 class BetaGrid(NamedTuple):
     """Values of the concentration, with probability `weight`, and the mean given each.
 
-    The mean given a concentration has posterior mean `mean` and variance `mean_variance`: the
-    posterior of a rate is linear in it, so that no more is needed.
+    Given a concentration, the mean has posterior mean `mean` and variance `mean_variance`. No more
+    is needed, because the posterior mean of a rate is linear in it.
     """
 
     weight: np.ndarray
@@ -41,15 +41,16 @@ class BetaGrid(NamedTuple):
 
 
 def known_grid(mean: float, concentration: float) -> BetaGrid:
-    """One population, certain."""
+    """A single, known population."""
     return BetaGrid(np.ones(1), np.array([concentration]), np.array([mean]), np.zeros(1))
 
 
 def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> BetaGrid:
-    """Gauss-Legendre nodes in u where the likelihood is; given each, quantiles of a near posterior.
+    """Gauss-Legendre nodes in u over the bulk of the likelihood; given each, nodes of the mean.
 
-    A node of the mean is weighted by posterior / proposal, nearly constant over the nodes: eleven
-    of them give the moments to 0.3% (against a grid of 400 by 1,500).
+    Nodes of the mean are quantiles of a proposal close to the posterior, weighted by posterior /
+    proposal, which is nearly constant: eleven nodes give the moments to 0.3% (compared with a grid
+    of 400 by 1,500).
     """
     from scipy.special import betaincinv
 
@@ -73,9 +74,9 @@ def _legendre(num: int, low: float, high: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _proposal(data: Tally, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Beta(alpha, beta) near the posterior of the mean given u.
+    """Beta(alpha, beta) close to the posterior of the mean given u.
 
-    A group of size n is worth n / (1 + (n - 1) u^2) independent trials about the mean.
+    For the mean, a group of size n is worth n / (1 + (n - 1) u^2) independent trials.
     """
     share = 1 / (1 + (data.n - 1) * scales[:, None] ** 2)
     won = share @ data.won
@@ -101,9 +102,9 @@ def _log_ratio(
 
 
 def _where(data: Tally) -> tuple[float, float]:
-    """The interval of u that holds the likelihood: look, keep what is not negligible, look closer.
+    """The interval of u that contains the bulk of the likelihood, by successively finer grids.
 
-    The mean is integrated out by likelihood x prior / proposal at the proposal's mean.
+    The mean is integrated out as likelihood x prior / proposal at the mean of the proposal.
     """
     least = 1 / np.sqrt(1 + narrowest(data))
     scales = np.geomspace(least, 1 - 1e-6, 3 * _SCAN)

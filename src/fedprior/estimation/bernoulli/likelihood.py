@@ -12,10 +12,10 @@ _CELLS = 1 << 20  # populations x distinct counts at a time: 8 MB
 
 
 class Tally(NamedTuple):
-    """How many groups have each value: all that the likelihood of a Beta population needs.
+    """Histograms of the groups, which are all that the likelihood of a Beta population needs.
 
-    An evaluation costs the number of distinct values, not of groups or pairs. `won` is the total of
-    successes over the groups of each size. Groups without trials are left out.
+    The cost of an evaluation depends on the number of distinct values, not of groups or pairs.
+    `won` is the number of successes in all groups of each size. Groups without trials are ignored.
     """
 
     successes: np.ndarray
@@ -40,11 +40,11 @@ class Tally(NamedTuple):
 
 
 def tally(pairs: Pairs, count: np.ndarray | None = None) -> Tally:
-    """The histograms of the groups with trials; `count` replaces the pairs' own (a fold of them).
+    """Histograms of the groups with trials; `count` replaces the pairs' counts (for a fold).
 
-    >>> some = Pairs(np.array([0, 2, 5]), np.array([0, 2, 2]), np.array([1, 3, 1]), np.arange(5))
-    >>> found = tally(some)
-    >>> found.successes.tolist(), found.successes_count.tolist(), found.n.tolist()
+    >>> pairs = Pairs(np.array([0, 2, 5]), np.array([0, 2, 2]), np.array([1, 3, 1]), np.arange(5))
+    >>> data = tally(pairs)
+    >>> data.successes.tolist(), data.successes_count.tolist(), data.n.tolist()
     ([2.0], [4.0], [2.0, 5.0])
     """
     count = np.asarray(pairs.count if count is None else count, np.float64)
@@ -61,7 +61,7 @@ def tally(pairs: Pairs, count: np.ndarray | None = None) -> Tally:
 
 
 def _histogram(values: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct values above 0 and how often each occurs (0 adds nothing to the likelihood)."""
+    """Distinct values above 0 and their counts (0 adds nothing to the likelihood)."""
     some = values > 0
     distinct, place = _distinct(values[some])
     return distinct.astype(np.float64), np.bincount(place, count[some], minlength=len(distinct))
@@ -106,10 +106,10 @@ def _stirling(x: np.ndarray) -> np.ndarray:
 def beta_binomial_log_likelihood(
     data: Tally, mean: np.ndarray, concentration: np.ndarray
 ) -> np.ndarray:
-    """The log p(successes | n) under each Beta(mean M, (1 - mean) M), up to a constant.
+    """Log p(successes | n) under each Beta(mean M, (1 - mean) M), up to a constant.
 
-    The terms count * log(shape) that `rising` leaves out add up to the binomial likelihood of one
-    common rate: M -> infinity is reached smoothly.
+    The terms count * log(shape) that `rising` omits add up to the binomial likelihood of one common
+    rate, so that the limit M -> infinity is smooth.
     """
     distinct = len(data.successes) + len(data.failures) + len(data.n)
     size = max(1, _CELLS // max(distinct, 1))
@@ -208,7 +208,7 @@ def chain(
     won: float | np.ndarray,
     lost: float | np.ndarray,
 ) -> LikelihoodSlope:
-    """From slopes by (alpha, beta, M) to those by (logit mean, log M), of a sum or of each pair."""
+    """Chain rule from (alpha, beta, M) to (logit mean, log M), for a sum or for each pair."""
     rest, size = 1 - mean, concentration
     spread = mean * rest
     by_mean = size * (first[0] - first[1]) + won / mean - lost / rest

@@ -1,4 +1,4 @@
-"""The Beta population and what it says of every pair: estimate, interval, expected error."""
+"""The Beta population, and the estimate, interval and expected error of every pair under it."""
 
 from dataclasses import dataclass, replace
 
@@ -11,13 +11,13 @@ from fedprior.estimation.bernoulli.likelihood import Tally
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
-MANY = 100  # groups of two trials or more from which one fitted population serves as the estimate's
+MANY = 100  # groups of two or more trials, from which on estimates use only the fitted population
 _FEW_NODES, _MANY_NODES = 20, 12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateTable:
-    """One row per pair of (n, successes): `variance` is the expected squared error of `personal`."""
+    """One row per pair (n, successes); `variance` is the expected squared error of `personal`."""
 
     personal: np.ndarray
     variance: np.ndarray
@@ -33,7 +33,7 @@ class RateTable:
         variance: np.ndarray | None = None,
         weight: np.ndarray | None = None,
     ) -> "RateTable":
-        """Another estimate in the same intervals, widened to hold it."""
+        """Replace the estimate and keep the intervals, widened to contain it."""
         return replace(
             self,
             personal=personal,
@@ -65,7 +65,7 @@ def _gain(error: float, other: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BetaModel:
-    """`grid` says which populations fit the data; `plug` is the one that estimates rest on, if any.
+    """`grid` is the posterior of the population; `plug` is the one that estimates use, if any.
 
     Without `plug` the estimates average over the grid.
     """
@@ -76,9 +76,9 @@ class BetaModel:
 
 
 def fit_model(data: Tally, *, fit: str) -> BetaModel:
-    """Maximum likelihood or moments; integrated with few groups, or where all outcomes are equal.
+    """Maximum likelihood or moments; integrated for few groups, or if all outcomes are equal.
 
-    A group of one trial says nothing on how the rates differ, so it does not count among the many.
+    Groups of one trial carry no information on heterogeneity and do not count as groups here.
     """
     few = data.n_count[data.n > 1].sum() < MANY
     grid = integrate(data, num_scales=_FEW_NODES if few else _MANY_NODES)
@@ -122,9 +122,9 @@ def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | Non
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateLaw:
-    """Mean, variance sigma^2 and E[p (1 - p)] of the rate of a new group, and the mean's own error.
+    """Mean, variance sigma^2 and E[p (1 - p)] of a new group's rate, and the error of the mean.
 
-    Averages over the grid: they stay positive where the fitted population is a point.
+    They are averages over the grid, so they stay positive if the fitted population is a point.
     """
 
     mean: float
@@ -138,7 +138,7 @@ class RateLaw:
 
 
 def law_of(grid: BetaGrid) -> RateLaw:
-    """The law of a rate under the grid."""
+    """The moments of a rate under the grid."""
     spread = grid.mean * (1 - grid.mean) - grid.mean_variance
     mean = float(grid.weight @ grid.mean)
     moved = grid.mean_variance + (grid.mean - mean) ** 2
@@ -170,10 +170,10 @@ def raw_error(pairs: Pairs, mean: np.ndarray, variance: np.ndarray) -> float:
 
 
 def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> ExpectedErrors:
-    """The table's expected error, that of the raw rates and that of one common rate.
+    """Expected errors of the table, of the raw rates and of one common rate.
 
-    The common rate's is expected given the data, as the table's is: where the estimates are that
-    rate there is no gain over it. A known population has its own mean for it.
+    All are conditional on the data, so that estimates equal to the common rate have no gain over
+    it. For a known population, its mean is the common rate.
     """
     moments = posterior.moments(model.grid, pairs.n, pairs.successes)
     rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
@@ -185,7 +185,7 @@ def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray)
 
 
 def population_of(model: BetaModel, data: Tally) -> FittedPopulation:
-    """The fitted Beta: that of `plug`, else the one with the mean and variance of the grid's."""
+    """The fitted Beta: `plug`, else the one with the mean and variance of the grid."""
     law = law_of(model.grid)
     if model.plug is None:
         scale = np.sqrt(law.variance)

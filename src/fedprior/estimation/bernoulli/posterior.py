@@ -1,4 +1,4 @@
-"""The posterior of each pair's rate, given a grid of populations: moments, quantiles, tails."""
+"""The posterior of each pair's rate given a grid of populations: moments, quantiles, tails."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ import numpy as np
 from fedprior.estimation import intervals
 from fedprior.estimation.bernoulli.grid import BetaGrid
 
-_EDGE = 1e-12  # rates closer than this to 0 or 1 are not told apart from them
-_NARROW = 0.1  # deviation of log M below which one Beta stands for the mixture: levels err by 5e-4
-_EXACT_CELLS = 10_000  # pairs x nodes; beyond, the mixture's quantiles cost more than the fit
+_EDGE = 1e-12  # rates closer than this to 0 or 1 are treated as 0 or 1
+_NARROW = 0.1  # below this deviation of log M one Beta replaces the mixture: levels err by 5e-4
+_EXACT_CELLS = 10_000  # pairs x nodes; beyond, exact quantiles would cost more than the fit
 _CHUNK = 1 << 16  # pairs at a time
 
 
 class RateMoments(NamedTuple):
-    """Mean and variance of the rate, and the weight of the group's own data, one row per pair."""
+    """Mean and variance of the rate and the weight of the group's own data, one row per pair."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -24,7 +24,7 @@ class RateMoments(NamedTuple):
 def moments(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> RateMoments:
     """Posterior mean (z + mu M) / (n + M), averaged over the grid; the variance adds its spread."""
     mean, square, weight = (np.zeros(len(n)) for _ in range(3))
-    for node, share in enumerate(grid.weight):  # a table of pairs x nodes may not fit
+    for node, share in enumerate(grid.weight):  # a table of pairs x nodes may not fit in memory
         center, variance, own = moments_at(grid, node, n, successes)
         mean += share * center
         square += share * (variance + center**2)
@@ -33,7 +33,7 @@ def moments(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> RateMoments
 
 
 def moments_at(grid: BetaGrid, node: int, n: np.ndarray, successes: np.ndarray) -> RateMoments:
-    """Mean, variance and own weight at one concentration, the mean's uncertainty included."""
+    """Mean, variance and weight at one concentration, including the uncertainty of the mean."""
     size = grid.concentration[node]
     weight = n / (n + size)
     center = (successes + grid.mean[node] * size) / (n + size)
@@ -43,7 +43,7 @@ def moments_at(grid: BetaGrid, node: int, n: np.ndarray, successes: np.ndarray) 
 
 
 def matched(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(alpha, beta) of the Beta with this mean and variance (cut where no Beta has them)."""
+    """(alpha, beta) of the Beta with this mean and variance (clipped if no Beta has them)."""
     spread = mean * (1 - mean)
     size = np.clip(spread / np.maximum(variance, 1e-300) - 1, 1e-6, 1e15)
     return np.maximum(mean * size, 1e-290), np.maximum((1 - mean) * size, 1e-290)
@@ -57,7 +57,7 @@ def quantile(mean: np.ndarray, variance: np.ndarray, level: float) -> np.ndarray
 
 
 def is_narrow(grid: BetaGrid) -> bool:
-    """Whether the concentration is known so well that one Beta stands for the mixture."""
+    """Whether the concentration is known so precisely that one Beta replaces the mixture."""
     logs = np.log(grid.concentration)
     center = grid.weight @ logs
     return bool(grid.weight @ (logs - center) ** 2 < _NARROW**2)
@@ -68,10 +68,11 @@ def rate_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equal-tailed posterior intervals of the rate: quantiles of a mixture of Betas.
 
-    Few pairs: the mixture's own. Many: the quantiles of the Beta with its two moments, its distance
-    from the mean stretched as the mixture's normal twin says (levels err by less than 0.001).
-    Where all trials failed and the density is highest at 0, the lower bound is 0 (as it is usual
-    for Jeffreys' interval); and the upper one 1 where all succeeded.
+    For few pairs they are computed exactly. For many pairs they are quantiles of the Beta with the
+    same two moments, whose distance from the mean is stretched by the factor that a mixture of
+    normals with the nodes' moments has (levels err by less than 0.001). If all trials failed and
+    the density is highest at 0, the lower bound is 0, as usual for Jeffreys' interval; likewise the
+    upper bound is 1 if all trials succeeded.
     """
     about = moments(grid, n, successes)
     bounds = []
@@ -93,7 +94,7 @@ def rate_interval(
 def _stretch(
     grid: BetaGrid, n: np.ndarray, successes: np.ndarray, about: RateMoments, tail: float
 ) -> np.ndarray:
-    """The tail's distance in a normal mixture with the nodes' moments, over that of one normal."""
+    """The quantile of a normal mixture with the nodes' moments, relative to that of one normal."""
     from scipy.special import ndtri
 
     distance = np.empty(len(n))
@@ -133,7 +134,7 @@ class BetaMixture(NamedTuple):
     weight: np.ndarray
 
     def below(self, rate: np.ndarray) -> np.ndarray:
-        """P(p <= rate), one rate per pair."""
+        """P(p <= rate) for one rate per pair."""
         from scipy.special import betainc
 
         return betainc(self.alpha, self.beta, rate[:, None]) @ self.weight
@@ -150,7 +151,7 @@ class BetaMixture(NamedTuple):
 
 
 def beta_mixture(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> BetaMixture:
-    """Given each concentration, the Beta with the posterior's two moments."""
+    """The Beta with the posterior's first two moments given each concentration."""
     kept = [node for node, share in enumerate(grid.weight) if share > 1e-7]
     shapes = [matched(*moments_at(grid, node, n, successes)[:2]) for node in kept]
     alpha, beta = (np.stack(each, axis=1) for each in zip(*shapes, strict=True))
@@ -158,10 +159,10 @@ def beta_mixture(grid: BetaGrid, n: np.ndarray, successes: np.ndarray) -> BetaMi
 
 
 def beta_mixture_quantile(posterior: BetaMixture, start: np.ndarray, level: float) -> np.ndarray:
-    """The rate below which the mixture has mass `level`.
+    """The quantile of the mixture at `level`.
 
-    Newton's method on the normal score of the mass in the logit of the rate, where it is nearly
-    linear; a step that leaves the bracket is replaced by its middle.
+    Newton's method on the normal score of the cdf as a function of the logit of the rate, where it
+    is nearly linear; a step that leaves the bracket is replaced by bisection.
     """
     from scipy.special import expit, logit, ndtri
 

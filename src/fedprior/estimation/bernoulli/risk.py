@@ -26,7 +26,7 @@ def bernoulli_risk(
     The population is Beta(*prior), or `atoms` with their `weights`. `method` is `known` (the
     population known: exact, its linear posterior mean), `default` (debiased moments, D2) or `paper`
     (main-text leave-one-out form; with `epsilon` that of Thm 4). With `epsilon`, `default` is D3's
-    split report. E over the weight's own error is taken to second order (delta method); without
+    split report. The error of the weight itself enters to second order (delta method); without
     privacy the result is exact as m grows. The lower bound is van Trees', which needs a Beta with
     both parameters above 2 (ERRATA 10), or the exact Bayes risk for a `known` Beta.
     """
@@ -34,14 +34,13 @@ def bernoulli_risk(
     check.count("bernoulli_risk", least=3, num_groups=num_groups)
     check.choice("bernoulli_risk", "method", method, ("known", "default", "paper"))
     one_population = (prior is not None) != (atoms is not None and weights is not None)
-    rule = "given as prior, or as atoms and weights, and not as both"
-    check.require(one_population, "bernoulli_risk", "the population", rule, (prior, atoms, weights))
+    sentence = "give the population either as prior or as atoms and weights"
+    check.ensure(one_population, "bernoulli_risk", sentence)
     law = _beta_law(n, *prior) if prior is not None else _atom_law(n, atoms, weights)
     if epsilon is not None:
         check.positive("bernoulli_risk", epsilon=epsilon)
-        rule = "left out with method='known'"
-        remedy = "A known population takes no reports."
-        check.require(method != "known", "bernoulli_risk", "epsilon", rule, epsilon, remedy)
+        sentence = "epsilon cannot be used with method='known', which needs no reports"
+        check.ensure(method != "known", "bernoulli_risk", sentence)
     m = num_groups
     if method == "known":
         shape = _Weight(law.best_weight, 0.0, 0.0)
@@ -66,7 +65,7 @@ def bernoulli_risk(
 
 @dataclass(frozen=True)
 class _Law:
-    """A population of rates seen through n trials: moments of p and of the raw rate."""
+    """Moments of p and of the raw rate of n trials, under a population of rates."""
 
     n: int
     mean: float
@@ -86,7 +85,7 @@ class _Law:
 
 @dataclass(frozen=True)
 class _Weight:
-    """The estimator's weight on the raw rate, its variance, and that of its mean."""
+    """The weight of the raw rate, its variance, and the variance of the estimated mean."""
 
     weight: float
     variance: float
@@ -140,7 +139,7 @@ def _with_noise(law: _Law, m: int, weight: float, slope: np.ndarray) -> _Weight:
 
 
 def _split_weight(law: _Law, m: int, epsilon: float) -> _Weight:
-    """D3, split, c = 1/2: the weight at the true sigma^2 and the variance its report causes."""
+    """D3, split, c = 1/2: the weight at the true sigma^2 and the variance due to its report."""
     n, mean, variance = law.n, law.mean, law.variance
     keep = math.tanh(epsilon / 2)  # (e^eps - 1)/(e^eps + 1)
     mean_noise = _report_variance(mean, 0.0, 1.0, keep) / (m / 2)

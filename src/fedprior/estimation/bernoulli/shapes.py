@@ -1,4 +1,4 @@
-"""Populations of rates of another shape than Beta: one common rate, or any, and which to take."""
+"""Populations of rates other than Beta (one common rate, or nonparametric), and the choice."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fedprior.estimation.nonparametric import atoms as nonparametric
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
-_SEED = 0  # of the folds: the same data give the same choice
+_SEED = 0  # of the folds, so that the same data always give the same choice
 
 
 def point_population(data: Tally) -> FittedPopulation:
@@ -51,10 +51,10 @@ def any_population(atoms: nonparametric.Atoms, data: Tally) -> FittedPopulation:
 
 
 def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: RateTable) -> RateTable:
-    """Posterior means under the atoms, in the intervals of the Beta fit (never their quantiles).
+    """Posterior means under the atoms, with the intervals of the Beta fit.
 
-    The weight is posterior variance / sampling variance at the estimate, at most 1; with a Beta
-    that would be n / (n + M + 1).
+    The weight is posterior variance / sampling variance at the estimate, at most 1; under a Beta
+    it would be n / (n + M + 1).
     """
     mean, variance = nonparametric.posterior_rates(pairs.n, pairs.successes, atoms)
     sampling = mean * (1 - mean) / np.maximum(pairs.n, 1)
@@ -66,9 +66,9 @@ def any_table(pairs: Pairs, atoms: nonparametric.Atoms, beta: RateTable) -> Rate
 def any_errors(
     pairs: Pairs, atoms: nonparametric.Atoms, data: Tally, table: RateTable
 ) -> ExpectedErrors:
-    """Expected errors were the atoms the population, but for the error of their mean.
+    """Expected errors if the atoms were the population, plus the error of the common rate.
 
-    That of the common rate counts in both, so that no gain is found where all atoms are one.
+    That error is added to both, so that there is no gain if all atoms coincide.
     """
     raw = raw_error(pairs, table.personal, table.variance)
     spread = table.variance + (table.personal - atoms.mean) ** 2
@@ -83,8 +83,8 @@ def any_errors(
 def pick_rate_population(pairs: Pairs) -> tuple[str, str]:
     """The population that predicts held-out groups best (`selection.pick`), and a note on it.
 
-    Among point, beta and, for 20 groups or more, nonparametric. The groups of a pair are alike, so
-    only how many of them fall in each of the five folds is drawn.
+    The candidates are point, beta and, from 20 groups on, nonparametric. The groups of a pair are
+    exchangeable, so only the number of them in each of the five folds is drawn.
     """
     held = pairs.n > 0
     some = Pairs(pairs.n[held], pairs.successes[held], pairs.count[held], pairs.place[:0])
@@ -105,9 +105,9 @@ def pick_rate_population(pairs: Pairs) -> tuple[str, str]:
 
 
 def _held_out(name: str, pairs: Pairs, train: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """The log p(successes | n) of each pair `seen`, less its binomial coefficient; else 0.
+    """Log p(successes | n) of each pair in `seen` under the population `name` fitted to `train`.
 
-    Under the population `name` fitted to `train`.
+    The binomial coefficient is omitted; other pairs get 0.
     """
     logs = np.zeros(len(seen))
     n, successes = pairs.n[seen].astype(np.float64), pairs.successes[seen].astype(np.float64)

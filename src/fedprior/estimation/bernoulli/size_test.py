@@ -1,4 +1,4 @@
-"""Whether the size of a group says something of its rate, and whether that matters."""
+"""Test whether a group's size carries information on its rate, and whether that matters."""
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from fedprior.estimation.statistics import Pairs
 
 _SIGNIFICANT = 1e-3
 _MATERIAL = 0.98  # a warning only where the expected error is at least 2% lower
-_FEWEST = 20  # groups: the test's law is that of many
+_FEWEST = 20  # groups: the distribution of the test statistic is asymptotic
 
 
 def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
-    """Plain words where one population for all sizes wastes what the size says.
+    """A warning if one population for all sizes wastes information, else None.
 
-    Two tests must agree: that of the scores, which is right whatever the population's shape but
-    rejects too often with few groups, and that of the likelihood ratio, which does not.
+    Two tests must agree: the score test, which is valid for any shape of the population but rejects
+    too often with few groups, and the likelihood ratio test, which does not.
     """
     held = (pairs.n > 0) & (pairs.count > 0)
     some = Pairs(pairs.n[held], pairs.successes[held], pairs.count[held], pairs.place[:0])
@@ -44,10 +44,10 @@ def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
 
 
 def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
-    """p-value of a score test of slopes in log n, of the logit mean (spline) and of log M (line).
+    """p-value of a score test that the logit mean (spline) and log M (line) depend on log n.
 
-    The information is the sum of squared scores of the groups themselves, so that a population of
-    another shape than Beta is no reason for a warning.
+    The information is the sum of the groups' squared scores, so that a population of another shape
+    than Beta does not cause a warning.
     """
     from scipy.special import chdtrc
 
@@ -66,7 +66,7 @@ def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
 
 
 def _scores(pairs: Pairs, pooled: BetaFit) -> np.ndarray:
-    """Each pair's derivative by logit mean and log M, from tables over distinct counts."""
+    """Derivatives of each pair by logit mean and log M, from tables over distinct counts."""
     mean, size = pooled.mean, pooled.concentration
     lost = pairs.n - pairs.successes
     slopes = []
@@ -92,7 +92,7 @@ def _chance_of_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
 
 
 def _error_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
-    """Expected error of the population that depends on size over that of the pooled rule."""
+    """Expected error under the size-dependent population relative to that of the pooled rule."""
     mean, size, n = fit.mean, fit.concentration, pairs.n
     spread = mean * (1 - mean)
     variance, binomial = spread / (1 + size), spread * size / (1 + size)

@@ -1,6 +1,6 @@
 """The one-round scheme of the paper's section 2 as algorithms of a federation.
 
-A client's data are its outputs y (x is ignored); theta is its mean, and `predict` says theta for
+A client's data are its outputs y (x is ignored); theta is its mean, and `predict` returns theta for
 every sample. Losses are squared errors.
 """
 
@@ -35,26 +35,25 @@ def gaussian_means(
     center: float = 0.0,
     dimension: int | None = None,
 ) -> Algorithm:
-    """Sends the mean, gets mu: theta = a mean + (1 - a) mu, a as in Thm 1 and Thm 2.
+    """Clients send their mean and receive mu: theta = a mean + (1 - a) mu, a as in Thm 1 and 2.
 
-    With both variances known the message is the mean alone, of weight 1 or, with
-    `weight="precision"`, 1 / (theta variance + noise variance / n), which is better where sizes
-    differ and shows them. `channel_variance` is sigma_q^2, what the channel adds to a coordinate.
-    With neither known the message holds what D1 needs (squared mean, squares within, sizes) and
-    passes a clear channel only. `center` is a public guess of the mean: squares are taken about it,
-    since float32 loses their difference far away. `dimension` is that of y, None for numbers.
+    With both variances known, the message is the mean alone, with weight 1 or, for
+    `weight="precision"`, 1 / (theta variance + noise variance / n), which is better for unequal
+    sizes but reveals them. `channel_variance` is sigma_q^2, the variance that the channel adds per
+    coordinate. With neither variance known, the message contains what D1 needs (squared mean,
+    squares within, size) and requires a clear channel. `center` is a public guess of the mean,
+    about which squares are taken because float32 would lose their difference otherwise. `dimension`
+    is that of y, None for scalars.
     """
     owner = "gaussian_means"
     check.nonnegative(owner, channel_variance=channel_variance)
     check.choice(owner, "weight", weight, ("uniform", "precision"))
     both = theta_variance is not None and noise_variance is not None
-    rule = "both known or both unknown"
-    variances = (theta_variance, noise_variance)
     neither = theta_variance is None and noise_variance is None
-    check.require(both or neither, owner, "theta_variance and noise_variance", rule, variances)
+    check.ensure(both or neither, owner, "give both theta_variance and noise_variance, or neither")
     if theta_variance is None or noise_variance is None:
-        rule = "'uniform' where variances are not known"
-        check.require(weight == "uniform", owner, "weight", rule, weight)
+        sentence = "weight='precision' needs theta_variance and noise_variance"
+        check.ensure(weight == "uniform", owner, sentence)
         return _unknown_variances(center, dimension)
     check.nonnegative(owner, theta_variance=theta_variance)
     check.positive(owner, noise_variance=noise_variance)
@@ -71,7 +70,7 @@ def gaussian_means(
 
     def update(state: State, total: Message) -> State:
         number = jnp.maximum(total.weight, 1)
-        # Thm 2's sigma_q^2 / (m - 1): what the channel adds to the spread about mu.
+        # Thm 2's sigma_q^2 / (m - 1): what the channel adds to the variance about mu.
         error = channel_variance / jnp.maximum(number - 1, 1)
         return learned(state, total, mean=total.value["mean"] / some(total), error=error)
 
@@ -137,20 +136,21 @@ def rates_channel(epsilon: float, *, least: int = 2) -> OneBit:
 
 
 def bernoulli_rates(*, channel: OneBit | None = None) -> Algorithm:
-    """Sends X = Z / n and W, unbiased for (p - 1/2)^2; theta = a X + (1 - a) mu (ERRATA D2, D3).
+    """Clients send X = Z / n and W, unbiased for (p - 1/2)^2; theta = a X + (1 - a) mu (D2, D3).
 
-    In the clear X^2 is sent too and the heterogeneity is mean W - (mu - 1/2)^2 + Var(X) / m, which
-    is unbiased, clamped to [0, mu (1 - mu)]. Under a one-bit `channel` (`rates_channel`, given here
-    so that its noise enters the weights) it is the mean of the estimate's normal law truncated
-    there, never the clamp, and the error of mu is added to the spread. Clients need two samples or
-    more. Unlike `estimate_rates_privately` this has no guard: the server sees totals only.
+    Without a channel X^2 is sent as well, and the heterogeneity is the unbiased estimate mean W -
+    (mu - 1/2)^2 + Var(X) / m, clipped to [0, mu (1 - mu)]. Under a one-bit `channel`
+    (`rates_channel`, passed here so that its noise enters the weights) it is instead the mean of
+    the estimate's normal distribution truncated to that range, and the error of mu is added to the
+    variance. Clients need at least two samples. Unlike `estimate_rates_privately`, this has no
+    safeguard, because the server sees only totals.
     """
     import jax.numpy as jnp
 
     noise = (0.0, 0.0)
     if channel is not None:
         low, high = (np.broadcast_to(each, 2) for each in (channel.low, channel.high))
-        # A report is mid +- (high - low) / k half the time, and mid else: variance about mid.
+        # A report is mid +- (high - low) / k with probability 1/2, else mid: variance about mid.
         noise = tuple(((high - low) ** 2 / 2 / channel.contrast**2).tolist())
 
     def init(key: Key) -> State:
@@ -197,11 +197,11 @@ def mixture_means(
     noise_variance: float,
     probabilities: np.ndarray | None = None,
 ) -> Algorithm:
-    """EM of D4, one step per round: sends alpha and alpha mean; theta = sum_l alpha_l center_l.
+    """EM of D4, one step per round: messages alpha and alpha mean, theta = sum alpha_l center_l.
 
-    alpha_l ~ p_l exp(-n |mean - center_l|^2 / (2 noise variance)). It starts from public `centers`,
-    (components,) or (components, d), and `probabilities`, equal ones by default. Weights are 1, so
-    any channel fits; with unequal sizes that costs some precision (see `mixture_messages`).
+    alpha_l ~ p_l exp(-n |mean - center_l|^2 / (2 noise variance)). EM starts from public `centers`,
+    (components,) or (components, d), and `probabilities`, equal by default. Weights are 1, so any
+    channel can be used; with unequal sizes this costs some precision (see `mixture_messages`).
     """
     owner = "mixture_means"
     check.positive(owner, noise_variance=noise_variance)

@@ -1,4 +1,4 @@
-"""What the estimation schemes share as algorithms of a federation."""
+"""Common parts of the estimation algorithms for a federation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ def as_algorithm(
     personalize: Callable[[State, Memory, Any, Key], Array],
     unit_weight: bool,
 ) -> Algorithm:
-    """What the schemes share: no memory, theta said for every sample, squared errors."""
+    """An algorithm without memory that predicts theta for every sample, with squared errors."""
     import jax.numpy as jnp
 
     def predict(theta: Array, x: Array) -> Array:
@@ -40,28 +40,28 @@ def as_algorithm(
 
 
 def first_state(**gamma: Array) -> State:
-    """Before the first round."""
+    """The state before the first round."""
     import jax.numpy as jnp
 
     return {"gamma": gamma, "round": jnp.zeros((), jnp.int32)}
 
 
 def learned(state: State, total: Message, **gamma: Array) -> State:
-    """The new population; the one before where nobody took part."""
+    """The new population, or the previous one if nobody took part."""
     known = {name: gamma[name].astype(state["gamma"][name].dtype) for name in gamma}
     kept = tree.where(total.weight > 0, known, state["gamma"])
     return {"gamma": kept, "round": state["round"] + 1}
 
 
 def some(total: Message) -> Array:
-    """The total weight, 1 where it is 0."""
+    """The total weight, or 1 if it is 0."""
     import jax.numpy as jnp
 
     return jnp.where(total.weight > 0, total.weight, 1)
 
 
 def zeros(dimension: int | None) -> Array:
-    """A number or a vector."""
+    """A zero scalar or vector."""
     import jax.numpy as jnp
 
     return jnp.zeros(()) if dimension is None else jnp.zeros(dimension)
@@ -82,7 +82,7 @@ def own_mean(data: Any) -> Array:
 
 
 def shrunk(mean: Array, center: Array, own: Array, data: Any) -> Array:
-    """Own * mean + (1 - own) * center; the center without samples."""
+    """Own * mean + (1 - own) * center; the center for a client without samples."""
     import jax.numpy as jnp
 
     own = jnp.where(data.size > 0, own, 0)

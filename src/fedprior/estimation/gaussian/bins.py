@@ -1,4 +1,4 @@
-"""Group means collapsed to one bin for each distinct sampling variance."""
+"""Group means, summarized in one bin per distinct sampling variance."""
 
 from dataclasses import dataclass
 
@@ -7,27 +7,27 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.statistics import Means
 
-# More distinct variances than this are rounded, on a log scale, to `_FINE_BINS` of them: over a
-# thousandfold range to 2 parts in 10,000, which moves no weight by more than half of that.
+# If there are more distinct variances than this, they are rounded to `_FINE_BINS` values on a log
+# scale: to 2 parts in 10,000 over a thousandfold range, which changes weights by at most half that.
 _EXACT_BINS = 4096
 _FINE_BINS = 16384
 
 NEEDED = (
-    "With one row per group the spread between groups cannot be told from noise: give repeated rows "
-    "for some groups, a standard error for each group, or noise_variance."
+    "With one row per group, differences between groups cannot be distinguished from noise: some "
+    "groups need several rows, or give a standard error for each group, or noise_variance."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
-    """All that the likelihood needs of the groups: a count, a mean and a scatter per bin.
+    """What the likelihood needs from the groups: a count, a mean and a scatter per bin.
 
-    A group's mean has sampling variance noise * `unit`; `unit` is 1/n where rows share one noise
-    variance, or the known variance itself (then `noise` is 1). `mean` (bins, d) is about `center`;
-    `scatter` is the sum of squares about the bin's mean, over coordinates. `place` is the bin of
-    each group, the number of bins for a group without rows. `residual` is the sum of squares within
-    groups with `freedom` degrees of freedom; both are 0 where the noise is known (`noise`).
-    `each_known`: every group came with a standard error of its own.
+    A group's mean has sampling variance noise * `unit`. `unit` is 1/n if all rows share one noise
+    variance, or the known variance itself (then `noise` is 1). `mean` (bins, d) is relative to
+    `center`; `scatter` is the sum of squares about the bin's mean, over coordinates. `place` is the
+    bin of each group; a group without rows has the number of bins. `residual` is the sum of squares
+    within groups, with `freedom` degrees of freedom; both are 0 if the noise is known (`noise`).
+    `each_known` means that every group came with its own standard error.
     """
 
     unit: np.ndarray
@@ -67,7 +67,7 @@ class Bins:
 
 
 def bins_of(statistics: Means, *, noise_variance: float | None = None) -> Bins:
-    """The bins of `statistics`; refuses what leaves the spread between groups unidentified."""
+    """The bins of `statistics`; raises if the variance between groups is not identified."""
     with_data = int(np.count_nonzero(statistics.n))
     check.require(
         with_data >= 2,
@@ -75,14 +75,12 @@ def bins_of(statistics: Means, *, noise_variance: float | None = None) -> Bins:
         "groups",
         "at least two with data",
         with_data,
-        "A population is learned from several groups; one group has only its own mean.",
+        "A population cannot be learned from one group.",
     )
     known = statistics.variance is not None
     if known:
-        rule = "left out where each group has its own standard error"
-        check.require(
-            noise_variance is None, "estimate_means", "noise_variance", rule, noise_variance
-        )
+        sentence = "noise_variance cannot be combined with a standard error for each group"
+        check.ensure(noise_variance is None, "estimate_means", sentence)
         unit, place = _bins_of_variances(statistics)
     else:
         unit, place = _bins_of_sizes(np.asarray(statistics.n))
@@ -108,16 +106,11 @@ def bins_of(statistics: Means, *, noise_variance: float | None = None) -> Bins:
 
 
 def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np.ndarray) -> float:
-    """Sum of squares within groups, kept above rounding error so that variances stay positive."""
+    """Sum of squares within groups, at least the rounding error so that variances are positive."""
     within = 0.0 if statistics.within is None else float(np.sum(statistics.within))
-    check.require(
-        statistics.within is not None and freedom > 0,
-        "estimate_means",
-        "statistics",
-        "of groups with more than one row, or of known variance",
-        "all groups of size 1 without a known variance" if freedom <= 0 else "no `within`",
-        NEEDED,
-    )
+    identified = statistics.within is not None and freedom > 0
+    missing = "`within` is missing" if freedom > 0 else "all groups have one row"
+    check.ensure(identified, "estimate_means", f"{missing}. {NEEDED.removesuffix('.')}")
     rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
     spread = float(scatter.sum()) / len(statistics.n)
     least = max(rounding, 1e-12 * spread, 1e-60)
@@ -161,7 +154,7 @@ def _bins_of_variances(statistics: Means) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounded(unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bins of equal width in the logarithm; each stands for the mean of what fell into it."""
+    """Bins of equal width in the logarithm; each is represented by the mean of its values."""
     logs = np.log(unit)
     low, high = float(logs.min()), float(logs.max())
     step = max((high - low) / (_FINE_BINS - 1), 1e-15)
@@ -177,7 +170,7 @@ def _rounded(unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _sums(
     flat: np.ndarray, place: np.ndarray, num_bins: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Count, grand mean, and mean and scatter of each bin; groups without rows drop out."""
+    """Count, overall mean, and mean and scatter of each bin; groups without rows are ignored."""
     counts = np.bincount(place, minlength=num_bins + 1)[:num_bins]
     totals = np.stack(
         [np.bincount(place, column, minlength=num_bins + 1)[:num_bins] for column in flat.T], axis=1

@@ -1,4 +1,4 @@
-"""A population that depends on the group's size: the test for it, and the fit."""
+"""A population that depends on the size of the group: the test for it, and the fit."""
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from fedprior.estimation.splines import spline_basis
 
 _SIGNIFICANT = 1e-3
 _MATERIAL = 0.98  # a warning only where the estimated error is at least 2% lower
-_BEND = (
-    1.0  # prior scale of log A between sizes: a variance 3 times larger or smaller is no surprise
-)
-_TESTED = 100_000  # groups that the test of the spread looks at
+_BEND = 1.0  # prior scale of log A between sizes: a factor of 3 in the variance is plausible
+_TESTED = 100_000  # largest number of groups used to test the variance
 
 
 def sizes_of(bins: Bins) -> np.ndarray:
@@ -28,21 +26,15 @@ def sizes_of(bins: Bins) -> np.ndarray:
 
 
 def size_law(bins: Bins, ratio: float) -> MeanLaw:
-    """The law N(f(log n), A(log n) I), f and log A natural splines, by restricted likelihood.
+    """Fit N(f(log n), A(log n) I), f and log A natural splines, by restricted likelihood.
 
-    `ratio` is that of the common population, where the search starts. f has up to 4 knots and log A
-    up to 3, two each below 100 groups. The shape of A is normalized to a mean of 1 over groups. A
-    group without rows is given the law of the smallest size that there is.
+    The search starts at `ratio`, that of the common population. f has up to 4 knots and log A up to
+    3, but two each below 100 groups. The shape of A is normalized to mean 1 over groups. A group
+    without rows gets the population of the smallest size in the data.
     """
     from scipy import optimize
 
-    check.require(
-        bins.num_bins > 1,
-        "estimate_means",
-        "by_size",
-        "left out where all groups have one size",
-        True,
-    )
+    check.ensure(bins.num_bins > 1, "estimate_means", "by_size needs groups of different sizes")
     many = bins.num_groups >= 100
     design = size_basis(bins, 4 if many else 2)
     curve = size_basis(bins, 3 if many else 2)
@@ -67,7 +59,7 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
 
 
 def size_basis(bins: Bins, num_knots: int) -> np.ndarray:
-    """Splines of the covariate, a row for each bin; the last row is that of the smallest size."""
+    """Splines of the covariate, one row per bin; the last row is that of the smallest size."""
     size = sizes_of(bins)
     return spline_basis(np.append(size, size.min()), size, bins.count, num_knots)
 
@@ -83,7 +75,7 @@ def estimated_error(bins: Bins, law: MeanLaw, fitted: RatioProfile) -> float:
 
 
 def chance_of_mean(bins: Bins, ratio: float) -> float:
-    """p-value of the hypothesis that theta's mean does not depend on the size."""
+    """p-value of the hypothesis that the mean of theta does not depend on size."""
     from scipy import special
 
     wide = MeanLaw(design=size_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
@@ -101,10 +93,10 @@ def chance_of_mean(bins: Bins, ratio: float) -> float:
 
 
 def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
-    """p-value of the hypothesis that theta's variance does not depend on the size.
+    """p-value of the hypothesis that the variance of theta does not depend on size.
 
-    Squared standardized residuals on log size, with the standard error that their own scatter
-    gives: heavy tails are no reason for a warning.
+    Regression of squared standardized residuals on log size. Its standard error comes from their
+    own scatter, so that heavy tails do not cause a warning.
     """
     from scipy import special
 
@@ -125,17 +117,17 @@ def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
 
 
 def warning(bins: Bins, raw: np.ndarray, fitted: RatioProfile) -> str | None:
-    """Plain words where size carries information that one population for all sizes wastes."""
+    """A warning if size carries information that a common population wastes, else None."""
     if bins.num_bins < 2:
         return None
     ratio = float(fitted.ratio[0])
     chance = 2 * min(chance_of_mean(bins, ratio), chance_of_spread(bins, raw, ratio))
-    chance = max(chance, 1e-99)  # what is left of it is rounding
+    chance = max(chance, 1e-99)  # smaller values are rounding errors
     if chance >= _SIGNIFICANT:
         return None
     law = size_law(bins, ratio)
     pooled = estimated_error(bins, common_law(bins), fitted)
-    # An unbiased estimate of an error near 0 may well be negative.
+    # An unbiased estimate of an error near 0 may be negative.
     apart = max(estimated_error(bins, law, restricted_maximum(bins, law)), 0.0)
     if not apart < _MATERIAL * pooled:
         return None

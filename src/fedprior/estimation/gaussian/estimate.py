@@ -37,10 +37,10 @@ _OWNER = "estimate_means"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianFit:
-    """A fitted Gaussian population: its law, the best fit, and what the data leave open about it.
+    """A fitted Gaussian population: its law, the best fit, and its posterior uncertainty.
 
-    `rule` makes the personal estimates. `few`: the estimates are posterior means and the intervals
-    quantiles over `nodes`; else the best fit is plugged in and `nodes` only widen the intervals.
+    `rule` maps raw to personal estimates. If `few`, estimates are posterior means and intervals are
+    quantiles over `nodes`; otherwise the best fit is plugged in, and `nodes` widen the intervals.
     """
 
     bins: Bins
@@ -68,22 +68,20 @@ def estimate_means(
 ) -> Estimates:
     """personal_i = x_i - B_i (x_i - mean), B_i = v_i / (v_i + A), v_i = noise variance / n_i.
 
-    theta's variance A and the noise variance (of one row, per coordinate) are known (paper Thm 1) or
-    fitted: jointly by restricted likelihood, or by moments (ERRATA D1). Below 100 groups the fit is
-    integrated over; above, the intervals are Morris's, plug-in with the fit's own uncertainty. The
-    mean has weights 1 / (v_i + A): the plain mean where all n are equal.
+    theta's variance A and the noise variance (of one row, per coordinate) are known (paper Thm 1)
+    or fitted: jointly by restricted likelihood, or by moments (ERRATA D1). Below 100 groups the fit
+    is integrated over; above, the intervals are Morris's, plug-in with the fit's own uncertainty.
+    The mean has weights 1 / (v_i + A): the plain mean where all n are equal.
 
     `population` is gaussian, nonparametric (one coordinate only), point (one value for all) or auto
     (by held-out likelihood). `by_size` lets mean and variance depend on log n (with a standard
     error per group: on its logarithm). `method="paper"` plugs the raw variance of the group means
-    into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` cover whatever the population's
-    shape. `above` asks for P(theta_i > above).
+    into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` gives intervals that hold for
+    any shape of the population. `above` adds P(theta_i > above).
 
-    >>> found = estimate_means(
-    ...     Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0])), theta_variance=1.0,
-    ...     noise_variance=4.0
-    ... )
-    >>> found.personal.tolist(), found.weight.tolist()
+    >>> statistics = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0]))
+    >>> estimates = estimate_means(statistics, theta_variance=1.0, noise_variance=4.0)
+    >>> estimates.personal.tolist(), estimates.weight.tolist()
     ([0.5, 1.0, 1.5], [0.5, 0.5, 0.5])
     """
     _check_choices(population, fit, method, intervals)
@@ -96,7 +94,7 @@ def estimate_means(
     if population == "auto":
         population, note = shapes.pick_mean_population(statistics, bins, common)
         notes.append(note)
-    fixed = by_size or theta_variance is not None  # what the warning recommends is refused then
+    fixed = by_size or theta_variance is not None  # then the recommended option is not available
     if not fixed and (warning := by_sizes.warning(bins, raw, common)):
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
@@ -164,7 +162,7 @@ def fit_gaussian(
 def _rows_of(
     gaussian: GaussianFit, statistics: Means, raw: np.ndarray, *, level: float, robust: bool
 ) -> Estimates:
-    """The table of all groups, with intervals and expected gains."""
+    """The estimates of all groups, with intervals and expected gains."""
     from scipy.special import ndtri
 
     bins, nodes, rule = gaussian.bins, gaussian.nodes, gaussian.rule
@@ -237,23 +235,22 @@ def _check_combination(
     ranks: bool,
 ) -> None:
     one = statistics.dimension == 1
-    rule = "gaussian, point or auto for values of several coordinates"
-    check.require(one or population != "nonparametric", _OWNER, "population", rule, population)
-    check.require(one or not ranks, _OWNER, "ranks", "left out for several coordinates", ranks)
+    sentence = "population='nonparametric' needs values of one coordinate"
+    check.ensure(one or population != "nonparametric", _OWNER, sentence)
+    check.ensure(one or not ranks, _OWNER, "ranks need values of one coordinate")
     free = method == "default" and fit == "likelihood" and theta_variance is None
     free = free and population not in ("point", "auto")
-    rule = (
-        "left out with method='paper', fit='moments', population='point' or 'auto', or "
-        "theta_variance"
+    sentence = (
+        "by_size cannot be combined with method='paper', fit='moments', population='point' or "
+        "'auto', or theta_variance"
     )
-    check.require(free or not by_size, _OWNER, "by_size", rule, by_size)
+    check.ensure(free or not by_size, _OWNER, sentence)
     rule = "gaussian with method='paper' and with theta_variance"
-    fits = (method == "default" and theta_variance is None) or population == "gaussian"
-    check.require(fits, _OWNER, "population", rule, population)
+    valid = (method == "default" and theta_variance is None) or population == "gaussian"
+    check.require(valid, _OWNER, "population", rule, population)
     used = method == "default" and population in ("gaussian", "auto")
-    rule = "likelihood unless the Gaussian population is what is fitted"
-    remedy = "It has no effect with method='paper' and other populations."
-    check.require(used or fit == "likelihood", _OWNER, "fit", rule, fit, remedy)
+    sentence = f"fit={fit!r} has no effect with method='paper' or another population than gaussian"
+    check.ensure(used or fit == "likelihood", _OWNER, sentence)
 
 
 def _check_numbers(

@@ -1,4 +1,4 @@
-"""The restricted likelihood of group means, and fits of the spread between groups to it."""
+"""The restricted likelihood of group means, and fits of the variance between groups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from fedprior.estimation.gaussian.bins import Bins
 class MeanLaw:
     """theta of a group in bin u ~ N(design[u] @ coefficients, ratio * noise * shape[u] I).
 
-    The plain population is a column of ones with shape 1. The last row, after those of the bins,
-    is the law of a group without rows.
+    For the common population the design is a column of ones and the shape is 1. The last row, after
+    those of the bins, is for a group without rows.
     """
 
     design: np.ndarray
@@ -43,17 +43,17 @@ class RatioProfile:
 
 
 def degrees(bins: Bins, law: MeanLaw) -> float:
-    """Degrees of freedom of the noise variance: rows within groups, and groups about the fit."""
+    """Degrees of freedom of the noise variance, within groups and of groups about the fit."""
     return bins.freedom + bins.dimension * (bins.num_groups - law.design.shape[1])
 
 
 def ratio_profile(
     bins: Bins, law: MeanLaw, ratio: np.ndarray, *, theta_variance: float | None = None
 ) -> RatioProfile:
-    """The log L = -(d sum c log(u + r k) + d log|X'WX| + nu log noise + (SS + Q) / noise) / 2.
+    """Log L = -(d sum c log(u + r k) + d log|X'WX| + nu log noise + (SS + Q) / noise) / 2.
 
     u is the sampling variance and r k the variance of theta, both in units of the noise. The noise
-    is as known, or theta_variance / ratio where that is known, or its own maximum (SS + Q) / nu.
+    is known, or theta_variance / ratio if theta_variance is known, or its maximum (SS + Q) / nu.
     """
     shape, design = law.shape[:-1], law.design[:-1]
     dimension, num_columns = bins.dimension, design.shape[1]
@@ -87,15 +87,15 @@ def ratio_profile(
     )
 
 
-_FIRST, _NEXT = 129, 33  # points of the first and of each later pass of the search
+_FIRST, _NEXT = 129, 33  # points of the first and of each later grid
 
 
 def grid_argmax(
     objective: Callable[[np.ndarray], np.ndarray], *, low: float, high: float, step: float
 ) -> float:
-    """The argmax over [low, high] of a function that may have several peaks or sit on `low`.
+    """The argmax over [low, high] of a function that may have several peaks or peak at `low`.
 
-    A grid, even below `step` and logarithmic above, then ever finer grids about its best point.
+    A grid that is even below `step` and logarithmic above, then finer grids about its best point.
     """
     left, right = np.log1p(low / step), np.log1p(high / step)
     grid = np.linspace(left, right, _FIRST)
@@ -112,7 +112,8 @@ def restricted_maximum(
 ) -> RatioProfile:
     """The REML fit: the ratio of highest restricted likelihood, 0 included.
 
-    Where theta's variance is known the search is over the noise variance, if that is not known too.
+    If theta's variance is known, the search is over the noise variance unless that is known as
+    well.
     """
     fixed = known_ratio(bins, theta_variance)
     if fixed is not None:
@@ -127,7 +128,7 @@ def restricted_maximum(
 
 
 def known_ratio(bins: Bins, theta_variance: float | None) -> float | None:
-    """The variance of theta over that of the noise where nothing is left to search for."""
+    """The ratio of theta's variance to the noise variance if both are known, else None."""
     if theta_variance is None or (theta_variance > 0 and bins.noise is None):
         return None
     return theta_variance / bins.noise_guess
@@ -136,7 +137,7 @@ def known_ratio(bins: Bins, theta_variance: float | None) -> float | None:
 def ratio_range(
     bins: Bins, law: MeanLaw, theta_variance: float | None = None
 ) -> tuple[float, float, float]:
-    """Lowest and highest ratio worth a look, and the ratio below which they are evenly spaced."""
+    """Lowest and highest ratio to search, and the ratio below which the grid is even."""
     if theta_variance is not None:
         guess = theta_variance / bins.noise_guess
         return guess / 1e4, guess * 1e4, guess / 1e4
@@ -146,9 +147,9 @@ def ratio_range(
 
 
 def moment_fit(bins: Bins, law: MeanLaw, *, theta_variance: float | None = None) -> RatioProfile:
-    """The ratio r with Q(r) = noise d (m - p), the noise pooled within groups (ERRATA D1).
+    """The ratio r with Q(r) = noise d (m - p), with the noise pooled within groups (ERRATA D1).
 
-    Paule and Mandel's estimate; with equal n it is theta's variance = V - noise / n, at least 0.
+    This is Paule and Mandel's estimate; for equal n, theta's variance = V - noise / n, at least 0.
     """
     noise = bins.noise_guess
     if theta_variance is not None:

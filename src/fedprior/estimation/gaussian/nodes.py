@@ -1,4 +1,4 @@
-"""What the data leave open about the population: a grid of ratios with their probabilities."""
+"""The posterior of the population: a grid of variance ratios with their probabilities."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from fedprior.estimation.gaussian.fit import (
     ratio_range,
 )
 
-_POINTS = 65  # of each pass over the ratios
-_ENOUGH = 28  # points that carry weight: then the trapezoid rule errs by less than 1e-6
-_DEPTH = 18.0  # a log-density this far below the highest carries no weight
+_POINTS = 65  # of each grid of ratios
+_ENOUGH = 28  # points with weight, with which the trapezoid rule errs by less than 1e-6
+_DEPTH = 18.0  # log-densities this far below the highest are ignored
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PopulationNodes:
-    """Populations with probabilities: at a node theta of a group is normal or Student's t.
+    """Populations with probabilities; at a node, theta of a group is normal or Student's t.
 
     At node g theta of a group in bin u with mean x has location (1 - B) x + B l and squared scale
     noise (unit (1 - B) + B^2 q), where B = unit / (unit + ratio shape) is `shrinkage` (1 for a
@@ -51,9 +51,9 @@ def integrated(bins: Bins, law: MeanLaw, *, theta_variance: float | None = None)
     """Nodes over the variance A of theta and the noise, whichever of the two is unknown.
 
     The prior is flat in the coefficients, 1 / noise in the noise and 1 / (v0 + A) in A, v0 the
-    harmonic mean of the sampling variances. The posterior is proper from two groups up, and 95%
-    intervals cover at least 93.5% from 5 groups up (tests/estimation/test_gaussian_coverage.py); a
-    prior flat in A shrinks too little below 10 groups, and under 1 / (v0 + A)^2 they cover 92%.
+    harmonic mean of the sampling variances. The posterior is proper with two groups, and 95%
+    intervals cover at least 93.5% from 5 groups on (tests/estimation/test_gaussian_coverage.py). A
+    prior flat in A shrinks too little below 10 groups; with 1 / (v0 + A)^2 they cover 92%.
     """
     fixed = known_ratio(bins, theta_variance)
     if fixed is not None:
@@ -86,12 +86,12 @@ def nodes_at(
     *,
     theta_variance: float | None = None,
 ) -> PopulationNodes:
-    """Nodes at given ratios with given probabilities."""
+    """Nodes at the given ratios, with the given probabilities."""
     fitted = ratio_profile(bins, law, ratio, theta_variance=theta_variance)
     spread = np.outer(ratio, law.shape)
     shrinkage = np.ones_like(spread)
     shrinkage[:, :-1] = bins.unit / (bins.unit + spread[:, :-1])
-    own = spread * shrinkage  # unit (1 - B) = ratio shape B, which also holds without rows
+    own = spread * shrinkage  # unit (1 - B) = ratio shape B, also for groups without rows
     error = np.einsum("up,gpq,uq->gu", law.design, fitted.covariance, law.design, optimize=True)
     known = bins.noise is not None or bool(theta_variance)
     share = bins.count / bins.num_groups @ law.design[:-1]

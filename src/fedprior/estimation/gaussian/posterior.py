@@ -8,12 +8,12 @@ from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.intervals import mixture_cdf, mixture_quantile
 
-_CHUNK = 1 << 16  # groups at a time: their rows stay in the cache
+_CHUNK = 1 << 16  # groups processed at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearRule:
-    """personal = slope[bin] x + offset[bin], both about the center: (bins + 1,), (bins + 1, d)."""
+    """personal = slope[bin] x + offset[bin], relative to the center: (bins + 1,), (bins + 1, d)."""
 
     slope: np.ndarray
     offset: np.ndarray
@@ -38,10 +38,10 @@ def mean_rule(nodes: PopulationNodes) -> LinearRule:
 
 
 def spread_about(nodes: PopulationNodes, rule: LinearRule) -> QuadraticError:
-    """The expected squared error of any such rule, with what the population's fit leaves open.
+    """The expected squared error of a linear rule, including the uncertainty of the population.
 
-    About the posterior mean it is the posterior variance; about another rule that variance and the
-    squared distance (Morris 1983). It stays above 0 where theta's variance is estimated as 0.
+    For the posterior mean it is the posterior variance; for another rule the squared distance is
+    added (Morris 1983). It is positive even if theta's variance is estimated as 0.
     """
     weight = nodes.probability
     gap = 1 - nodes.shrinkage - rule.slope
@@ -55,7 +55,7 @@ def spread_about(nodes: PopulationNodes, rule: LinearRule) -> QuadraticError:
 
 
 def average_error(bins: Bins, spread: QuadraticError) -> float:
-    """The mean of `spread` over groups with data and coordinates, from the bins alone."""
+    """The mean of `spread` over groups with data and over coordinates, from the bins."""
     squares = bins.scatter + bins.count * (bins.mean**2).sum(axis=1)
     total = spread.square[:-1] @ squares
     total += (spread.linear[:-1] * bins.mean * bins.count[:, None]).sum()
@@ -65,7 +65,7 @@ def average_error(bins: Bins, spread: QuadraticError) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeanRows:
-    """What each group gets: weight (groups,), and (groups, d) personal, its scale, an interval."""
+    """Results per group: weight (groups,); personal, scale and interval limits (groups, d)."""
 
     weight: np.ndarray
     personal: np.ndarray
@@ -83,7 +83,7 @@ def apply_rule(
     score: float,
     half: np.ndarray | None = None,
 ) -> MeanRows:
-    """Gives personal -+ score * scale, or -+ half[bin]: O(1) per group however many there are."""
+    """Estimates with intervals of +- score * scale, or +- half[bin]; O(1) work per group."""
     personal, scale, lower, upper = (np.empty_like(raw) for _ in range(4))
     weight = np.empty(len(raw))
     empty = bool((bins.place == bins.num_bins).any())
@@ -110,7 +110,7 @@ def apply_rule(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StudentMixture:
-    """theta of each group as a mixture over nodes: `location`, `scale` are (nodes, groups, d)."""
+    """theta of each group as a mixture over nodes; location and scale are (nodes, groups, d)."""
 
     probability: np.ndarray
     location: np.ndarray
@@ -130,7 +130,7 @@ class StudentMixture:
 
 
 def mixture_of(bins: Bins, nodes: PopulationNodes, raw: np.ndarray) -> StudentMixture:
-    """The posterior of theta of each group (few groups: memory is nodes x groups)."""
+    """The posterior of theta of each group; for few groups, since memory is nodes x groups."""
     x = np.where((bins.place == bins.num_bins)[:, None], 0.0, raw - bins.center)
     shrinkage = nodes.shrinkage[:, bins.place, None]
     location = bins.center + (1 - shrinkage) * x + shrinkage * nodes.location[:, bins.place]

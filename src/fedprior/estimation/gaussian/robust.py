@@ -1,4 +1,4 @@
-"""Half-widths that cover whatever the population's shape (Armstrong, Kolesar, Plagborg-Moller)."""
+"""Robust half-widths for any population (Armstrong, Kolesar and Plagborg-Moller 2022)."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.gaussian.posterior import LinearRule
 from fedprior.estimation.intervals import robust_critical_value
 
-FEW = 100  # groups below which a kurtosis is not estimated but left free
-_LOOKED_AT = 1_000_000  # groups that the kurtosis is estimated from
-_LEAST_WEIGHT = 1e-4  # below it the interval is that of the bias alone
+FEW = 100  # with fewer groups the kurtosis is not estimated but left unbounded
+_LOOKED_AT = 1_000_000  # largest number of groups used to estimate the kurtosis
+_LEAST_WEIGHT = 1e-4  # below this weight the interval accounts for the bias alone
 
 
 def robust_half_widths(
@@ -23,10 +23,10 @@ def robust_half_widths(
     *,
     level: float,
 ) -> np.ndarray:
-    """The c w sqrt(v) of each bin, c the critical value at E b^2 = (1 - w)^2 (A + q) / (w^2 v).
+    """C w sqrt(v) for each bin, c the critical value at E b^2 = (1 - w)^2 (A + q) / (w^2 v).
 
     w is the weight of the group's own mean, q the sampling variance of the population's mean. A is
-    the fitted variance or, where larger, its posterior median, so that no width collapses at 0.
+    the fitted variance or its posterior median, if that is larger, so that no width collapses to 0.
     """
     noise = float(fitted.noise[0])
     order = np.argsort(nodes.ratio)
@@ -45,10 +45,10 @@ def robust_half_widths(
 def kurtosis_of(
     bins: Bins, law: MeanLaw, fitted: RatioProfile, ratio: float, raw: np.ndarray
 ) -> float:
-    """E (theta - l)^4 / A^2 from the groups' fourth moments, kept above what noise alone can show.
+    """E (theta - l)^4 / A^2 from the groups' fourth moments, bounded below.
 
-    Weights (v + A)^-2; the floor is the one of Armstrong, Kolesar and Plagborg-Moller (appendix A).
-    Infinite for fewer than 100 groups.
+    The weights are (v + A)^-2; the lower bound is that of Armstrong, Kolesar and Plagborg-Moller
+    (appendix A). Infinite for fewer than 100 groups.
     """
     if bins.num_groups < FEW:
         return np.inf

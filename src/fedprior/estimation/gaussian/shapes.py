@@ -1,4 +1,4 @@
-"""Populations of another shape than the Gaussian, and the choice among them."""
+"""Populations other than the Gaussian, and the choice among them."""
 
 from dataclasses import replace
 
@@ -19,18 +19,19 @@ from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
 WIDENED = (
-    "Intervals are those of the Gaussian fit, widened to hold the personal estimate: quantiles of "
-    "a nonparametric fit do not cover. Chances to lie above a threshold are the Gaussian fit's too."
+    "Intervals are those of the Gaussian fit, widened to contain the personal estimate, because "
+    "quantiles of a nonparametric fit do not cover. Probabilities of exceeding a threshold are "
+    "also those of the Gaussian fit."
 )
 
 
 def with_atoms(estimates: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile) -> Estimates:
-    """`found` with a nonparametric population's posterior means in place of the Gaussian ones.
+    """Replace the Gaussian posterior means by those under a nonparametric population.
 
-    Where the population depends on size, (theta - f) / sqrt(A) is what has the common distribution.
-    The weight is the posterior variance over the sampling variance: the slope of the posterior mean
-    (Tweedie), A / (A + v) for a Gaussian population. `scale`, `lower`, `upper` and `above` stay
-    those of the Gaussian fit.
+    If the population depends on size, (theta - f) / sqrt(A) has the common distribution. The weight
+    is posterior variance / sampling variance, the slope of the posterior mean (Tweedie), which is
+    A / (A + v) for a Gaussian population. `scale`, `lower`, `upper` and `above` remain those of the
+    Gaussian fit.
     """
     spread = (
         np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape)
@@ -83,8 +84,8 @@ def _population(
 def pick_mean_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tuple[str, str]:
     """The population that predicts held-out groups best (`selection.pick`), and a note on it.
 
-    Among point, gaussian and, for one coordinate and 20 groups or more, nonparametric. The noise
-    variance is that of the whole fit.
+    The candidates are point, gaussian and, for one coordinate and at least 20 groups,
+    nonparametric. The noise variance is that of the fit to all groups.
     """
     some = bins.place < bins.num_bins
     mean = np.asarray(statistics.mean, np.float64).reshape(len(some), -1)[some]
@@ -110,7 +111,7 @@ def _score(
     new_mean: np.ndarray,
     new_variance: np.ndarray,
 ) -> np.ndarray:
-    """log-likelihood of held-out group means under a population fitted to the others."""
+    """Log-likelihood of held-out group means under a population fitted to the other groups."""
     if name == "nonparametric":
         atoms = nonparametric.fit_means(mean[:, 0], variance)
         return nonparametric.log_likelihood_means(new_mean[:, 0], new_variance, atoms)

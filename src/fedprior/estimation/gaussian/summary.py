@@ -1,4 +1,4 @@
-"""The fitted population in numbers, with standard errors, and what sharing is worth."""
+"""Parameters of the fitted population with standard errors, and the expected gains."""
 
 import numpy as np
 
@@ -14,9 +14,9 @@ _ONE_SIGMA = np.array([0.15865525393145707, 0.5, 0.8413447460685429])  # normal 
 def integrated_population(
     bins: Bins, law: MeanLaw, nodes: PopulationNodes, *, fitted_by: str
 ) -> FittedPopulation:
-    """Posterior mean of the mean; posterior medians of the variances, with half their 68% ranges.
+    """Posterior mean of the mean, and medians of the variances with half their 68% intervals.
 
-    Medians, because a handful of groups leaves theta's variance without a finite mean.
+    Medians, because with a handful of groups theta's variance has no finite posterior mean.
     """
     mean, error = _mean_and_error(bins, nodes)
     variance = _quantiles(nodes.ratio * nodes.noise, nodes.probability)
@@ -40,7 +40,7 @@ def integrated_population(
 def plug_in_population(
     bins: Bins, law: MeanLaw, fitted: RatioProfile, *, noise: float, fitted_by: str, known: bool
 ) -> FittedPopulation:
-    """The point fit, with standard errors from the expected information."""
+    """The best fit, with standard errors from the expected information."""
     ratio = float(fitted.ratio[0])
     location = law.design @ fitted.coefficients[0]
     share = bins.count / bins.num_groups @ law.design[:-1]
@@ -117,9 +117,9 @@ def _quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
 def gains(bins: Bins, nodes: PopulationNodes, rule: LinearRule) -> tuple[float, float]:
     """Expected reductions of the mean squared error against raw means and one common mean, in %.
 
-    All three errors are expected given the data, over what the population's fit leaves open: the
-    rule's, the raw means' and the common mean's. So a posterior mean never loses to the others.
-    Where both variances are known the raw means' error is known too: their sampling variance.
+    The errors of the rule, of the raw means and of the common mean are posterior expectations, with
+    the population's uncertainty included, so a posterior mean never loses to the others. If both
+    variances are known, the error of the raw means is their sampling variance.
     """
     error = average_error(bins, spread_about(nodes, rule))
     share = bins.count / bins.num_groups

@@ -20,7 +20,7 @@ class DiscreteMixture(NamedTuple):
 
 
 class MixtureFit(NamedTuple):
-    """A mixture, its mean log-likelihood per group, and how EM came to it."""
+    """A fitted mixture, its mean log-likelihood per group, and the rounds of EM."""
 
     mixture: DiscreteMixture
     log_likelihood: float
@@ -33,9 +33,9 @@ def responsibilities(
 ) -> tuple[np.ndarray, np.ndarray]:
     """P(theta_i = center_l | mean_i), (groups, components), and log p(mean_i) (Thm 5; ERRATA 20).
 
-    By log-sum-exp: the printed ratio is 0 / 0 as soon as all exponentials underflow (ERRATA 21).
-    `mean` is (groups, d), `variance` the sampling variance of each mean, per coordinate. A group
-    of infinite variance has no data: its row is the probabilities and its log-likelihood 0.
+    Computed by log-sum-exp: the printed ratio is 0 / 0 if all exponentials underflow (ERRATA 21).
+    `mean` is (groups, d), `variance` the sampling variance of each mean, per coordinate. A group of
+    infinite variance has no data: its row is the prior probabilities, its log-likelihood 0.
     """
     some = np.isfinite(variance)
     mean = np.where(some[:, None], mean, 0.0)  # a group without data may hold NaN
@@ -72,7 +72,7 @@ def mixture_messages(
         variance = noise_variance / np.asarray(n, np.float64)
     table, _ = responsibilities(mean, variance, DiscreteMixture(centers, probabilities))
     mean = np.where(np.isfinite(variance)[:, None], mean, 0.0)
-    table = np.where(np.isfinite(variance)[:, None], table, 0.0)  # no data, nothing to say
+    table = np.where(np.isfinite(variance)[:, None], table, 0.0)  # no data, no contribution
     return table, table[:, :, None] * mean[:, None, :]
 
 
@@ -86,8 +86,8 @@ def maximize_mixture(
 ) -> DiscreteMixture:
     """p_l = sum_i alpha_il / m and center_l = sum_i w_i alpha_il mean_i / sum_i w_i alpha_il (D4).
 
-    The weights are w_i = 1 and the divisor `total_responsibility` unless `total_size` is given. A
-    component without mass keeps its center; noise below 0 in a total counts as 0.
+    The weights are w_i = 1 and the divisor is `total_responsibility` unless `total_size` is given.
+    A component without mass keeps its center; a total that noise made negative counts as 0.
     """
     share = np.maximum(total_responsibility / num_groups, 0.0)
     probabilities = share / share.sum() if share.sum() > 0 else np.full(len(share), 1 / len(share))
@@ -129,7 +129,7 @@ def fit_discrete(
 def discrete_em_step(
     mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture, *, fixed_centers: bool = False
 ) -> tuple[DiscreteMixture, float]:
-    """One EM step, and the mean log-likelihood per group of the mixture it started from."""
+    """One EM step, and the mean log-likelihood per group before it."""
     table, log_likelihood = responsibilities(mean, variance, mixture)
     weighted = table / variance[:, None]
     updated = maximize_mixture(
@@ -147,7 +147,7 @@ def discrete_em_step(
 def _ahead(
     start: DiscreteMixture, first: DiscreteMixture, second: DiscreteMixture
 ) -> DiscreteMixture | None:
-    """The `extrapolated` mixture; None where it leaves no probability."""
+    """The `extrapolated` mixture; None if no probability is left."""
     flat = [
         np.concatenate([each.centers.ravel(), each.probabilities])
         for each in (start, first, second)

@@ -23,11 +23,11 @@ _MOST_COMPONENTS = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixtureEstimates:
-    """The groups' estimates, and which center each group belongs to.
+    """The groups' estimates, and the probabilities of the centers that they belong to.
 
     `responsibilities` (groups, components) are the posterior probabilities of the centers;
-    `centers` is (components,) or (components, d) as the means are. `noise_variance` is that of one
-    value (NaN where each mean came with its own variance). `log_likelihood` is the sum over groups.
+    `centers` is (components,) or (components, d), like the means. `noise_variance` is that of one
+    value (NaN if each mean came with its own variance). `log_likelihood` is the sum over groups.
     """
 
     estimates: Estimates
@@ -53,16 +53,17 @@ def estimate_mixture(
 ) -> MixtureEstimates:
     """personal_i = sum_l alpha_il center_l, alpha_il ~ p_l exp(-n_i |mean_i - center_l|^2 / (2 v)).
 
-    `centers` and `probabilities` known: Thm 5 (ERRATA 20, 21); centers alone: their probabilities
-    by EM. Neither known: EM on the raw means (D4), from the best of several k-means++ starts, or
+    If `centers` and `probabilities` are known, this is Thm 5 (ERRATA 20, 21); with centers alone,
+    their probabilities are fitted by EM. With neither, EM on the raw means (D4) starts from the
+    best of several k-means++ draws, or
     from `cluster(means, num_components) -> probabilities, centers, scales`; `num_components="auto"`
     takes the least BIC among 1..8. `noise_variance`, that of one value, is pooled from `within`
     unless known. `method="paper"` is Algorithm 1 as printed: `rounds` times, cluster the shrunken
     estimates and shrink again (ERRATA 22, 23: with rounds > 1 the centers collapse).
 
-    The intervals hold for theta drawn from such a mixture: by coordinate, from the lowest to the
-    highest center that the group may belong to, widened by the centers' own standard errors. Where
-    the groups' means vary smoothly instead, no center is theirs and the intervals are too short.
+    The intervals hold for theta drawn from such a mixture. In each coordinate they extend from the
+    lowest to the highest center that the group may belong to, widened by the standard errors of the
+    centers. If theta varies continuously instead, the intervals are too short.
 
     >>> statistics = Means(n=np.full(4, 9), mean=np.array([0.1, -0.2, 4.9, 5.1]))
     >>> found = estimate_mixture(statistics, num_components=2, noise_variance=1.0)
@@ -153,7 +154,7 @@ def _check(
 def _known(
     centers: np.ndarray | None, probabilities: np.ndarray | None, dimension: int
 ) -> DiscreteMixture | None:
-    """The given mixture; equal probabilities where only the centers are known."""
+    """The given mixture, with equal probabilities if only the centers are known."""
     if centers is None:
         return None
     points = np.asarray(centers, np.float64)
@@ -185,7 +186,7 @@ def _variances(
         pooled = statistics.within is not None and free > 0
         check.require(pooled, _OWNER, "noise_variance", "given or identifiable", None, remedy)
         noise_variance = float(np.sum(np.asarray(statistics.within)[n > 1])) / free
-        # rows that are all alike would make every likelihood infinite
+        # If all rows of a group are equal, every likelihood would be infinite.
         floor = max(1e-10 * float(mean[n > 0].var(axis=0).mean()), 1e-200)
         if noise_variance < floor:
             noise_variance = floor
@@ -204,7 +205,7 @@ def _count(num_components: int | str | None, num_groups: int) -> int:
 def _learn(
     mean: np.ndarray, variance: np.ndarray, start: DiscreteMixture, *, fixed: bool = False
 ) -> tuple[DiscreteMixture, tuple[str, ...]]:
-    """EM to convergence, and a note where it did not get there."""
+    """EM to convergence, and a note if it did not converge."""
     fitted = em.fit_discrete(mean, variance, start, fixed_centers=fixed)
     late = f"EM had not converged after {fitted.num_rounds} rounds."
     return fitted.mixture, () if fitted.converged else (late,)
@@ -217,7 +218,7 @@ def _choose(
     cluster: Cluster | None,
     seed: int,
 ) -> tuple[DiscreteMixture, tuple[str, ...]]:
-    """EM with the given number of components, or with the one of least BIC."""
+    """EM with the given number of components, or with the one of lowest BIC."""
 
     def start(count: int) -> DiscreteMixture:
         if cluster is None:
@@ -229,7 +230,7 @@ def _choose(
         return _learn(mean, variance, start(_count(num_components, len(mean))))
     tried = []
     for count in range(1, min(_MOST_COMPONENTS, len(mean)) + 1):
-        # a component too many converges slowly and for nothing: near the maximum is near enough
+        # Superfluous components converge slowly; an approximate maximum is enough for a comparison.
         near = em.fit_discrete(mean, variance, start(count), most_rounds=200, tolerance=1e-7)
         free = near.mixture.centers.size + count - 1
         score = -2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean)))

@@ -1,4 +1,4 @@
-"""What a fitted mixture says of each group: estimate, weight, interval, and expected gain."""
+"""Estimate, weight and interval of each group under a fitted mixture, and the expected gain."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from fedprior.estimation.statistics import Means
 
 
 def separation(mixture: DiscreteMixture, variance: np.ndarray) -> float:
-    """Least distance of two centers / sqrt(median variance of a mean); inf with one center.
+    """Smallest distance of two centers / sqrt(median variance of a mean); inf with one center.
 
-    Centers below about 1 cannot be told apart by a single group; 0 is a collapsed mixture.
+    Below about 1 a single group cannot distinguish the centers; 0 is a collapsed mixture.
     """
     centers = mixture.centers
     squares = ((centers[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
@@ -19,12 +19,12 @@ def separation(mixture: DiscreteMixture, variance: np.ndarray) -> float:
 
 
 def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture) -> np.ndarray:
-    """Standard errors of the centers, (components, d): roots of the inverse information's diagonal.
+    """Standard errors of the centers, (components, d), from the inverse information.
 
     The information is the sum over groups of the outer products of the scores of one coordinate's
-    centers and of the probabilities, so that overlap between components widens the errors; the
-    correlation between coordinates is left out. A vague prior as wide as the means themselves is
-    added, so that a center on which no group bears has that error and not an infinite one.
+    centers and of the probabilities, so that overlap between components increases the errors;
+    correlation between coordinates is ignored. A vague prior, as wide as the means themselves,
+    keeps the error finite for a center that no group belongs to.
     """
     table, _ = responsibilities(mean, variance, mixture)
     count = len(mixture.probabilities)
@@ -55,9 +55,9 @@ def summarize_mixture(
     fitted_by: str,
     notes: tuple[str, ...],
 ) -> Estimates:
-    """Posterior mean sum_l alpha_il center_l and variance, the centers' own error included.
+    """Posterior mean sum_l alpha_il center_l and its variance, with the error of the centers.
 
-    `weight` is d personal / d raw = posterior variance / sampling variance, averaged over the
+    `weight` is d personal / d raw = posterior variance / sampling variance, averaged over
     coordinates and at most 1.
     """
     flat = np.ndim(statistics.mean) == 1
@@ -100,10 +100,10 @@ def summarize_mixture(
 def _limits(
     mixture: DiscreteMixture, table: np.ndarray, errors: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """By coordinate, the central quantiles of the posterior over centers, less and plus z errors.
+    """Quantiles of the posterior over centers in each coordinate, minus and plus z errors.
 
-    Where the centers were learned, half of 1 - level goes to which center it is and half to where
-    that center lies: a union bound, so that many groups are covered at least at `level`.
+    If the centers were learned, half of 1 - level is spent on which center it is and half on where
+    that center lies. By the union bound, coverage is at least `level`.
     """
     from scipy.special import ndtri
 
@@ -116,7 +116,7 @@ def _limits(
     for column, center in enumerate(mixture.centers.T):
         order = np.argsort(center, kind="stable")
         below = np.cumsum(table[:, order], axis=1)
-        first = (below <= miss / 2).sum(axis=1)  # centers whose removal leaves less than miss / 2
+        first = (below <= miss / 2).sum(axis=1)  # centers that can be excluded at the lower end
         last = (below < 1 - miss / 2).sum(axis=1)
         first, last = (np.minimum(each, len(center) - 1) for each in (first, last))
         widened = reach * errors[order, column]

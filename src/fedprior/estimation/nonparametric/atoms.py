@@ -1,9 +1,9 @@
 """theta ~ any distribution on the line: its maximum-likelihood estimate is a few atoms.
 
 The nonparametric maximum-likelihood estimate (Kiefer and Wolfowitz 1956) on a fine grid, for
-binomial and for Gaussian rows. Its posterior means are the best known for spiky, sparse and
-heavy-tailed populations; its posterior quantiles are no intervals (they cover 63 to 88% at 95%).
-It needs many groups: with few, or where the groups are so precise that their range holds more
+binomial and Gaussian data. Its posterior means are the best known for sparse, multimodal and
+heavy-tailed populations, but its posterior quantiles are not valid intervals (at 95% they cover 63
+to 88%). It needs many groups. With few, or if the groups are so precise that their range spans more
 standard errors than there are groups, it fits their noise and can be worse than the raw values.
 """
 
@@ -18,8 +18,8 @@ from fedprior.estimation.nonparametric.grid import MOST_CELLS, averages, bin_row
 from fedprior.estimation.nonparametric.solver import fit_atoms as fit_atoms
 from fedprior.estimation.statistics import Pairs
 
-_CHUNK_CELLS = 1 << 21  # rows x atoms at a time in a posterior: 16 MB
-_TINY = 1e-300  # stands for a rate of 0 in a logarithm; 0 * log(_TINY) = 0 as it must be
+_CHUNK_CELLS = 1 << 21  # rows x atoms processed at a time: 16 MB
+_TINY = 1e-300  # replaces a rate of 0 in a logarithm, so that 0 * log(rate) is 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,13 +50,13 @@ class Atoms:
 def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms:
     """The argmax over distributions of the rate p of sum count log E[p^z (1 - p)^(n - z)].
 
-    The grid is even in asin(sqrt(p)), so dense near 0 and 1. Groups without trials say nothing.
-    More than 2**24 / atoms distinct pairs are binned (`grid.bin_rows`).
+    The grid is even in asin(sqrt(p)) and thus dense near 0 and 1. Groups without trials are
+    ignored. More than 2**24 / atoms distinct pairs are binned (`grid.bin_rows`).
 
     >>> from fedprior.estimation.statistics import Counts, collapse
     >>> counts = Counts(n=np.full(6, 100), successes=np.array([10, 10, 10, 80, 80, 80]))
-    >>> found = fit_rates(collapse(counts))
-    >>> found.atoms.round(2).tolist(), found.weights.round(2).tolist()
+    >>> population = fit_rates(collapse(counts))
+    >>> population.atoms.round(2).tolist(), population.weights.round(2).tolist()
     ([0.1, 0.8], [0.5, 0.5])
     """
     check.count("fit_rates", num_atoms=num_atoms)
@@ -68,7 +68,7 @@ def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms
     angle = np.arcsin(np.sqrt(successes / n))
     position, cell = grid(angle, 1 / (4 * n), num_atoms=num_atoms)
     atoms = np.sin(position) ** 2
-    # d p = 2 sqrt(p (1 - p)) d angle; at a rate of exactly 0 or 1 the cell is the point itself
+    # d p = 2 sqrt(p (1 - p)) d angle; for a rate of exactly 0 or 1 the cell is that point
     spread = 2 * np.sqrt(atoms * (1 - atoms)) * cell
     place = bin_rows(angle, 1 / (4 * n), most=MOST_CELLS // len(atoms))
     population = _solve(_log_rates, (count, n, successes), place, atoms, spread, gap)
@@ -86,8 +86,8 @@ def fit_means(
 ) -> Atoms:
     """The argmax over distributions of theta of sum count log E[N(mean; theta, variance)].
 
-    `variance` is the known sampling variance of each row's mean; a row of infinite variance says
-    nothing. More than 2**24 / atoms rows are binned (`grid.bin_rows`).
+    `variance` is the known sampling variance of each row's mean; rows of infinite variance are
+    ignored. More than 2**24 / atoms rows are binned (`grid.bin_rows`).
     """
     check.count("fit_means", num_atoms=num_atoms)
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
@@ -130,7 +130,7 @@ def _solve(
 def posterior_rates(
     n: np.ndarray, successes: np.ndarray, atoms: Atoms
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E and Var of p given `successes` of `n`, each row; the population's own where n = 0."""
+    """E and Var of p given `successes` of `n` for each row; those of the population if n = 0."""
 
     def moments(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         inner, spare = np.broadcast_to(atoms.atoms, (len(first), len(atoms.atoms))), np.zeros(())
@@ -149,7 +149,7 @@ def posterior_rates(
 def posterior_means(
     mean: np.ndarray, variance: np.ndarray, atoms: Atoms
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E and Var of theta given each row's mean; the population's own where the variance is inf."""
+    """E and Var of theta given each row's mean; those of the population if the variance is inf."""
 
     def moments(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         first = np.where(np.isfinite(second), first, 0.0)  # a row without data may hold NaN
@@ -166,7 +166,7 @@ def posterior_means(
 
 
 def log_likelihood_rates(n: np.ndarray, successes: np.ndarray, atoms: Atoms) -> np.ndarray:
-    """The log P(successes of n) of each row under the population, binomial coefficient included."""
+    """Log P(successes of n) of each row under the population, with the binomial coefficient."""
     from scipy.special import gammaln
 
     n, successes = np.asarray(n, np.float64), np.asarray(successes, np.float64)
@@ -178,7 +178,7 @@ def log_likelihood_rates(n: np.ndarray, successes: np.ndarray, atoms: Atoms) -> 
 
 
 def log_likelihood_means(mean: np.ndarray, variance: np.ndarray, atoms: Atoms) -> np.ndarray:
-    """The log density of each row's mean under the population; 0 where the variance is infinite."""
+    """Log density of each row's mean under the population; 0 if the variance is infinite."""
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
     known = np.isfinite(variance)
     log_likelihood = np.zeros(len(mean))
@@ -193,7 +193,7 @@ def log_likelihood_means(mean: np.ndarray, variance: np.ndarray, atoms: Atoms) -
 def _log_rates(
     n: np.ndarray, successes: np.ndarray, atoms: np.ndarray, spread: np.ndarray
 ) -> np.ndarray:
-    """The log E[p^z (1 - p)^(n - z)], p the atom, or Beta with the atom's mean and spread."""
+    """Log E[p^z (1 - p)^(n - z)], p the atom, or Beta with the atom's mean and spread."""
     logs = np.log(np.maximum(np.stack([atoms, 1 - atoms]), _TINY))
     table = np.stack([successes, n - successes], axis=1) @ logs
     concentration, point = _concentration(atoms, spread)
@@ -210,11 +210,11 @@ def _log_rates(
 def _blurred(
     n: np.ndarray, successes: np.ndarray, atoms: np.ndarray, concentration: np.ndarray
 ) -> np.ndarray:
-    """Where the cell matters: the row is precise enough to see it, and near enough to be in it.
+    """Mask of rows and atoms for which the width of the cell matters.
 
-    A row whose variance is 200 times the cell's cannot tell the cell from its center. A distance
-    scored by the angle overstates the log-likelihood's fall at most twofold, so a cell 60 below the
-    nearest holds less than exp(-30) of the row.
+    A row whose variance is 200 times that of the cell cannot distinguish the cell from its center.
+    The score by the angle overstates the decrease of the log-likelihood at most twofold, so a cell
+    60 below the nearest one has less than exp(-30) of the row's mass.
     """
     some = np.maximum(n, 1)[:, None]
     angle = np.arcsin(np.sqrt(successes[:, None] / some)) - np.arcsin(np.sqrt(atoms))
@@ -224,7 +224,7 @@ def _blurred(
 
 
 def _concentration(atoms: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The alpha + beta of the Beta with the atom's mean and spread, and which atoms are points."""
+    """Alpha + beta of the Beta with the atom's mean and spread, and a mask of point atoms."""
     point = spread <= 0
     variance = np.where(point, 1.0, spread**2)
     return np.where(point, 1.0, np.maximum(atoms * (1 - atoms) / variance - 1, 1e-3)), point
@@ -233,9 +233,9 @@ def _concentration(atoms: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, n
 def _log_means(
     mean: np.ndarray, variance: np.ndarray, atoms: np.ndarray, spread: np.ndarray
 ) -> np.ndarray:
-    """The log N(mean; atom, variance + spread^2), less its value at 0 where spread is 0.
+    """Log N(mean; atom, variance + spread^2) without the row's constant -log(2 pi variance) / 2.
 
-    That constant of a row, -log(2 pi variance) / 2, is left out: infinite variance gives 0.
+    An infinite variance gives 0.
     """
     table = (mean[:, None] - atoms) ** 2
     if not spread.any():
@@ -252,7 +252,7 @@ def _posterior(
     atoms: Atoms,
     moments: Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of theta over the atoms, the spread of an atom's own cell included."""
+    """Mean and variance of theta over the atoms, including the spread of each cell."""
     mean, variance = np.empty(len(first)), np.empty(len(first))
     for rows in _chunks(len(first), len(atoms.atoms)):
         table, inner, spare = moments(first[rows], second[rows])

@@ -1,7 +1,7 @@
-"""Where the atoms of a nonparametric population may lie, and rows too many to fit binned.
+"""The grid of atoms of a nonparametric population, and bins for too many rows.
 
-Both work on a coordinate in which a row's likelihood is a bump of known variance: the mean itself
-for Gaussian rows; asin(sqrt(rate)) for binomial ones, where the variance is 1 / (4 n) at any rate.
+Both use a coordinate in which a row's likelihood is a bump of known variance: the mean itself for
+Gaussian rows, and asin(sqrt(rate)) for binomial rows, where the variance is 1 / (4 n) at any rate.
 """
 
 from typing import NamedTuple
@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 MOST_ATOMS = 1000
-MOST_CELLS = 1 << 24  # rows x atoms of the likelihood table: 128 MB, a matrix product in 10 ms
+MOST_CELLS = 1 << 24  # rows x atoms of the likelihood table: 128 MB, 10 ms per matrix product
 _FIRST_WIDTH = 1 / 16
 
 
 class AtomGrid(NamedTuple):
-    """`position` of each atom, increasing, and the standard deviation of the cell it stands for.
+    """`position` of each atom, increasing, and the standard deviation of its cell.
 
-    `spread` is 0 where the grid is finer than half the narrowest bump, and a step / sqrt(12) where
-    it cannot be: an atom then stands for its cell, so that a row of very many values keeps to its
-    own mean and is not rounded to the grid.
+    `spread` is 0 if the grid is finer than half the narrowest bump, else step / sqrt(12): the atom
+    then represents its cell, so that a very precise row keeps its own mean instead of being rounded
+    to the grid.
     """
 
     position: np.ndarray
@@ -26,11 +26,11 @@ class AtomGrid(NamedTuple):
 
 
 def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> AtomGrid:
-    """Evenly spaced over the data, steps of at most half the smallest standard deviation.
+    """An even grid over the data with steps of at most half the smallest standard deviation.
 
-    The maximum-likelihood population has no mass outside the range of the rows' own estimates. It
-    takes up to `MOST_ATOMS` atoms; where these are too few for even steps (an outlier, rows of very
-    different precision) half of them go to the quantiles of the rows.
+    The maximum-likelihood population has no mass outside the range of the rows. At most
+    `MOST_ATOMS` atoms are used; if these are too few for even steps (an outlier, or rows of very
+    different precision), half of them are placed at quantiles of the rows.
     """
     low, high = float(position.min()), float(position.max())
     if high <= low:
@@ -49,12 +49,12 @@ def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> AtomG
 
 
 def bin_rows(position: np.ndarray, variance: np.ndarray, *, most: int) -> np.ndarray | None:
-    """The bin of each row, at most `most` bins in all; None where the rows are few enough already.
+    """The bin of each row, with at most `most` bins; None if the rows are few enough.
 
-    A bin is 1/16 of a standard deviation wide (never finer than 1/16 of a grid step), and 1/16 wide
-    in log variance unless the variances are few; both widths double until the bins are few enough.
-    With each bin at the average of its rows the first-order error is zero and the second-order one
-    of a row's log-likelihood is at most width^2 / 24, that is 1.6e-4 at 1/16.
+    A bin is 1/16 of a standard deviation wide (at least 1/16 of a grid step), and 1/16 wide in log
+    variance unless there are few distinct variances; both widths double until there are at most
+    `most` bins. With each bin at the average of its rows the first-order error vanishes, and the
+    second-order error of a row's log-likelihood is at most width^2 / 24, or 1.6e-4 at 1/16.
     """
     if len(position) <= most:
         return None
@@ -88,6 +88,6 @@ def _labels(code: np.ndarray) -> np.ndarray:
 
 
 def averages(place: np.ndarray, count: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-    """The count of each bin and the count-weighted average of each of `values` in it."""
+    """The count of each bin, and the count-weighted average of each array in it."""
     total = np.bincount(place, count)
     return [total, *(np.bincount(place, count * each) / total for each in values)]

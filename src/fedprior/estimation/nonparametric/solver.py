@@ -1,7 +1,7 @@
 """max over weights w of sum_u count_u log(L w)_u: 30 EM steps, then constrained Newton steps.
 
-Wang's constrained Newton method (2007): the active set is the support and the grid's local maxima
-of the gradient; the step is a nonnegative least-squares problem; a line search keeps every step an
+Wang's constrained Newton method (2007): the active set is the support and the local maxima of the
+gradient on the grid; the step solves a nonnegative least-squares problem; a line search guarantees
 ascent. Without the EM start the method can stall far from the maximum.
 """
 
@@ -20,9 +20,9 @@ def fit_atoms(
 ) -> tuple[np.ndarray, float]:
     """Weights w >= 0, sum 1, with max_j (1/m) sum_u count_u L_uj / (L w)_u - 1 < gap; and that gap.
 
-    `likelihood` is (rows, atoms), each row scaled at will (its maximum 1 is best); neighbors on the
-    grid stand side by side. The gap bounds what any other weights could add to the mean
-    log-likelihood of a group. Where it is not reached, this raises and never returns.
+    `likelihood` is (rows, atoms) in the order of the grid; rows may be scaled arbitrarily (a
+    maximum of 1 is best). The gap bounds how much other weights could increase the mean
+    log-likelihood per group. Raises RuntimeError if it is not reached.
     """
     check.positive("fit_atoms", gap=gap)
     share = np.asarray(count, np.float64) / np.sum(count)
@@ -65,8 +65,9 @@ def _newton_weights(
 ) -> np.ndarray:
     """The argmin over w >= 0, sum 1, of sum_u share_u (S w - 2)_u^2, S = L / fitted, where active.
 
-    That is the likelihood's second-order expansion. With sum 1 it is |(S - 2) w|^2, whose minimum
-    is the nonnegative least-squares solution with one more row sum(w) = 1, normalized (Dax 1990).
+    This is the second-order expansion of the likelihood. With sum 1 it equals |(S - 2) w|^2, whose
+    minimum is the normalized nonnegative least-squares solution with one more row, sum(w) = 1 (Dax
+    1990).
     """
     from scipy.optimize import nnls
 
@@ -84,10 +85,10 @@ def _newton_weights(
 def _triangle(
     likelihood: np.ndarray, root: np.ndarray, fitted: np.ndarray, active: np.ndarray
 ) -> np.ndarray:
-    """R with |R w| = |root (S - 2) w| for all w: QR by chunks of rows, never a second table.
+    """R with |R w| = |root (S - 2) w| for all w, by QR of chunks of rows.
 
     The normal equations would be cheaper, but neighbors on the grid are nearly collinear, and
-    squaring their condition number would lose half of the digits.
+    squaring the condition number would lose half of the digits.
     """
     triangle: np.ndarray = np.empty((0, len(active)))
     size = max(4 * len(active), _CHUNK_CELLS // len(active))
@@ -101,7 +102,7 @@ def _triangle(
 
 
 def _peaks(gradient: np.ndarray) -> np.ndarray:
-    """Local maxima of the gradient along the grid, above 1: where new mass would add likelihood."""
+    """Local maxima of the gradient above 1, where new mass would increase the likelihood."""
     padded = np.concatenate([[-np.inf], gradient, [-np.inf]])
     return (gradient >= padded[:-2]) & (gradient >= padded[2:]) & (gradient > 1)
 
@@ -113,7 +114,7 @@ def _line_search(
     proposal: np.ndarray,
     gradient: np.ndarray,
 ) -> float:
-    """The first of 1, 1/2, 1/4 ... whose likelihood rises by a third of the slope; 0 if none."""
+    """The first of 1, 1/2, 1/4 ... that gains at least a third of the slope; 0 if none does."""
     change = likelihood @ proposal / fitted - 1
     slope = float(gradient @ proposal - 1)
     if slope <= 0:

@@ -13,13 +13,13 @@ from fedprior.estimation.statistics import Pairs
 
 
 def paper_weights(pairs: Pairs, *, minus_one: bool) -> tuple[np.ndarray, np.ndarray]:
-    """a_i = n_i / (mu_i (1 - mu_i) / sigma_i^2 - 1 + n_i) and mu_i, one row per pair (paper section 2).
+    """a_i = n_i / (mu_i (1 - mu_i) / sigma_i^2 - 1 + n_i) and mu_i of each pair (section 2).
 
     mu_i = mean of the other raw rates, sigma_i^2 = sum over the others of (x_l - mu_i)^2 / (m - 2):
-    leave one out, with mu_i where the paper prints mu_l (ERRATA 11). sigma_i^2 holds the sampling
-    noise too, so that a_i does not fall to 0 when the rates are equal (ERRATA 12, 13). The paper's
-    appendix leaves the -1 out: `minus_one=False` (ERRATA 14). n becomes n_i where sizes differ.
-    A pair without trials has weight 0 and the mean of all.
+    leave one out, with mu_i where the paper prints mu_l (ERRATA 11). sigma_i^2 includes the
+    sampling noise, so a_i does not tend to 0 when the rates are equal (ERRATA 12, 13). The paper's
+    appendix omits the -1: `minus_one=False` (ERRATA 14). n is replaced by n_i if sizes differ. A
+    pair without trials has weight 0 and the overall mean.
     """
     held = pairs.n > 0
     count = np.where(held, pairs.count, 0).astype(np.float64)
@@ -32,12 +32,12 @@ def paper_weights(pairs: Pairs, *, minus_one: bool) -> tuple[np.ndarray, np.ndar
     mean = np.where(held, (total - raw) / (groups - 1), total / groups)
     variance = (square - raw**2 - (groups - 1) * mean**2) / (groups - 2)
     spread = mean * (1 - mean)
-    # where the others are all 0 or all 1, what is left of both is rounding
+    # If the others are all 0 or all 1, only rounding errors are left of both.
     some = held & (variance > 1e-12 * square / (groups - 2)) & (spread > 1e-12)
     extra = spread[some] / variance[some] - (1.0 if minus_one else 0.0)
     weight = np.zeros(len(raw))
     size = pairs.n[some]
-    # a few groups of extreme rates have sigma^2 above mu (1 - mu), where the formula passes 1
+    # With a few groups of extreme rates sigma^2 exceeds mu (1 - mu), and the formula exceeds 1.
     weight[some] = size / (size + np.maximum(extra, 0.0))
     return weight, mean
 
@@ -66,9 +66,9 @@ def paper_population(pairs: Pairs) -> FittedPopulation:
 def paper_answer(
     answer: RateAnswer, model: BetaModel, pairs: Pairs, *, minus_one: bool
 ) -> RateAnswer:
-    """The paper's weights; their expected error is that under the Beta fit.
+    """The paper's weights, with their expected error under the Beta fit.
 
-    Where no outcome differs, raw, common and personal rates are one number, and nothing is gained.
+    If all outcomes are equal, raw, common and personal rates coincide, and there is no gain.
     """
     weight, mean = paper_weights(pairs, minus_one=minus_one)
     personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)

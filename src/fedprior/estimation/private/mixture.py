@@ -62,11 +62,11 @@ def estimate_mixture_privately(
     """EM of D4 for a fixed number of rounds, its messages (alpha, alpha mean) through a channel.
 
     The mixture's centers lie within `radius` of the public `center` (the same in each coordinate);
-    means are moved into the ball that holds all of them but with probability 1 / (m n) (Lemma 1,
-    by the chi quantile: ERRATA 24). With `epsilon` and `delta`: Gaussian noise, all messages of a
+    means are moved into the ball that holds all of them but with probability 1 / (m n) (Lemma 1, by
+    the chi quantile: ERRATA 24). With `epsilon` and `delta`: Gaussian noise, all messages of a
     client accounted together (local model, simulated noise); with `bits`: the stochastic quantizer,
-    that many per coordinate. EM starts at public `centers`, else at points that do not depend on the
-    data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
+    that many per coordinate. EM starts at public `centers`, else at points that do not depend on
+    the data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
     standard deviations stays as it is.
 
     A last message guards: each group sends Stein's unbiased estimate of the change that the mixture

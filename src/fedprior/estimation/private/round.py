@@ -28,7 +28,7 @@ class Variances(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What left the groups that have data, (groups, d), and the channel's variance per coordinate."""
+    """Reports of the groups that have data, (groups, d), and the channel's variance."""
 
     reports: np.ndarray
     variance: float

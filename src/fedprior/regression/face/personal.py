@@ -110,7 +110,10 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
         self._set_options(locals())
 
     def predict_proba(self, X: Any, groups: Any) -> np.ndarray:
-        """Probabilities of `classes_`, one row per sample; averaged over the population for a new group."""
+        """Return the probabilities of `classes_`, one row per sample.
+
+        For a group not seen in `fit` they are averaged over the population.
+        """
         asked = self._asked(X, groups)
         return self.analysis_.probabilities(*asked)
 
