@@ -219,7 +219,7 @@ def test_truncated_mean_is_scipys(value, scale):
 def test_refusals():
     with pytest.raises(ValueError, match="give both theta_variance and noise_variance"):
         gaussian_means(theta_variance=1.0)
-    with pytest.raises(ValueError, match="weight must be 'uniform'"):
+    with pytest.raises(ValueError, match="weight='precision' needs"):
         gaussian_means(weight="precision")
     with pytest.raises(ValueError, match="noise_variance must be a positive"):
         mixture_means(centers=np.zeros(2), noise_variance=0.0)

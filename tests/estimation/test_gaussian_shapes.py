@@ -109,7 +109,7 @@ def test_few_groups_are_told_that_the_nonparametric_gain_is_too_high():
     statistics, _ = sample("normal", 1, 200)
     many = estimate_means(statistics, population="nonparametric")
     assert not any("too high" in note for note in many.notes)
-    assert any("Chances to lie above a threshold" in note for note in many.notes)
+    assert any("Probabilities of exceeding a threshold" in note for note in many.notes)
 
 
 def test_auto_with_few_groups_and_several_coordinates():

@@ -109,8 +109,10 @@ def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np
     """Sum of squares within groups, at least the rounding error so that variances are positive."""
     within = 0.0 if statistics.within is None else float(np.sum(statistics.within))
     identified = statistics.within is not None and freedom > 0
-    missing = "`within` is missing" if freedom > 0 else "all groups have one row"
-    check.ensure(identified, "estimate_means", f"{missing}. {NEEDED.removesuffix('.')}")
+    sentence = f"all groups have one row. {NEEDED.removesuffix('.')}"
+    if freedom > 0:
+        sentence = "give `within`, a standard error for each group, or noise_variance"
+    check.ensure(identified, "estimate_means", sentence)
     rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
     spread = float(scatter.sum()) / len(statistics.n)
     least = max(rounding, 1e-12 * spread, 1e-60)
