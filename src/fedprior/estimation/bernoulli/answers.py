@@ -63,7 +63,7 @@ def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None
 def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
     """Posterior means under a Beta population that depends on the group's size."""
     varied = min(data.total_successes, data.total_failures) > 0
-    check.ensure(varied, "estimate_rates", "by_size needs outcomes that are not all equal")
+    check.expect(varied, "estimate_rates", "by_size needs outcomes that are not all equal.")
     fit = by_sizes.fit_by_size(pairs, by_likelihood(data))
     table = by_sizes.size_table(fit, pairs, level=level, above=above)
     return RateAnswer(

@@ -57,7 +57,7 @@ def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
     held = (pairs.n > 0) & (pairs.count > 0)
     sizes, count = pairs.n[held], pairs.count[held]
     several = len(np.unique(sizes)) > 1
-    check.ensure(several, "estimate_rates", "by_size needs groups of different sizes")
+    check.expect(several, "estimate_rates", "by_size needs groups of different sizes.")
     many = count[sizes > 1].sum() >= MANY
     basis = log_size_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
     curve = log_size_basis(pairs.n, sizes, count, _SIZE_KNOTS)

@@ -100,18 +100,18 @@ def _check_options(
         f"population={population!r}": population != "beta",
     }
     chosen = [name for name, is_set in special.items() if is_set]
-    sentence = f"{' and '.join(chosen)} cannot be combined"
-    check.ensure(len(chosen) <= 1, _OWNER, sentence)
+    sentence = f"{' and '.join(chosen)} cannot be combined."
+    check.expect(len(chosen) <= 1, _OWNER, sentence)
     set_fit = prior is None and not by_size and method == "default"
     set_fit = set_fit and population in ("beta", "auto")
     sentence = (
         f"fit={fit!r} has no effect with prior, by_size, method='paper' or another population than "
-        "beta"
+        "beta."
     )
-    check.ensure(set_fit or fit == "likelihood", _OWNER, sentence)
+    check.expect(set_fit or fit == "likelihood", _OWNER, sentence)
     alone = intervals == "robust" and (by_size or population == "point")
-    sentence = "intervals='robust' is not available with by_size or population='point'"
-    check.ensure(not alone, _OWNER, sentence)
+    sentence = "intervals='robust' is not available with by_size or population='point'."
+    check.expect(not alone, _OWNER, sentence)
 
 
 def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:

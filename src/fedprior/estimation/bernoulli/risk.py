@@ -34,13 +34,13 @@ def bernoulli_risk(
     check.count("bernoulli_risk", least=3, num_groups=num_groups)
     check.choice("bernoulli_risk", "method", method, ("known", "default", "paper"))
     one_population = (prior is not None) != (atoms is not None and weights is not None)
-    sentence = "give the population either as prior or as atoms and weights"
-    check.ensure(one_population, "bernoulli_risk", sentence)
+    sentence = "give the population either as prior or as atoms and weights."
+    check.expect(one_population, "bernoulli_risk", sentence)
     law = _beta_law(n, *prior) if prior is not None else _atom_law(n, atoms, weights)
     if epsilon is not None:
         check.positive("bernoulli_risk", epsilon=epsilon)
-        sentence = "epsilon cannot be used with method='known', which needs no reports"
-        check.ensure(method != "known", "bernoulli_risk", sentence)
+        sentence = "epsilon cannot be used with method='known', which needs no reports."
+        check.expect(method != "known", "bernoulli_risk", sentence)
     m = num_groups
     if method == "known":
         shape = _Weight(law.best_weight, 0.0, 0.0)

@@ -50,10 +50,10 @@ def gaussian_means(
     check.choice(owner, "weight", weight, ("uniform", "precision"))
     both = theta_variance is not None and noise_variance is not None
     neither = theta_variance is None and noise_variance is None
-    check.ensure(both or neither, owner, "give both theta_variance and noise_variance, or neither")
+    check.expect(both or neither, owner, "give both theta_variance and noise_variance, or neither.")
     if theta_variance is None or noise_variance is None:
-        sentence = "weight='precision' needs theta_variance and noise_variance"
-        check.ensure(weight == "uniform", owner, sentence)
+        sentence = "weight='precision' needs theta_variance and noise_variance."
+        check.expect(weight == "uniform", owner, sentence)
         return _unknown_variances(center, dimension)
     check.nonnegative(owner, theta_variance=theta_variance)
     check.positive(owner, noise_variance=noise_variance)

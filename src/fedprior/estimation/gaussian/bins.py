@@ -79,8 +79,8 @@ def bins_of(statistics: Means, *, noise_variance: float | None = None) -> Bins:
     )
     known = statistics.variance is not None
     if known:
-        sentence = "noise_variance cannot be combined with a standard error for each group"
-        check.ensure(noise_variance is None, "estimate_means", sentence)
+        sentence = "noise_variance cannot be combined with a standard error for each group."
+        check.expect(noise_variance is None, "estimate_means", sentence)
         unit, place = _bins_of_variances(statistics)
     else:
         unit, place = _bins_of_sizes(np.asarray(statistics.n))
@@ -109,10 +109,10 @@ def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np
     """Sum of squares within groups, at least the rounding error so that variances are positive."""
     within = 0.0 if statistics.within is None else float(np.sum(statistics.within))
     identified = statistics.within is not None and freedom > 0
-    sentence = f"all groups have one row. {NEEDED.removesuffix('.')}"
+    sentence = f"all groups have one row. {NEEDED}"
     if freedom > 0:
-        sentence = "give `within`, a standard error for each group, or noise_variance"
-    check.ensure(identified, "estimate_means", sentence)
+        sentence = "give `within`, a standard error for each group, or noise_variance."
+    check.expect(identified, "estimate_means", sentence)
     rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
     spread = float(scatter.sum()) / len(statistics.n)
     least = max(rounding, 1e-12 * spread, 1e-60)

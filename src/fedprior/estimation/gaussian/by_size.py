@@ -34,7 +34,7 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
     """
     from scipy import optimize
 
-    check.ensure(bins.num_bins > 1, "estimate_means", "by_size needs groups of different sizes")
+    check.expect(bins.num_bins > 1, "estimate_means", "by_size needs groups of different sizes.")
     many = bins.num_groups >= 100
     design = size_basis(bins, 4 if many else 2)
     curve = size_basis(bins, 3 if many else 2)

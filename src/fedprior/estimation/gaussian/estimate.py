@@ -235,22 +235,22 @@ def _check_combination(
     ranks: bool,
 ) -> None:
     one = statistics.dimension == 1
-    sentence = "population='nonparametric' needs values of one coordinate"
-    check.ensure(one or population != "nonparametric", _OWNER, sentence)
-    check.ensure(one or not ranks, _OWNER, "ranks need values of one coordinate")
+    sentence = "population='nonparametric' needs values of one coordinate."
+    check.expect(one or population != "nonparametric", _OWNER, sentence)
+    check.expect(one or not ranks, _OWNER, "ranks need values of one coordinate.")
     free = method == "default" and fit == "likelihood" and theta_variance is None
     free = free and population not in ("point", "auto")
     sentence = (
         "by_size cannot be combined with method='paper', fit='moments', population='point' or "
-        "'auto', or theta_variance"
+        "'auto', or theta_variance."
     )
-    check.ensure(free or not by_size, _OWNER, sentence)
+    check.expect(free or not by_size, _OWNER, sentence)
     rule = "gaussian with method='paper' and with theta_variance"
     valid = (method == "default" and theta_variance is None) or population == "gaussian"
     check.require(valid, _OWNER, "population", rule, population)
     used = method == "default" and population in ("gaussian", "auto")
-    sentence = f"fit={fit!r} has no effect with method='paper' or another population than gaussian"
-    check.ensure(used or fit == "likelihood", _OWNER, sentence)
+    sentence = f"fit={fit!r} has no effect with method='paper' or another population than gaussian."
+    check.expect(used or fit == "likelihood", _OWNER, sentence)
 
 
 def _check_numbers(
