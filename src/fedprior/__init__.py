@@ -136,7 +136,7 @@ if TYPE_CHECKING:
     )
     from fedprior.regression.result import RegressionFit as RegressionFit
     from fedprior.regression.rows import GroupedRows as GroupedRows
-    from fedprior.reporting.run import load as load
+    from fedprior.reporting.model import load as load
 
 # The public interface: where each name lives. Nothing is imported before it is used.
 _PUBLIC = {
@@ -237,7 +237,7 @@ _PUBLIC = {
     "laplace_prior": "learning.priors",
     "lenet5": "models.lenet",
     "linear": "models.network",
-    "load": "reporting.run",
+    "load": "reporting.model",
     "load_dataset": "data.datasets:load",
     "local": "learning.baselines.local",
     "logistic": "models.network",

@@ -41,7 +41,8 @@ def test_predictions_say_whose_model_made_them(command, trained, mixed, tmp_path
     assert (answer["rows"], answer["out"]) == (16, str(out))
     assert (answer["own"], answer["newcomer"], answer["population"]) == (8, 4, 4)
     rows = read(out)
-    assert list(rows[0]) == ["client", "row", "prediction", "probability", "model"]
+    names = ["client", "row", "prediction", "probability", "model"]
+    assert list(rows[0]) == [*names, "probability_no", "probability_yes"]
     assert [row["row"] for row in rows] == list(range(1, 17))
     models = {"b": "own", "new": "newcomer", "f": "own", "bare": "population"}
     for number, row in enumerate(rows):
@@ -49,24 +50,24 @@ def test_predictions_say_whose_model_made_them(command, trained, mixed, tmp_path
         assert row["model"] == models[row["client"]]
         assert row["prediction"] in ("yes", "no")
         assert 0.5 <= row["probability"] <= 1
+        assert row["probability"] == row[f"probability_{row['prediction']}"]
+        assert row["probability_no"] + row["probability_yes"] == pytest.approx(1)
     assert not list(out.parent.glob("*.tmp"))
 
 
 def test_a_known_client_is_predicted_by_its_own_model(command, trained, table, tmp_path):
-    """The rows of the run itself: what `Result.predict` says for each client."""
+    """The rows of the run itself: what each client's theta says, one client at a time."""
     out = tmp_path / "predictions.parquet"
     found = command("personalize", trained, "--data", table, "--out", out, "--algorithm", "local")
     assert (found.code, found.out) == (0, "")
     assert "60 rows: 60 by a client's own model" in found.err
-    run = fedprior.load(trained)
-    result, encoder = run.result("local"), run.encoder(0)
-    x, _, names = encode_rows(encoder, table)
+    model = fedprior.load(trained, method="local")
+    x, _, names = encode_rows(model.encoder, table)
     rows = read(out)
-    for number, client in enumerate("abcdef"):
-        own = names == client
-        wanted = np.asarray(result.predict(number, x[own])).argmax(axis=1)
+    for client in "abcdef":
+        outputs = model.algorithm.predict(model.clients.theta(client), x[names == client])
         found = [row["prediction"] for row in rows if row["client"] == client]
-        assert found == [result.federation.classes[code] for code in wanted]
+        assert found == model.classes_[np.asarray(outputs).argmax(axis=1)].tolist()
 
 
 def test_the_population_predicts_for_the_unknown(command, trained, new_rows, tmp_path):
@@ -88,6 +89,11 @@ def test_bad_input_leaves_no_file(refused, trained, mixed, new_rows, tmp_path):
     base = ["personalize", trained, "--out", out]
     refused(*base, "--data", tmp_path / "none.csv", wanted="--data must be a file or folder that")
     refused("personalize", tmp_path, "--data", mixed, "--out", out, wanted="without config.toml")
+    taken = tmp_path / "taken.csv"
+    taken.write_text("mine")
+    taken_words = ["personalize", trained, "--data", mixed, "--out", taken]
+    refused(*taken_words, wanted="--out must be a new file, got the existing file")
+    assert taken.read_text() == "mine"
     refused(
         "personalize", trained, "--data", mixed, "--out", tmp_path / "p.txt",
         wanted="--out must be a .csv or .parquet file",

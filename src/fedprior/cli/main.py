@@ -9,6 +9,7 @@ from fedprior.cli import (
     catalog,
     encoder,
     estimate,
+    export,
     personalize,
     privacy,
     regress,
@@ -32,6 +33,7 @@ app.command("estimate")(estimate.estimate)
 app.command("regress")(regress.regress)
 app.command("encoder")(encoder.encoder)
 app.command("personalize")(personalize.personalize)
+app.command("export")(export.export)
 app.command("algorithms")(catalog.algorithms)
 app.command("datasets")(catalog.datasets)
 app.add_typer(reproduce.app, name="reproduce")

@@ -7,15 +7,18 @@ from typing import Annotated
 import typer
 
 from fedprior.core import check
+from fedprior.core.files import check_new
 
 
 def personalize(
-    run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
+    run: Annotated[
+        Path, typer.Argument(help="A run folder of `fedprior train`, or a file of `export`.")
+    ],
     data: Annotated[
         Path,
         typer.Option(help="New rows: a CSV or Parquet file, or a folder of .npz files."),
     ],
-    out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
+    out: Annotated[Path, typer.Option(help="Where predictions go: a new .csv or .parquet file.")],
     algorithm: Annotated[
         str | None, typer.Option(help="Which of the run's methods (default: its first).")
     ] = None,
@@ -26,27 +29,30 @@ def personalize(
     """Predict new rows with each client's own model.
 
     A client of the run gets its own model; a new client is personalized on its labelled rows in
-    the file, from the learned population, and without any gets the population's model.
+    the file, from the learned population, and without any gets the population's model. The run's
+    own data are not needed.
 
     Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
     """
     check.require(data.exists(), "personalize", "--data", "a file or folder that exists", str(data))
     rule = "a .csv or .parquet file"
     check.require(out.suffix in (".csv", ".parquet"), "personalize", "--out", rule, str(out))
-    from fedprior.cli.progress import Watcher
-    from fedprior.reporting.personalize import predict_rows
-    from fedprior.reporting.run import load
+    check_new(out, owner="personalize")
+    from fedprior.cli.progress import Rows, say
+    from fedprior.reporting.model import load, predictions
     from fedprior.reporting.summary import write_table
 
-    trained = load(run)
-    table = predict_rows(trained, trained.result(algorithm, seed=seed), data)
+    model = load(run, method=algorithm, seed=seed)
+    with Rows(quiet=quiet) as progress:
+        table = predictions(model, data, progress=progress)
     write_table(table, out)
-    models = [str(model) for model in table["model"]]
+    models = [str(whose) for whose in table["model"]]
     counts = {kind: models.count(kind) for kind in ("own", "newcomer", "population")}
     if as_json:
         typer.echo(json.dumps({"format": 1, "out": str(out), "rows": len(models), **counts}))
     else:
-        Watcher(quiet=quiet).say(
+        say(
             f"{len(models)} rows: {counts['own']} by a client's own model, {counts['newcomer']} by "
-            f"a newcomer's, {counts['population']} by the population's. Written to {out}"
+            f"a newcomer's, {counts['population']} by the population's. Written to {out}",
+            quiet=quiet,
         )

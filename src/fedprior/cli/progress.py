@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+_PATIENCE = 2  # seconds before a bar appears
+
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
 
@@ -137,3 +139,31 @@ class Trainings(_Lines):
                     self.say(f"{label}: {total} trainings in {spent:.1f} s")
 
         return move
+
+
+class Rows:
+    """Shows how many rows are predicted, once that has taken `_PATIENCE` seconds."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._bar = Progress(
+            TextColumn("rows"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._begun, self._task = time.perf_counter(), self._bar.add_task("rows", total=None)
+
+    def __enter__(self) -> "Rows":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.perf_counter() - self._begun > _PATIENCE:
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total)

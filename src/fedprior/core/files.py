@@ -14,36 +14,50 @@ _SEAL = "# sha256 "  # prefix of the last line of a sealed text; a comment in TO
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add `path` to any OSError raised inside; `No space left on device` does not name a file."""
+    """Name `path` in an OSError of writing it; `No space left on device` does not name a file."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:
+        its_own = error.filename is None or str(error.filename).startswith(str(path))
+        if error.errno is None or not its_own or "cannot write" in str(error.strerror):
             raise
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to a temporary file next to `path`, sync it, and rename it to `path`."""
-    path = Path(path)
-    with naming(path), _aside(path) as aside:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-    sync_folder(path.parent)
+    with replacing(path) as aside, aside.open("wb") as file:
+        file.write(content)
 
 
 @contextlib.contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """Yield a temporary name for `path`, unique to this process and thread; remove it at exit."""
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path whose file replaces `path` at exit, unless an exception is raised.
+
+    The name is unique to this process and thread. The file is synced before it is renamed.
+    """
+    path = Path(path)
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        yield aside
+        with naming(path):
+            yield aside
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
+            aside.rename(path)
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def check_new(path: Path, *, owner: str, option: str = "--out") -> None:
+    """Raise if `path` exists: nothing is overwritten silently."""
+    if path.exists() or path.is_symlink():
+        kind = "folder" if path.is_dir() else "file"
+        raise ValueError(
+            f"{owner}: {option} must be a new file, got the existing {kind} {str(path)!r}. "
+            "Remove it, or choose another name."
+        )
 
 
 def remove_temporary(folder: Path) -> None:

@@ -125,22 +125,28 @@ def fit_encoder(
 
 
 def encode_rows(
-    encoder: Encoder, source: Columns | str | Path | Any
+    encoder: Encoder, source: Columns | str | Path | Any, *, named: bool = True
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """(x, y, client names) of new rows, every row kept and in its order.
 
     y is None where the table has no label column; a missing label is -1, or NaN in regression.
+    Without `named` no column for the client is read, and all names are empty.
     """
     table = read(
         source,
-        key=encoder.client,
+        key=encoder.client if named else (),
         wanted=encoder.features,
         optional=[encoder.label],
         kinds=encoder.kinds,
         missing=encoder.missing,
     )
-    columns, clients = table.columns, _key(table)
+    columns = table.columns
     refuse_infinite(columns)
+    y = encoder.targets(columns[encoder.label]) if encoder.label in columns else None
+    x = encoder.inputs(columns)
+    if not named:
+        return x, y, np.full(len(x), "")
+    clients = _key(table)
     missing = np.flatnonzero(np.ma.getmaskarray(clients))
     if len(missing):
         shown = " and ".join(map(repr, encoder.client))
@@ -148,8 +154,7 @@ def encode_rows(
             f"table: column {shown} must name a client in every row, got none in row "
             f"{missing[0] + 1} ({len(missing)} such rows). Leave such rows out."
         )
-    y = encoder.targets(columns[encoder.label]) if encoder.label in columns else None
-    return encoder.inputs(columns), y, names(clients)
+    return x, y, names(clients)
 
 
 def _fit(

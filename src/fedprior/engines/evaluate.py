@@ -1,6 +1,7 @@
 """Personal models of all clients and their scores, a chunk of clients at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,10 +92,12 @@ def scores(
     train: Source,
     splits: dict[str, Source],
     root: Key,
+    keep: Callable[[int, Theta], Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """Each client's mean score on each split, (num_clients,); NaN where it has no samples there.
 
-    A client is personalized once, on its training samples, for all splits.
+    A client is personalized once, on its training samples, for all splits; `keep(count, thetas)`
+    is given the models of the next `count` clients.
     """
     num_clients = train.split.num_clients
     values = {name: np.empty(num_clients) for name in splits}
@@ -103,6 +106,8 @@ def scores(
         thetas = personal_models(
             rules, state=state, store=store, source=train, clients=clients, root=root
         )
+        if keep:
+            keep(real, jax.tree.map(lambda leaf: leaf[:real], thetas))  # noqa: B023
         for name, source in splits.items():
             part = _score(thetas, source.take(clients), rules=rules, pooled=source.pooled)
             values[name][clients[:real]] = np.asarray(part)[:real]

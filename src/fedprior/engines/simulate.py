@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from fedprior.core import check, lock
-from fedprior.core.algorithm import Algorithm
+from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
 from fedprior.engines import cache
@@ -51,6 +51,7 @@ def simulate(
     saving: Saving | None = None,
     ledger: Ledger | None = None,
     progress: Callable[[Progress], Any] | None = None,
+    keep: Callable[[int, Theta], Any] | None = None,
 ) -> Result:
     """Runs `rounds` rounds and scores every client's own model.
 
@@ -65,6 +66,9 @@ def simulate(
 
     `ledger` records what a private channel spends, before it is spent. When its budget allows no
     further round the run ends there, with its models, and the result's `ended_by` is "budget".
+
+    `keep(count, thetas)` is called in the end with the models of all clients, the next `count` of
+    them at a time.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -96,7 +100,7 @@ def simulate(
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
-        found = _evaluate(run, engine, ("valid", "test") if test else ("valid",))
+        found = _evaluate(run, engine, ("valid", "test") if test else ("valid",), keep)
     return Result(
         agreement=agreement,
         federation=federation,
@@ -160,7 +164,12 @@ def _advance(
     return "rounds" if len(engine.history) == run.rounds else "patience"
 
 
-def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _evaluate(
+    run: Run,
+    engine: Engine,
+    names: tuple[str, ...],
+    keep: Callable[[int, Theta], Any] | None = None,
+) -> dict[str, np.ndarray]:
     splits = {name: Source(getattr(run.federation, name), pooled=engine.pooled) for name in names}
     return scores(
         run.agreement.rules,
@@ -169,6 +178,7 @@ def _evaluate(run: Run, engine: Engine, names: tuple[str, ...]) -> dict[str, np.
         train=engine.train,
         splits=splits,
         root=run.agreement.keys().root,
+        keep=keep,
     )
 
 

@@ -5,14 +5,17 @@ head is 1 where the row has been written and 0 where it never was (a hole of a s
 to 31 begin the SHA-256 of the row's number (8 bytes) and the payload; the others are 0.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fedprior.core import tree
 from fedprior.core.algorithm import PyTree
+from fedprior.core.files import replacing
 
 _HEAD = 32
 _DIGEST = slice(8, _HEAD)
@@ -79,3 +82,45 @@ def _digest(number: int, row: np.ndarray) -> np.ndarray:
     digest = hashlib.sha256(number.to_bytes(8, "little"))
     digest.update(row[_HEAD:].data)
     return np.frombuffer(digest.digest(), np.uint8)[: _HEAD - _DIGEST.start]
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Callable[[int, PyTree], None]]:
+    """Write rows 0, 1, ... to a new file: `add(count, trees)` appends `count` of them.
+
+    The file takes its name in the end, whole or not at all.
+    """
+    import jax
+
+    numbers = itertools.count()
+    with replacing(path) as aside, aside.open("wb") as file:
+
+        def add(count: int, trees: PyTree) -> None:
+            trees = jax.tree.map(np.asarray, trees)
+            own = np.array(list(itertools.islice(numbers, count)), np.int64)
+            one = jax.tree.map(lambda leaf: leaf[0], trees)
+            file.write(RowFormat(one).encode(own, trees).tobytes())
+
+        yield add
+
+
+class RowFile:
+    """A finished file of rows, as `writing` leaves it; opened for reading only."""
+
+    def __init__(self, path: Path, shape: PyTree, num_rows: int) -> None:
+        self._path, self._format = path, RowFormat(shape)
+        wanted, size = num_rows * self._format.size, path.stat().st_size
+        if size != wanted:
+            raise ValueError(f"{path} is damaged: it must hold {wanted} bytes, got {size}.")
+
+    def read(self, numbers: np.ndarray) -> PyTree:
+        """The trees in the given rows, with a leading axis."""
+        rows = np.empty((len(numbers), self._format.size), np.uint8)
+        with self._path.open("rb") as file:
+            for number, row in zip(numbers.tolist(), rows, strict=True):
+                file.seek(number * self._format.size)
+                file.readinto(row.data)
+        trees, written = self._format.decode(numbers, rows, self._path)
+        if not written.all():
+            raise ValueError(f"{self._path} is damaged: it holds no row where one must be.")
+        return trees

@@ -13,10 +13,10 @@ from fedprior.reporting.config import Config, as_tables, read
 
 @dataclass(frozen=True)
 class Folder:
-    """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/.
+    """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/, model/.
 
     privacy/METHOD-seed-S/ledger.jsonl is what was spent; checkpoint/METHOD/seed-S/ holds models and
-    scores of single clients, which no noise covers.
+    scores of single clients, which no noise covers, and so does clients/ in model/METHOD/seed-S/.
     """
 
     path: Path
@@ -40,6 +40,10 @@ class Folder:
     def part(self, method: str, seed: int) -> Path:
         """The checkpoint folder of one method and seed."""
         return self.path / "checkpoint" / method / f"seed-{seed}"
+
+    def model(self, method: str, seed: int) -> Path:
+        """The model that stands alone; the clients' own are in `clients/` beside it."""
+        return self.path / "model" / method / f"seed-{seed}" / "model.safetensors"
 
     def ledger(self, method: str, seed: int) -> Path:
         """What a private method has spent."""
@@ -84,8 +88,8 @@ class Folder:
         write_atomically(self.config, seal(tomli_w.dumps(as_tables(config))).encode())
         return config
 
-    def open(self) -> Config:
-        """The configuration of a run that was begun here and whose data have not changed."""
+    def read(self) -> Config:
+        """The configuration of a run that was begun here."""
         if not self.config.exists():
             got = "one without config.toml" if self.path.is_dir() else "none"
             raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
@@ -96,6 +100,11 @@ class Folder:
                 f"run: ledgers must be in privacy/, got {path} of an earlier fedprior. "
                 "Go on with that one, or start a new run; what it spent still counts."
             )
+        return config
+
+    def open(self) -> Config:
+        """The configuration of a run that was begun here and whose data have not changed."""
+        config = self.read()
         noted, found = config.data.fingerprint, setting.fingerprint(config.data)
         if config.privacy.noise == "secure":
             there = self.fingerprint.is_file()

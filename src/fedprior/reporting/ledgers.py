@@ -30,6 +30,12 @@ def spent(run: Path) -> list[dict[str, Any]]:
     return [_row(path, run) for path in found(run)]
 
 
+def guarantee(ledger: Path) -> dict[str, Any]:
+    """What one ledger says, without where it lies."""
+    (row,) = spent(ledger)
+    return {name: value for name, value in row.items() if name != "ledger"}
+
+
 def check_heads(run: Path) -> None:
     """Every checkpoint of a private run finds its ledger as long as it saw it, or longer."""
     for path in _checkpoints(Path(run)):

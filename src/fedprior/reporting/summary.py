@@ -1,10 +1,13 @@
 """Scores of methods as tables: means, deciles, gains."""
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fedprior.core.files import make_folder, replacing
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,11 @@ def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
     import duckdb
 
     kind = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}[path.suffix]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".tmp")
-    with duckdb.connect() as connection:
+    make_folder(path.parent)
+    with replacing(path) as aside, duckdb.connect() as connection:
         connection.register("columns", columns)
         quoted = str(aside).replace("'", "''")
-        connection.execute(f"COPY (SELECT * FROM columns) TO '{quoted}' ({kind})")
-    aside.rename(path)
+        try:
+            connection.execute(f"COPY (SELECT * FROM columns) TO '{quoted}' ({kind})")
+        except duckdb.IOException as error:
+            raise OSError(errno.EIO, str(error), str(path)) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.algorithm import Theta
 from fedprior.core.files import write_atomically
 from fedprior.data.federation import Federation
 from fedprior.engines.result import EndedBy, Result
@@ -18,7 +19,7 @@ from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
-from fedprior.reporting import ledgers
+from fedprior.reporting import ledgers, model_file
 from fedprior.reporting import setting as settings
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
@@ -126,8 +127,11 @@ def _one(
         history, why = header["history"], header.get("ended_by", "rounds")
         return history, End(name, seed, len(history), header.get("planned", len(history)), why)
     label = f"{name}, seed {seed}" if config.seeds > 1 else name
-    with watch(label) as progress:
-        result = run(training, config, folder, seed, clients, resume=resume, progress=progress)
+    own_model = folder.model(name, seed)
+    with watch(label) as progress, model_file.keeping_thetas(own_model) as keep:
+        result = _run(training, config, folder, seed, clients, resume, progress, keep)
+    guarantee = ledgers.guarantee(folder.ledger(name, seed)) if training.terms else None
+    model_file.save(own_model, result, config, training, guarantee=guarantee)
     scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
     checkpoint.save_checkpoint(
         file,
@@ -140,16 +144,15 @@ def _one(
     return result.history, End(name, seed, result.rounds, training.rounds, result.ended_by)
 
 
-def run(
+def _run(
     training: Training,
     config: Config,
     folder: Folder,
     seed: int,
     clients: Federation,
-    *,
     resume: bool,
-    progress: Callable[[Progress], Any] | None = None,
-    test: bool = True,
+    progress: Callable[[Progress], Any],
+    keep: Callable[[int, Theta], Any],
 ) -> Result:
     """Simulate a training for one seed, saved in the run folder."""
     name = training.method.name
@@ -171,7 +174,7 @@ def run(
             ),
             ledger=ledger,
             progress=progress,
-            test=test,
+            keep=keep,
         )
 
 

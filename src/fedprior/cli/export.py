@@ -1,0 +1,43 @@
+"""`fedprior export`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
+    out: Annotated[Path, typer.Option(help="The file to write; it must not exist.")],
+    algorithm: Annotated[
+        str | None, typer.Option(help="Which of the run's methods (default: its first).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+) -> None:
+    """Write what a run has learned together to one file, without anything of a single client.
+
+    The file holds the learned state, the encoder, the class names and, for a private run, its
+    guarantee. `fedprior personalize` and `fedprior.load` open it like a run: they predict with the
+    population's model and personalize new clients.
+
+    Example: `fedprior export runs/a --out model.safetensors`
+    """
+    from fedprior.cli.progress import say
+    from fedprior.reporting.model import file_of
+    from fedprior.reporting.model_file import export as write
+
+    facts = write(file_of(run, method=algorithm, seed=seed), out)
+    if as_json:
+        told = {name: facts[name] for name in ("method", "seed", "guarantee")}
+        typer.echo(json.dumps({"format": 1, "out": str(out), **told}))
+        return
+    say(f"{facts['method']}, seed {facts['seed']}, written to {out}", quiet=quiet)
+    if facts["guarantee"] is None:
+        say("Not private: what was learned may tell of single clients.", quiet=quiet)
+    else:
+        from fedprior.reporting.ledgers import sentence
+
+        say(sentence({"ledger": "Its guarantee", **facts["guarantee"]}), quiet=quiet)

@@ -1,0 +1,217 @@
+"""A model that stands alone: what a run has learned, without its data and without running it."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedprior.core import check, random
+from fedprior.core.algorithm import Memory, PyTree, State, Theta
+from fedprior.data.encoder import Encoder
+from fedprior.engines import cache
+from fedprior.exchange import trees
+from fedprior.exchange.rows import RowFile
+from fedprior.reporting import model_file
+from fedprior.reporting.folder import Folder
+from fedprior.reporting.personalize import Personalizer, Progress
+
+
+class TrainedModel:
+    """The state that a run has learned, with its encoder, classes and facts; see `load`.
+
+    `classes_` are the class names in the order of `predict_proba`'s columns, None in regression.
+    `guarantee` says what was spent on a private run. `clients` are the run's own clients, each with
+    its final model; None for a file that `export` wrote, which holds nothing of any client.
+    """
+
+    def __init__(self, path: Path) -> None:
+        packed = model_file.read(path)
+        self.facts: dict[str, Any] = packed.facts
+        self.method: str = packed.facts["method"]
+        self.seed: int = packed.facts["seed"]
+        self.guarantee: dict[str, Any] | None = packed.facts["guarantee"]
+        text, classes = packed.facts["encoder"], packed.facts["classes"]
+        self.encoder = None if text is None else Encoder.from_json(text)
+        self.classes_ = None if classes is None else np.array(classes, object)
+        self.shape = tuple(packed.facts["shape"])
+        self.algorithm = model_file.algorithm(packed.facts)
+        like = jax.eval_shape(lambda: self.algorithm.init(random.root(0)))
+        self.state: State = jax.device_put(packed.tree(like))
+        folder = model_file.clients_folder(path)
+        self.clients = Clients(folder, self) if (folder / "names.safetensors").is_file() else None
+
+    def predict(self, frame: Any, client: Any = None) -> np.ndarray:
+        """The predicted class (or value) of each row, by its client's own model.
+
+        `frame` is a data frame, a mapping of columns or the path of a table, encoded as in
+        training; for a run on arrays, an array of inputs. `client` names the client of all rows, or
+        of each; by default the client column says it. A client that the run does not know is
+        personalized on its labelled rows in `frame`; without any, and where no client is named,
+        the population's model predicts.
+        """
+        outputs = self.outputs(frame, client)[0]
+        return outputs if self.classes_ is None else self.classes_[outputs.argmax(axis=1)]
+
+    def predict_proba(self, frame: Any, client: Any = None) -> np.ndarray:
+        """The probability of every class, (rows, classes); see `predict`."""
+        if self.classes_ is None:
+            raise ValueError("predict_proba: the model predicts a quantity; use predict.")
+        return probabilities(self.outputs(frame, client)[0])
+
+    def outputs(
+        self, frame: Any, client: Any = None, *, progress: Progress | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(outputs, whose, clients) of each row: logits or values, whose model, and client names.
+
+        `whose` is `own`, `newcomer` or `population`.
+        """
+        cache.enable()
+        x, y, names = self._read(frame, client)
+        outputs, whose = self._personalizer.predict(x, y, names, progress=progress)
+        return outputs, whose, names
+
+    @cached_property
+    def _personalizer(self) -> Personalizer:
+        known: dict[str, int] = self.clients.numbers if self.clients else {}
+        read = self.clients.thetas.read if self.clients else _nobody
+        return Personalizer(self.algorithm, self.state, self.seed, known, read)
+
+    def _read(self, frame: Any, client: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(x, y, client names) of new rows."""
+        y: np.ndarray | None
+        names: np.ndarray | None
+        if isinstance(frame, str | Path) and Path(frame).is_dir():
+            from fedprior.data.folder import read_new
+
+            classes = None if self.classes_ is None else tuple(self.classes_)
+            x, y, names = read_new(frame, shape=self.shape, classes=classes)
+        elif self.encoder is not None:
+            from fedprior.data.table import encode_rows
+
+            named = client is None and _has_client(self.encoder, frame)
+            x, y, names = encode_rows(self.encoder, frame, named=named)
+        else:
+            x, y, names = np.asarray(frame, np.float32), None, None
+            fits = x.shape[1:] == self.shape and len(x) > 0 and bool(np.isfinite(x).all())
+            rule = f"finite inputs of shape (rows, {', '.join(map(str, self.shape))})"
+            check.require(fits, "predict", "frame", rule, x.shape)
+        if y is None:
+            y = np.full(len(x), *((np.nan, np.float32) if self.classes_ is None else (-1, int)))
+        if client is not None:
+            names = _named(client, len(x))
+        return x, y, np.full(len(x), "", object) if names is None else names.astype(object)
+
+
+class Clients:
+    """The clients of a run by name: each one's final model, and its memory."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        packed = trees.read(folder / "names.safetensors", kind="clients", format=model_file.FORMAT)
+        text, ends = packed.arrays["text"].tobytes(), packed.arrays["ends"].tolist()
+        self.names = [text[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+        memory, theta = model_file.shapes(model.algorithm, model.facts)
+        self.thetas = RowFile(folder / "thetas.rows", theta, len(self.names))
+        self._memories = RowFile(folder / "memories.rows", memory, len(self.names))
+
+    def theta(self, client: str) -> Theta:
+        """A client's own parameters."""
+        return _first(self.thetas.read(np.array([self._number(client)])))
+
+    def memory(self, client: str) -> Memory | None:
+        """What a client remembers of the rounds it took part in; None if it never did."""
+        row = _first(self._memories.read(np.array([self._number(client)])))
+        return row["memory"] if row["enrolled"] else None
+
+    def _number(self, client: str) -> int:
+        check.choice("model", "client", client, self.names)
+        return self.numbers[client]
+
+
+def load(path: str | Path, *, method: str | None = None, seed: int | None = None) -> TrainedModel:
+    """The model in a run folder of `fedprior train`, or in a file of `fedprior export`.
+
+    Of a run, the one of a method (default: the first) and seed (default: the first). Neither the
+    data nor the ledger is opened, and nothing is written.
+    """
+    return TrainedModel(file_of(path, method=method, seed=seed))
+
+
+def file_of(path: str | Path, *, method: str | None = None, seed: int | None = None) -> Path:
+    """The model file in a run folder, or the file itself."""
+    path = Path(path)
+    if path.is_file():
+        facts, asked = model_file.read(path).facts, {"method": method, "seed": seed}
+        for name, value in asked.items():
+            rule = f"that of the file, {facts[name]}"
+            check.require(value in (None, facts[name]), "load", name, rule, value)
+        return path
+    folder = Folder(path)
+    config = folder.read()
+    method = config.methods[0] if method is None else method
+    seed = config.seed if seed is None else seed
+    check.choice("run", "method", method, config.methods)
+    first, last = config.seed, config.seed + config.seeds - 1
+    rule = f"a seed of the run ({first} to {last})"
+    check.require(first <= seed <= last, "run", "seed", rule, seed)
+    file = folder.model(method, seed)
+    if not file.is_file():
+        raise ValueError(
+            f"run: {method} is not finished for seed {seed} in {path}. "
+            "Continue it with fedprior train --resume."
+        )
+    return file
+
+
+def predictions(
+    model: TrainedModel, source: Any, *, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """Columns client, row, prediction, probability (of the predicted class), model, and each class.
+
+    `model` says whose: `own`, `newcomer` or `population`. The column of a class is its probability.
+    """
+    outputs, whose, names = model.outputs(source, progress=progress)
+    table = {"client": names, "row": np.arange(1, len(names) + 1)}
+    if model.classes_ is None:
+        return {**table, "prediction": outputs, "model": whose}
+    shares = probabilities(outputs)
+    table["prediction"] = model.classes_[shares.argmax(axis=1)]
+    table |= {"probability": shares.max(axis=1), "model": whose}
+    return table | {f"probability_{name}": shares[:, k] for k, name in enumerate(model.classes_)}
+
+
+def probabilities(outputs: np.ndarray) -> np.ndarray:
+    """Softmax of logits, (rows, classes)."""
+    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True)).astype(np.float64)
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def _has_client(encoder: Encoder, frame: Any) -> bool:
+    """Whether a frame says whose its rows are; a file has to."""
+    if isinstance(frame, str | Path):
+        return True
+    present = frame if isinstance(frame, Mapping) else getattr(frame, "columns", ())
+    return set(encoder.client) <= {str(name) for name in present}
+
+
+def _named(client: Any, count: int) -> np.ndarray:
+    """The given name for each row; empty where it is missing."""
+    from fedprior.data.reader import names, read
+
+    given = np.full(count, client) if np.ndim(client) == 0 else np.asarray(client)
+    rule = f"a name, or one for each of the {count} rows"
+    check.require(given.shape == (count,), "predict", "client", rule, given.shape)
+    key = read({"client": given}, key=["client"], wanted=[]).key
+    assert key is not None
+    return np.where(np.ma.getmaskarray(key), "", names(key))
+
+
+def _first(trees: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], trees)
+
+
+def _nobody(numbers: np.ndarray) -> Theta:
+    raise AssertionError("a model without clients knows none")
