@@ -19,7 +19,8 @@ PRIVATE = {
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory, new_rows):
     """An encoder of public rows, as a private run on a table needs it."""
-    from fedprior.data.table import fit_encoder
+    from fedprior.core.files import read_sealed
+from fedprior.data.table import fit_encoder
 
     folder = tmp_path_factory.mktemp("public")
     public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
@@ -216,7 +217,7 @@ def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, n
     found = _train(command, fast, table, encoder, run, *local, "--json", **options)
     assert found.code == 0, found.err
     assert "dropped" not in found.err
-    assert found.err.count("checkpoint/ holds models and scores") == 1
+    assert found.err.count("checkpoint/ and model/ hold models and scores") == 1
     answer = json.loads(found.out)
     assert (answer["methods"], answer["scores_withheld"]) == ({}, True)
     assert [end["method"] for end in answer["runs"]] == ["fedavg"]
@@ -225,8 +226,9 @@ def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, n
     assert [line["method"] for line in lines] == ["fedavg"] * 3  # what is alone tells of scores
     assert not {"clients", "left_out", "valid", "test"} & set().union(*lines)
     assert json.loads((run / "summary.json").read_text()) == answer
-    (digest,) = (run / "checkpoint" / "fingerprint").read_text().split()
-    shown = [path for path in run.rglob("*") if path.is_file() and "checkpoint" not in path.parts]
+    digest = read_sealed(run / "checkpoint" / "fingerprint").strip()
+    home = {"checkpoint", "model"}
+    shown = [path for path in run.rglob("*") if path.is_file() and not home & {*path.parts}]
     assert len(shown) == 4
     assert not any(digest in path.read_text() for path in shown)
     (ledger,) = run.rglob("ledger.jsonl")

@@ -124,8 +124,8 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
             )
     if secure:
         yield (
-            "checkpoint/ holds models and scores of single clients: it stays with whoever holds "
-            "the data."
+            "checkpoint/ and model/ hold models and scores of single clients: they stay with "
+            "whoever holds the data. fedprior export writes what may be published."
         )
     if as_json:
         return
