@@ -6,6 +6,8 @@ import duckdb
 import pytest
 from dp_accounting import dp_event, pld
 
+from fedprior.core.files import read_sealed
+
 PLAN = ("privacy", "plan", "--delta", "1e-3", "--clients", "100", "--sampling-rate", "0.1")
 BARE = ("privacy", "plan", "--clients", "100", "--epsilon", "1", "--rounds", "3")
 WITHOUT = ("privacy", "plan", "--delta", "1e-4", "--epsilon", "1")
@@ -19,8 +21,7 @@ PRIVATE = {
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory, new_rows):
     """An encoder of public rows, as a private run on a table needs it."""
-    from fedprior.core.files import read_sealed
-from fedprior.data.table import fit_encoder
+    from fedprior.data.table import fit_encoder
 
     folder = tmp_path_factory.mktemp("public")
     public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
