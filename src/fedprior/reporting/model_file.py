@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, Theta
 from fedprior.core.files import check_new, make_folder
-from fedprior.core.protocols import is_private
 from fedprior.data.federation import ClientData
 from fedprior.engines.evaluate import chunks
 from fedprior.engines.result import Result
@@ -136,9 +136,8 @@ def shapes(algorithm: Algorithm, facts: dict[str, Any]) -> tuple[PyTree, PyTree]
 def _public(config: Config, training: Training) -> dict[str, Any]:
     """What builds the algorithm again: no word of where the data lie or what they hold."""
     name, privacy = training.method.name, config.privacy
-    if is_private(training.channel):  # spares `load` the search for it
-        noise = training.channel.noise_multiplier
-        privacy = replace(privacy, noise_multiplier=noise)
+    if isinstance(training.channel, CentralGaussian):  # spares `load` the search for it
+        privacy = replace(privacy, noise_multiplier=training.channel.noise_multiplier)
     shown = Config(
         methods=(name,),
         model=config.model,
