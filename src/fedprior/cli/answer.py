@@ -1,9 +1,9 @@
 """What `fedprior estimate` prints and writes."""
 
-import importlib.util
 import json
 import math
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from rich.table import Table
 
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
-from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 from fedprior.reporting import estimates as reporting
+from fedprior.reporting.outputs import save
 from fedprior.reporting.question import Question
 
 NOT_PRIVATE = "The groups' own numbers are not private: --release-groups shows them as they are."
@@ -26,11 +26,6 @@ NO_DELTA = "Rates need no --delta: the guarantee holds with delta = 0."
 
 def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
     """Read, estimate, write the files that are asked for, print; files come last and whole."""
-    if question.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "estimate: --plot must be given with matplotlib installed, got none. "
-            "pip install 'fedprior[plot]'"
-        )
     with ExitStack() as stack:
         with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
             groups = stack.enter_context(reporting.open_groups(question))
@@ -49,7 +44,8 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
 
 def _remarks(question: Question, groups: Groups) -> list[str]:
     # How many rows were dropped is no function of the private reports.
-    found = [] if question.private else _read(groups)
+    read = f"Read {'; '.join(groups.columns.values())}."
+    found = [] if question.private else [*[read] * bool(groups.columns), *groups.notes]
     if question.private and question.release_groups:
         found.append(NOT_PRIVATE)
     if question.private and question.stderr is not None:
@@ -59,29 +55,19 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
     return found
 
 
-def _read(groups: Groups) -> list[str]:
-    said = "; ".join(groups.columns.values())
-    return [*([f"Read {said}."] if said else []), *groups.notes]
-
-
 def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
-    """Both files or none: the picture waits under another name until the table is written."""
-    aside = None
-    try:
-        if question.plot is not None:
-            from fedprior.reporting.shrinkage import draw_shrinkage
+    from fedprior.reporting.shrinkage import draw_shrinkage
 
-            aside = draw_shrinkage(estimates, groups.names, question.plot)
-        if question.out is not None and question.shows_groups:
-            groups.write(reporting.columns(estimates), question.out)
-        elif question.out is not None:
-            reporting.write_population(estimates, question.out)
-        if aside is not None and question.plot is not None:
-            with writing(question.plot, "--plot"):
-                aside.rename(question.plot)
-    finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+    def write(path: Path) -> None:
+        if question.shows_groups:
+            groups.write(reporting.columns(estimates), path)
+        else:
+            reporting.write_population(estimates, path)
+
+    def draw(path: Path) -> Path:
+        return draw_shrinkage(estimates, groups.names, path)
+
+    save("estimate", out=question.out, write=write, plot=question.plot, draw=draw)
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.core import check
 
 
 def encoder(
@@ -47,10 +46,9 @@ def encoder(
     from fedprior.cli.progress import Watcher
     from fedprior.core.files import write_atomically
     from fedprior.data.table import fit_encoder
-    from fedprior.reporting.question import check_output
+    from fedprior.reporting.outputs import check_output
 
-    check.require(out.suffix == ".json", "encoder", "--out", "a .json file", str(out))
-    check_output("encoder", "--out", out, source=str(public), force=force)
+    check_output("encoder", "--out", out, (".json",), source=str(public), force=force)
     found = fit_encoder(
         public,
         client=client,

@@ -1,9 +1,10 @@
 """What `fedprior regress` prints and writes."""
 
-import importlib.util
 import json
 import math
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli.progress import Watcher
-from fedprior.data.scan import writing
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
 from fedprior.reporting import regression as reporting
+from fedprior.reporting.outputs import save
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regression import RegressAnswer
 
@@ -27,11 +28,6 @@ _METRICS = {"rmse": "root mean squared error", "log_loss": "log loss"}
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
     """Read, fit, write the files that are asked for, print; files come last and whole."""
-    if question.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "regress: --plot must be given with matplotlib installed, got none. "
-            "pip install 'fedprior[plot]'"
-        )
     with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
         found = reporting.regress(question)
     _save(question, found)
@@ -48,21 +44,13 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
 
 
 def _save(question: RegressQuestion, found: RegressAnswer) -> None:
-    """Both files or none: the picture waits under another name until the table is written."""
-    aside = None
-    try:
-        if question.plot is not None:
-            from fedprior.reporting.regression_plot import draw_coefficients
+    from fedprior.reporting.regression_plot import draw_coefficients
 
-            aside = draw_coefficients(found.analysis, question.plot)
-        if question.out is not None:
-            reporting.write_table(found.analysis.columns(question.level), question.out)
-        if aside is not None and question.plot is not None:
-            with writing(question.plot, "--plot", owner="regress"):
-                aside.rename(question.plot)
-    finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+    def write(path: Path) -> None:
+        reporting.write_table(found.analysis.columns(question.level), path)
+
+    draw = partial(draw_coefficients, found.analysis)
+    save("regress", out=question.out, write=write, plot=question.plot, draw=draw)
 
 
 def _print(answer: RegressAnswer) -> None:

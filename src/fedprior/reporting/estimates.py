@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedprior.data.cells import MISSING
 from fedprior.data.scan import writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
+from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
 
@@ -201,17 +201,7 @@ def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:
 
 def summary(estimates: Estimates) -> dict[str, Any]:
     """The summary with None in place of numbers that JSON has no word for."""
-    return {key: _plain(value) for key, value in estimates.summary().items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return plain(estimates.summary())
 
 
 def _single(value: Any) -> np.ndarray:

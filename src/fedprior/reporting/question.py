@@ -5,9 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
+from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
-OUT_SUFFIXES = (".csv", ".parquet")
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 POPULATIONS = {
     "rates": ("beta", "nonparametric", "point", "auto"),
     "means": ("gaussian", "nonparametric", "point", "auto"),
@@ -106,7 +105,8 @@ class Question:
         _require(bool(given), "columns", one_of, "none of them")
         remedy = "It names the column that says which group a row belongs to."
         _require(bool(self.group), "--group", "given with a FILE", "none", remedy)
-        check_group(_OWNER, self.group)
+        once = len(set(self.group)) == len(self.group)
+        _require(once, "--group", "different columns", ", ".join(self.group))
 
     def _check_choices(self) -> None:
         known = POPULATIONS[self.kind]
@@ -180,61 +180,26 @@ class Question:
             _require(not given, option, "left out with --epsilon", "both")
         if self.kind == "means":
             remedy = "They bound the values and are public: take them from elsewhere than the data."
-            has = self.low is not None and self.high is not None
-            if not has:
+            if self.low is None or self.high is None:
                 raise ValueError(
                     f"{_OWNER}: --value with --epsilon needs --low and --high. {remedy}"
                 )
-            ordered = self.low is not None and self.high is not None and self.low < self.high
-            _require(ordered, "--low", "below --high", self.low)
+            _require(self.low < self.high, "--low", "below --high", self.low)
             _require(self.scheme is None, "--scheme", "left out with --value", self.scheme)
         else:
             fits = self.low is None and self.high is None
             _require(fits, "--low and --high", "given with --value only", "rates")
 
     def _check_files(self) -> None:
-        if self.out is not None:
-            known = (*OUT_SUFFIXES, *((".json",) if not self.shows_groups else ()))
-            rule = f"a {' or '.join(known)} file"
-            _require(self.out.suffix in known, "--out", rule, str(self.out))
-        if self.plot is not None:
-            rule = f"a {', '.join(PLOT_SUFFIXES[:-1])} or {PLOT_SUFFIXES[-1]} file"
-            _require(self.plot.suffix in PLOT_SUFFIXES, "--plot", rule, str(self.plot))
-            remedy = "The picture shows single groups, which are not private."
-            _require(self.shows_groups, "--plot", "given with --release-groups", "none", remedy)
-        for option, path in {"--out": self.out, "--plot": self.plot}.items():
-            check_output(_OWNER, option, path, source=self.file, force=self.force)
-
-
-def check_group(owner: str, group: tuple[str, ...]) -> None:
-    """Each column of a composite group is named once."""
-    once = len(set(group)) == len(group)
-    require(owner, once, "--group", "different columns", ", ".join(group))
-
-
-def check_output(
-    owner: str, option: str, path: Path | None, *, source: str | None, force: bool
-) -> None:
-    """An output file is in a folder that exists, and overwrites nothing unless `force`."""
-    if path is None:
-        return
-    require(owner, not path.is_dir(), option, "a file", f"the folder {path}")
-    require(owner, path.parent.is_dir(), option, "in a folder that exists", str(path))
-    if not path.exists():
-        return
-    same = source is not None and Path(source).exists() and path.samefile(source)
-    require(owner, not same, option, "another file than the one that is read", str(path))
-    if not force:
-        raise ValueError(f"{owner}: {option} {path} exists already. Overwrite it with --force.")
-
-
-def require(owner: str, holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
-    """A check in the project's wording; words are shown as they are, without quotes."""
-    shown = value if isinstance(value, str) else repr(value)
-    if not holds:
-        raise ValueError(
-            f"{owner}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
-        )
+        known = OUT_SUFFIXES if self.shows_groups else (*OUT_SUFFIXES, ".json")
+        for option, path, endings in (
+            ("--out", self.out, known),
+            ("--plot", self.plot, PLOT_SUFFIXES),
+        ):
+            check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
+        remedy = "The picture shows single groups, which are not private."
+        fits = self.plot is None or self.shows_groups
+        _require(fits, "--plot", "given with --release-groups", "none", remedy)
 
 
 _require = partial(require, _OWNER)

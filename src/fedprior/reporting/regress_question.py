@@ -6,13 +6,7 @@ from pathlib import Path
 
 from fedprior.core import check
 from fedprior.regression.result import Family
-from fedprior.reporting.question import (
-    OUT_SUFFIXES,
-    PLOT_SUFFIXES,
-    check_group,
-    check_output,
-    require,
-)
+from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial")
 _OWNER = "regress"
@@ -80,7 +74,8 @@ class RegressQuestion:
             return
         for option, name in {"--group": self.group, "--target": self.target}.items():
             _require(bool(name), option, "given with a FILE", "none")
-        check_group(_OWNER, self.group)
+        once = len(set(self.group)) == len(self.group)
+        _require(once, "--group", "different columns", ", ".join(self.group))
         remedy = "Name columns, separated by commas."
         _require(bool(self.columns), "--features or --fixed", "given with a FILE", "none", remedy)
         for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
@@ -118,15 +113,11 @@ class RegressQuestion:
         _require(fits, "--components", rule, f"--population {self.population}")
 
     def _check_files(self) -> None:
-        for option, path, known in (
+        for option, path, endings in (
             ("--out", self.out, OUT_SUFFIXES),
             ("--plot", self.plot, PLOT_SUFFIXES),
         ):
-            if path is None:
-                continue
-            rule = f"a {', '.join(known[:-1])} or {known[-1]} file"
-            _require(path.suffix in known, option, rule, str(path))
-            check_output(_OWNER, option, path, source=self.file, force=self.force)
+            check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
 
 
 _require = partial(require, _OWNER)

@@ -1,41 +1,21 @@
 """The columns that `fedprior regress` needs: of a file, or of the simulated example."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from fedprior.core import random
-from fedprior.data.reader import read
+from fedprior.data.reader import Table, read
 from fedprior.reporting.regress_question import RegressQuestion
 
 
-class Rows(NamedTuple):
-    """Features by name, a target and a group for each row; what each column was read as."""
-
-    features: dict[str, Any]
-    target: Any
-    groups: Any
-    columns: dict[str, str]
-    remarks: list[str]
-
-
-def read_rows(question: RegressQuestion) -> Rows:
+def read_rows(question: RegressQuestion) -> Table:
     """The rows of the question's file, or of the simulated example."""
     if question.file is None:
         return simulated_shops()
-    target = str(question.target)
-    table = read(
-        question.file,
-        key=question.group,
-        wanted=[target, *question.columns],
-        missing=question.missing,
-    )
-    features = {name: table.columns[name] for name in question.columns}
-    remarks = table.remarks(question.columns)
-    return Rows(features, table.columns[target], table.key, table.said(), remarks)
+    wanted = [str(question.target), *question.columns]
+    return read(question.file, key=question.group, wanted=wanted, missing=question.missing)
 
 
-def simulated_shops() -> Rows:
+def simulated_shops() -> Table:
     """80 shops of 4 to 20 weeks: log sales fall with the price, in each shop by its own amount.
 
     Simulated: intercept ~ N(5, 0.3^2), slope ~ N(-1.2, 0.5^2), correlation -0.3, a holiday adds
@@ -51,4 +31,5 @@ def simulated_shops() -> Rows:
     sales = theta[place, 0] + theta[place, 1] * price + 0.25 * holiday
     sales = (sales + draws.normal(0.0, 0.3, len(place))).round(3)
     groups = np.array([f"shop {number + 1:02d}" for number in range(80)], object)[place]
-    return Rows({"price": price, "holiday": holiday}, sales, groups, {}, [])
+    rows = {"shop": groups, "sales": sales, "price": price, "holiday": holiday}
+    return read(rows, key=["shop"])

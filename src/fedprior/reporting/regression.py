@@ -10,12 +10,14 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.aggregate import copy_to, filled
+from fedprior.data.reader import Table
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 from fedprior.regression.result import Family
+from fedprior.reporting.outputs import plain
 from fedprior.reporting.regress_question import RegressQuestion
-from fedprior.reporting.regress_table import Rows, read_rows
+from fedprior.reporting.regress_table import read_rows
 
 FORMAT = 1
 # What a fit calls an option of the command.
@@ -66,14 +68,16 @@ def regress(question: RegressQuestion) -> RegressAnswer:
         analysis=analysis,
         held_out=held_out,
         notes=tuple(notes),
-        columns=table.columns,
-        remarks=table.remarks,
+        columns={} if question.file is None else table.said(),
+        remarks=[] if question.file is None else table.remarks(question.columns),
     )
 
 
-def _analyze(question: RegressQuestion, table: Rows) -> Analysis:
+def _analyze(question: RegressQuestion, table: Table) -> Analysis:
     owner = "regress" if question.file is None else question.file
-    family = _family(question, table.target)
+    name = "sales" if question.file is None else str(question.target)
+    target = table.columns[name]
+    family = _family(question, target)
     specification = Specification(
         owner=owner,
         family="gaussian" if family == "gaussian" else "binomial",
@@ -85,9 +89,9 @@ def _analyze(question: RegressQuestion, table: Rows) -> Analysis:
         seed=question.seed,
     )
     return analyze(
-        table.features,
-        table.target if family == "gaussian" else _classes(table.target),
-        table.groups,
+        {each: values for each, values in table.columns.items() if each != name},
+        target if family == "gaussian" else _classes(target),
+        table.key,
         specification=specification,
         fixed=list(question.fixed) if question.file is not None else ["holiday"],
         center=question.center,
@@ -106,12 +110,11 @@ def _in_options(message: str) -> str:
     )
 
 
-def _family(question: RegressQuestion, target: Any) -> Family:
+def _family(question: RegressQuestion, target: np.ma.MaskedArray) -> Family:
     """As asked; else words and numbers that are all 0 or 1 are classes, other numbers are not."""
     asked = question.asked_family()
-    cells = np.ma.compressed(target) if isinstance(target, np.ma.MaskedArray) else target
-    numbers = cells.dtype.kind in "biuf"
-    cells = cells[~np.isnan(cells)] if numbers else cells
+    cells = target.compressed()
+    numbers = cells.dtype.kind in "bf"
     distinct = len(set(cells.tolist()))
     column = f"column {question.target!r}"
     if asked is None:
@@ -127,12 +130,12 @@ def _family(question: RegressQuestion, target: Any) -> Family:
     return asked
 
 
-def _classes(target: Any) -> Any:
+def _classes(target: np.ma.MaskedArray) -> np.ma.MaskedArray:
     """Whole numbers as such: the class 1 of a CSV file is not called 1.0."""
     if target.dtype.kind != "f":
         return target
-    missing = np.ma.getmaskarray(target) | np.isnan(np.ma.getdata(target))
-    numbers = np.where(missing, 0.0, np.ma.getdata(target))
+    missing = np.ma.getmaskarray(target)
+    numbers = np.where(missing, 0.0, target.data)
     whole = bool((np.abs(numbers) < 2**53).all() and (numbers == np.rint(numbers)).all())
     return np.ma.MaskedArray(numbers.astype(np.int64), missing) if whole else target
 
@@ -171,8 +174,8 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
         "population": _population(found),
         "fixed": _valued(found.fixed_names, fit.population.fixed, fit.population.fixed_errors),
         "noise": _noise(found),
-        "share_between": _plain(found.share_between),
-        "log_likelihood": _plain(fit.log_likelihood),
+        "share_between": plain(found.share_between),
+        "log_likelihood": plain(fit.log_likelihood),
         "held_out": None if held is None else _held_out(held, answer.question.seed),
         "columns": answer.columns,
         "notes": list(answer.notes),
@@ -187,12 +190,12 @@ def _population(found: Analysis) -> dict[str, Any]:
         "coefficients": names,
         "mean": _valued(names, population.mean, population.mean_errors),
         "sd": _valued(names, *deviations(found)),
-        "correlations": _plain(correlations(population.covariance)),
+        "correlations": plain(correlations(population.covariance)),
         "components": [
             {
-                "share": _plain(each.share),
-                "mean": dict(zip(names, _plain(each.mean), strict=True)),
-                "sd": dict(zip(names, _plain(np.sqrt(np.diag(each.covariance))), strict=True)),
+                "share": plain(each.share),
+                "mean": dict(zip(names, plain(each.mean), strict=True)),
+                "sd": dict(zip(names, plain(np.sqrt(np.diag(each.covariance))), strict=True)),
             }
             for each in population.components
         ],
@@ -206,20 +209,20 @@ def _noise(found: Analysis) -> dict[str, Any] | None:
     deviation = math.sqrt(population.noise_variance)
     error = population.noise_error
     return {
-        "variance": _plain(population.noise_variance),
-        "sd": _plain(deviation),
-        "error": None if error is None else _plain(error / (2 * deviation)),  # of the sd
+        "variance": plain(population.noise_variance),
+        "sd": plain(deviation),
+        "error": None if error is None else plain(error / (2 * deviation)),  # of the sd
     }
 
 
 def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:
     return {
         "metric": held.metric,
-        "personal": _plain(held.personal),
-        "separate": _plain(held.separate),
-        "pooled": _plain(held.pooled),
-        "gain_over_separate": _plain(held.gain_over_separate),
-        "gain_over_pooled": _plain(held.gain_over_pooled),
+        "personal": plain(held.personal),
+        "separate": plain(held.separate),
+        "pooled": plain(held.pooled),
+        "gain_over_separate": plain(held.gain_over_separate),
+        "gain_over_pooled": plain(held.gain_over_pooled),
         "rows": held.num_rows,
         "groups": held.num_groups,
         "seed": seed,
@@ -227,20 +230,11 @@ def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:
 
 
 def _valued(names: list[str], values: Any, errors: Any) -> dict[str, Any]:
-    errors = [None] * len(names) if errors is None else _plain(errors)
+    errors = [None] * len(names) if errors is None else plain(errors)
     return {
         name: {"value": value, "error": error}
-        for name, value, error in zip(names, _plain(values), errors, strict=True)
+        for name, value, error in zip(names, plain(values), errors, strict=True)
     }
-
-
-def _plain(value: Any) -> Any:
-    """Python's own numbers and lists, None in place of what JSON has no word for."""
-    if isinstance(value, np.ndarray):
-        return [_plain(each) for each in value]
-    if value is None:
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def write_table(columns: dict[str, np.ndarray], path: Path) -> None:

@@ -1,0 +1,80 @@
+"""Output files of a command: checked before anything is read, written last, both or none."""
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.data.scan import writing
+
+OUT_SUFFIXES = (".csv", ".parquet")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def require(owner: str, holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
+    """A check in the project's wording; words are shown as they are, without quotes."""
+    shown = value if isinstance(value, str) else repr(value)
+    if not holds:
+        raise ValueError(
+            f"{owner}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
+        )
+
+
+def check_output(
+    owner: str,
+    option: str,
+    path: Path | None,
+    known: Sequence[str],
+    *,
+    source: str | None,
+    force: bool,
+) -> None:
+    """The file has a known ending, is in a folder, and overwrites nothing unless `force`."""
+    if path is None:
+        return
+    rule = f"a {' or '.join([', '.join(known[:-1]), known[-1]] if known[:-1] else known)} file"
+    require(owner, path.suffix in known, option, rule, str(path))
+    require(owner, not path.is_dir(), option, "a file", f"the folder {path}")
+    require(owner, path.parent.is_dir(), option, "in a folder that exists", str(path))
+    if option == "--plot" and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"{owner}: --plot needs matplotlib. pip install 'fedprior[plot]'")
+    if path.exists():
+        same = source is not None and Path(source).exists() and path.samefile(source)
+        require(owner, not same, option, "another file than the one that is read", str(path))
+        if not force:
+            raise ValueError(f"{owner}: {option} {path} exists already. Overwrite it with --force.")
+
+
+def save(
+    owner: str,
+    *,
+    out: Path | None,
+    write: Callable[[Path], None],
+    plot: Path | None,
+    draw: Callable[[Path], Path],
+) -> None:
+    """Both files or none: the picture waits under another name until the table is written."""
+    aside = None if plot is None else draw(plot)
+    try:
+        if out is not None:
+            write(out)
+        if aside is not None and plot is not None:
+            with writing(plot, "--plot", owner=owner):
+                aside.rename(plot)
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+def plain(value: Any) -> Any:
+    """Python's own numbers, lists and tables, None in place of what JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
