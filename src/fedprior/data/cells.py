@@ -16,11 +16,19 @@ MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a", ".", "None")
 """Words for missing. A word in lower case stands for any spelling; others match exactly."""
 
 _MARKS = ("-", "--", "?", "none", "nan")  # missing among numbers, truth values or dates, else words
-_TRUTH = ("true", "false")  # yes and no stay words: they are often labels
-_DATES = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y")
-_ISO = "iso"
-_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
-_THOUSANDS = r"[+-]?[1-9]\d{0,2},\d{3}"  # 1,234 is 1.234 or 1234
+_EXPONENT = r"([eE][+-]?\d+)?"
+_COMMAS = {  # numbers with commas: how they are written, and what is deleted from them
+    ",": (rf"[+-]?(\d*|\d{{1,3}}(\.\d{{3}})+)(,\d+)?{_EXPONENT}", "."),
+    "1,000": (rf"[+-]?(\d*|\d{{1,3}}(,\d{{3}})+)(\.\d*)?{_EXPONENT}", ","),
+}
+_FORMS: dict[Kind, tuple[str, ...]] = {
+    "number": ("", *_COMMAS),
+    "truth": ("",),  # true and false; yes and no stay words, since they are often labels
+    "date": (
+        "iso",
+        *("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y"),
+    ),
+}
 _MOST_LEVELS = 50  # a column mostly of numbers with more distinct cells is no category
 
 
@@ -29,8 +37,8 @@ class Column:
     """A column of a table; `value` is the SQL of its cells, NULL (or NaN) where they are missing.
 
     `cell` is the same before it is converted. Numbers and dates are DOUBLE, a date as days since
-    1970-01-01. `form` says how they are written: "," for decimal commas, "iso" or a format of
-    `strptime` for dates.
+    1970-01-01. `form` says how they are written: "," for decimal commas, "1,000" for commas
+    between thousands; "iso" or a format of `strptime` for dates.
     """
 
     name: str
@@ -118,16 +126,11 @@ def key(types: Mapping[str, str], names: Sequence[str], missing: Sequence[str]) 
 
 
 def describe(
-    source: Scan,
-    names: Iterable[str],
-    *,
-    missing: Sequence[str] = MISSING,
-    lenient: bool = False,
+    source: Scan, names: Iterable[str], *, missing: Sequence[str] = MISSING
 ) -> dict[str, Column]:
     """Columns with the kinds that all of their cells show.
 
-    A column of text that holds nothing but numbers takes one pass, others a second one. `lenient`
-    takes a column of numbers and words for text, however many there are.
+    A column of text that holds nothing but numbers takes one pass, others a second one.
     """
     names = list(names)
     plain = _plain_numbers(source, [name for name in names if source.is_text(name)])
@@ -137,10 +140,10 @@ def describe(
             columns[name] = _typed(name, source.types[name], missing)
         elif name in plain and not missing_numbers(missing):
             cell = present(source.text(name), (*missing, *_MARKS))
-            number = f"TRY_CAST({source.text(name)} AS DOUBLE)"
+            number = _value(source.text(name), "number", "")
             columns[name] = Column(name=name, kind="number", value=number, cell=cell)
         else:
-            columns[name] = _guessed(source, name, missing, lenient)
+            columns[name] = _guessed(source, name, missing)
     return columns
 
 
@@ -156,10 +159,11 @@ def as_kind(source: Scan, name: str, kind: Kind, form: str, missing: Sequence[st
     cell = present(source.text(name), missing if kind == "text" else (*missing, *_MARKS))
     value = _value(cell, kind, form)
     if kind == "number" and not form:
-        clear = f"regexp_full_match(trim({cell}), {literal(_COMMA)})"
+        comma, thousands = (_value(cell, kind, each) for each in _COMMAS)
         if not source.semicolons:
-            clear += f" AND NOT regexp_full_match(trim({cell}), {literal(_THOUSANDS)})"
-        value = f"coalesce({value}, CASE WHEN {clear} THEN {_value(cell, kind, ',')} END)"
+            same = f"coalesce({comma} = {thousands}, true)"
+            comma = f"CASE WHEN {same} THEN coalesce({comma}, {thousands}) END"
+        value = f"coalesce({value}, {comma})"
     return Column(name=name, kind=kind, value=value, cell=cell, form=form)
 
 
@@ -182,69 +186,61 @@ def _typed(name: str, stored: str, missing: Sequence[str]) -> Column:
     if stored == "BOOLEAN":
         kind, value = "truth", cell
     elif stored == "DATE" or stored.startswith("TIMESTAMP"):
-        kind, value, form = "date", f"epoch({cell}) / 86400", _ISO
+        kind, value, form = "date", f"epoch({cell}) / 86400", "iso"
     elif Scan.is_number(stored):
         kind, value = "number", _without(f"CAST({cell} AS DOUBLE)", stored, missing)
         cell = label(cell, stored, missing)
     return Column(name=name, kind=kind, value=value, cell=cell, form=form)
 
 
-def _guessed(source: Scan, name: str, missing: Sequence[str], lenient: bool) -> Column:
-    """A column of text, by what all of its cells have in common."""
-    cell = present(source.text(name), missing)
-    rows = f"(SELECT {cell} AS c FROM source)"
-    facts = _facts(source, rows)
-    words = facts["words"]
-    numbers = facts["plain"] + facts["comma"]
-    kind: Kind = "text"
-    form = ""
-    forms = [form for form in (_ISO, *_DATES) if facts[form] == words]
-    if words == 0:
-        pass
-    elif numbers == words:
-        kind, form = "number", "," if facts["comma"] else ""
-        if facts["comma"] == facts["thousands"] > 0 and not source.semicolons:
-            _refuse_unclear(source, name, rows, _THOUSANDS, "1.234 or 1234 where it says 1,234")
-    elif facts["truth"] == words:
-        kind = "truth"
-    elif forms:
-        kind, form = "date", forms[0]
-        if len(forms) > 1 and _differ(source, rows, forms):
-            _refuse_unclear(source, name, rows, ".+", "day/month or month/day")
-    note = ""
-    if kind == "text" and numbers and not lenient:
-        note = _mixed(source, name, rows, numbers, facts["cells"])
-    text = cell if kind == "text" else present(source.text(name), (*missing, *_MARKS))
-    value = _value(cell, kind, form)
-    return Column(name=name, kind=kind, value=value, cell=text, form=form, note=note)
+def _guessed(source: Scan, name: str, missing: Sequence[str]) -> Column:
+    """A column of text, by what all of its cells `w` (but for marks) have in common."""
+    cell, word = (present(source.text(name), (*missing, *more)) for more in ((), _MARKS))
+    rows = f"(SELECT {cell} AS c, {word} AS w FROM source)"
+    options = [(kind, form) for kind, forms in _FORMS.items() for form in forms]
+    values = [_value("w", *option) for option in options]
+    number = f"coalesce({', '.join(_value('w', 'number', form) for form in _FORMS['number'])})"
+    counts = ", ".join(f"count({each})" for each in ("w", number, *values))
+    words, numbers, *fitting = source.run(f"SELECT {counts} FROM {rows}")[0]
+    fits = [option for option, count in zip(options, fitting, strict=True) if count == words > 0]
+    if not fits:
+        note = _mixed(source, name, rows, number, numbers) if numbers else ""
+        return Column(name=name, kind="text", value=cell, cell=cell, note=note)
+    kind, form = fits[0]
+    if form == "," and source.semicolons:
+        fits = fits[:1]
+    for other in fits[1:] if form else ():
+        _check_alike(source, name, rows, fits[0], other)
+    return Column(name=name, kind=kind, value=_value(word, kind, form), cell=word, form=form)
 
 
-def _facts(source: Scan, rows: str) -> dict[str, int]:
-    """How many cells `c` there are, how many words `w` but for marks, and of which kinds."""
-    matching = {
-        "comma": f"regexp_full_match(trim(w), {literal(_COMMA)})",
-        "thousands": f"regexp_full_match(trim(w), {literal(_THOUSANDS)})",
-        "truth": f"lower(trim(w)) IN ({_listed(_TRUTH)})",
-    }
-    counted = {
-        "cells": "count(c)",
-        "words": "count(w)",
-        "plain": "count(TRY_CAST(w AS DOUBLE))",
-        **{kind: f"count(*) FILTER (WHERE {matches})" for kind, matches in matching.items()},
-        **{form: f"count({_timestamp('w', form)})" for form in (_ISO, *_DATES)},
-    }
-    words = f"(SELECT c, {present('c', _MARKS)} AS w FROM {rows})"
-    counts = source.run(f"SELECT {', '.join(counted.values())} FROM {words}")[0]
-    return dict(zip(counted, counts, strict=True))
+def _check_alike(
+    source: Scan, name: str, rows: str, one: tuple[Kind, str], other: tuple[Kind, str]
+) -> None:
+    """Two forms in which all cells can be read give the same values."""
+    differ = f"{_value('w', *one)} <> {_value('w', *other)}"
+    shown = source.run(f"SELECT first(w) FILTER (WHERE {differ}) FROM {rows}")[0][0]
+    if shown is not None:
+        ways = "1.234 or 1234 for 1,234" if one[0] == "number" else "day/month or month/day"
+        raise ValueError(
+            f"{source.path}: column {name!r} can be read in two ways ({ways}), as in {shown!r}. "
+            "Write it unambiguously (1234.5, 2021-12-31), or leave the column out."
+        )
 
 
-def _mixed(source: Scan, name: str, rows: str, numbers: int, words: int) -> str:
+def _mixed(source: Scan, name: str, rows: str, number: str, numbers: int) -> str:
     """What to say of numbers and words in one column; an error where they are no categories."""
-    number = f"coalesce(TRY_CAST(c AS DOUBLE), {_value('c', 'number', ',')})"
-    distinct, odd = source.run(
-        f"SELECT count(DISTINCT c), first(c) FILTER (WHERE {number} IS NULL) FROM {rows}"
+    cells, distinct, odd, comma, point = source.run(
+        f"SELECT count(c), count(DISTINCT c), first(c) FILTER (WHERE {number} IS NULL), "
+        f"first(w) FILTER (WHERE {_value('w', 'number', '')} IS NULL), first(w) FILTER (WHERE "
+        f"{_value('w', 'number', ',')} IS NULL) FROM {rows}"
     )[0]
-    if distinct > _MOST_LEVELS and numbers > words / 2:
+    if odd is None:
+        raise ValueError(
+            f"{source.path}: column {name!r} has decimal commas and decimal points, as in "
+            f"{comma!r} and {point!r}. Write all of its numbers in one way."
+        )
+    if distinct > _MOST_LEVELS and numbers > cells / 2:
         place = f"SELECT row_number() OVER () AS place, c FROM {rows}"
         row = source.run(f"SELECT min(place) FROM ({place}) WHERE c = {literal(odd)}")[0][0]
         raise ValueError(
@@ -255,43 +251,24 @@ def _mixed(source: Scan, name: str, rows: str, numbers: int, words: int) -> str:
     return f"{distinct} distinct, numbers and words such as {odd!r}"
 
 
-def _refuse_unclear(source: Scan, name: str, rows: str, pattern: str, choice: str) -> None:
-    matching = f"regexp_full_match(trim(c), {literal(pattern)})"
-    shown = source.run(f"SELECT first(c) FILTER (WHERE {matching}) FROM {rows}")[0][0]
-    raise ValueError(
-        f"{source.path}: column {name!r} can be read in two ways, {choice}: {shown!r}. Write it "
-        "unambiguously (1234.5, 2021-12-31), or leave the column out."
-    )
-
-
-def _differ(source: Scan, rows: str, forms: list[str]) -> bool:
-    """Whether the formats give different dates."""
-    one, other = (_timestamp("c", form) for form in forms[:2])
-    return bool(source.run(f"SELECT count(*) FILTER (WHERE {one} <> {other}) FROM {rows}")[0][0])
-
-
 def _value(cell: str, kind: Kind, form: str) -> str:
     """SQL of a present cell of text as a value of its kind; NULL where it is none."""
+    trimmed = f"trim({cell})"
+    if kind == "number" and form:
+        pattern, deleted = _COMMAS[form]
+        digits = f"replace(replace({trimmed}, '{deleted}', ''), ',', '.')"
+        matches = f"regexp_full_match({trimmed}, {literal(pattern)})"
+        return f"CASE WHEN {matches} THEN TRY_CAST({digits} AS DOUBLE) END"
     if kind == "number":
-        return f"TRY_CAST({_pointed(cell) if form == ',' else cell} AS DOUBLE)"
+        return f"TRY_CAST({cell} AS DOUBLE)"
     if kind == "truth":
-        known = f"lower(trim({cell})) IN ({_listed(_TRUTH)})"
-        return f"CASE WHEN {known} THEN lower(trim({cell})) = 'true' END"
-    if kind == "date":
-        return f"epoch({_timestamp(cell, form or _ISO)}) / 86400"
+        return f"CASE lower({trimmed}) WHEN 'true' THEN true WHEN 'false' THEN false END"
+    if kind == "date":  # DuckDB would take the words infinity and epoch for dates, too
+        begun = f"CASE WHEN regexp_matches({trimmed}, '^\\d') THEN {trimmed} END"
+        iso = f"TRY_CAST({begun} AS TIMESTAMP)"
+        date = iso if form == "iso" else f"try_strptime({begun}, {literal(form)})"
+        return f"epoch({date}) / 86400"
     return cell
-
-
-def _pointed(cell: str) -> str:
-    return f"replace({cell}, ',', '.')"
-
-
-def _timestamp(cell: str, form: str) -> str:
-    """SQL of a date; DuckDB would take the words infinity and epoch for one, too."""
-    begun = f"CASE WHEN regexp_matches({cell}, '^\\s*\\d') THEN trim({cell}) END"
-    if form == _ISO:
-        return f"TRY_CAST({begun} AS TIMESTAMP)"
-    return f"try_strptime({begun}, {literal(form)})"
 
 
 def _without(number: str, stored: str, missing: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ class Encoder:
             if isinstance(column, Category):
                 kinds[column.name] = ("text", "")
             else:
-                kind: Kind = "number" if column.form in ("", ",") else "date"
+                kind: Kind = "number" if column.form in ("", ",", "1,000") else "date"
                 kinds[column.name] = (kind, column.form)
         return kinds
 

@@ -1,7 +1,7 @@
 """What is summed over a group's rows, in SQL, and which rows are refused."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fedprior.core import check
@@ -45,7 +45,7 @@ class Numbers(NamedTuple):
             kind: Kind = "truth" if stored == "BOOLEAN" else "number"
             column = Column(name=name, kind=kind, value=number, cell=quoted(name))
             return Cell(alias, name, number, quoted(name), column)
-        column = describe(source, [name], missing=self.missing, lenient=True)[name]
+        column = describe(source, [name], missing=self.missing)[name]
         check.require(column.kind != "date", source.path, f"column {name!r}", rule, "dates")
         if column.kind == "text":  # each number counts, and the first word is refused
             column = as_kind(source, name, "number", "", self.missing)
@@ -153,6 +153,7 @@ def outcomes(numbers: Numbers, outcome: str) -> Measure:
     if source.is_text(outcome):
         word = f"TRY_CAST(TRY_CAST(trim({y.text}) AS BOOLEAN) AS DOUBLE)"
         y = y._replace(number=f"coalesce({y.number}, {word})")
+    y = y._replace(kind=replace(y.kind, kind="truth", note=""))
     remedy = "For numbers, use --value; for sums, --successes and --trials."
     # A look at every cell costs a quarter of all; often the file itself says that none is needed.
     wrong = "0" if source.is_binary(outcome) else "count(*) FILTER (WHERE y <> 0 AND y <> 1)"
