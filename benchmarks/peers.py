@@ -66,7 +66,7 @@ def main():
     federation = fedprior.load_dataset(
         "mnist-dirichlet", root=given.data, num_clients=20, concentration=0.1, seed=SEED, **shares
     )
-    algorithm = fedprior.fedavg(
+    algorithm = fedprior.learning.fedavg(
         cnn(),
         steps=fedprior.Steps(local_epochs=1, batches=fedprior.Batches(size=10)),
         gamma_rate=0.005,

@@ -57,11 +57,11 @@ def images(num_clients, samples):
 
 def ours(method, clients, batch, repeats, rounds):
     """Seconds a round of the device engine, for each of `repeats` calls, and of the first call."""
-    factory = {"adaped": fedprior.adaped, "fedavg": fedprior.fedavg}[method]
+    factory = {"adaped": fedprior.adaped, "fedavg": fedprior.learning.fedavg}[method]
     steps = fedprior.Steps(
         local_steps=STEPS, weight_decay=1e-4, batches=fedprior.Batches(size=batch)
     )
-    algorithm = factory(fedprior.lenet5(), steps=steps)
+    algorithm = factory(fedprior.models.lenet5(), steps=steps)
     federation = images(2 * clients, 10 * batch)
     agreement = Agreement.of(algorithm, federation, cohort=fedprior.FixedSize(size=clients))
     run = Run(agreement=agreement, federation=federation, rounds=10**6)

@@ -106,8 +106,8 @@ def test_a_chain_runs_in_the_engine(federation):
     import fedprior
 
     chain = Chain((CENTRAL, ROUNDING))
-    model = fedprior.logistic(4, 3)
-    algorithm = fedprior.fedavg(
+    model = fedprior.models.logistic(4, 3)
+    algorithm = fedprior.learning.fedavg(
         model, steps=fedprior.Steps(local_steps=1, batches=fedprior.Batches(size=4))
     )
     result = fedprior.simulate(algorithm, federation, rounds=2, channel=chain)

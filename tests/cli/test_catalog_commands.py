@@ -34,7 +34,7 @@ def test_algorithms_in_words(command, monkeypatch):
     assert found["fedavg"] == "up 31.4 kB down 31.4 kB server: sums only"
     assert found["mixture-clustering"].endswith("server: every client's model")
     assert found["shared-body"] == "up - down - server: -"
-    assert "In Python only: fedprior.multitask" in " ".join(shown.out.split())
+    assert "In Python only: fedprior.learning.multitask" in " ".join(shown.out.split())
     assert shown.err == ""
 
 

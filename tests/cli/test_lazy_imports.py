@@ -46,7 +46,7 @@ LIGHT = [
     "fedprior.privacy.accounting",
     "fedprior.privacy.calibrate",
     "fedprior.privacy.ledger",
-    "fedprior.privacy.plan",
+    "fedprior.privacy.plans",
     "fedprior.estimation.bernoulli.estimate",
     "fedprior.estimation.federated.algorithms",
     "fedprior.estimation.gaussian.estimate",
@@ -105,11 +105,14 @@ import fedprior
 assert "jax" not in sys.modules
 assert set(fedprior.__all__) <= set(dir(fedprior))
 for name in fedprior.__all__:
-    assert getattr(fedprior, name) is not None
+    value = getattr(fedprior, name)
+    assert value is not None
+    for inner in getattr(value, "__all__", []):
+        assert getattr(value, inner) is not None, (name, inner)
 try:
     fedprior.nothing
 except AttributeError as error:
-    assert "no attribute 'nothing'" in str(error)
+    assert "nothing" in str(error)
 else:
     raise SystemExit(1)
 """

@@ -109,7 +109,7 @@ def test_a_model_is_the_result_of_the_run(tmp_path):
         num_clients=9, samples_per_client=(4, 30), num_features=3, num_classes=2, seed=1
     )
     config = Config(methods=("adaped",), model=ModelChoice(name="logistic"))
-    algorithm = fedprior.adaped(fedprior.logistic(3, 2))
+    algorithm = fedprior.adaped(fedprior.models.logistic(3, 2))
     for store in ("device", "disk"):
         file = tmp_path / store / "model.safetensors"
         with model_file.keeping_thetas(file) as keep:
@@ -268,7 +268,7 @@ def test_thousands_of_clients_in_one_call(tmp_path):
     from fedprior.reporting import personalize
     from fedprior.reporting.personalize import Personalizer
 
-    algorithm = fedprior.fedavg(fedprior.logistic(3, 4))
+    algorithm = fedprior.learning.fedavg(fedprior.models.logistic(3, 4))
     state = algorithm.init(jax.random.key(0))
     draws = np.random.default_rng(0)
     thetas = {
@@ -301,8 +301,8 @@ def test_thousands_of_clients_in_one_call(tmp_path):
 def test_a_method_that_couples_its_clients_has_no_model_for_others():
     from fedprior.reporting.personalize import Personalizer
 
-    algorithm = fedprior.multitask(
-        fedprior.logistic(2, 2), fedprior.Multitask(covariance=np.eye(3))
+    algorithm = fedprior.learning.multitask(
+        fedprior.models.logistic(2, 2), fedprior.populations.Multitask(covariance=np.eye(3))
     )
     state = algorithm.init(jax.random.key(0))
     own = Personalizer(algorithm, state, 0, {"a": 0}, lambda numbers: None)

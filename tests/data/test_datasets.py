@@ -28,7 +28,7 @@ def test_describe_and_load_agree():
     assert all(set(row) == {"name", "description", "num_clients", "needs"} for row in rows)
     for row in rows:
         if row["needs"].startswith("nothing"):
-            assert datasets.load(row["name"]).num_clients == row["num_clients"]
+            assert datasets.load_dataset(row["name"]).num_clients == row["num_clients"]
 
 
 def test_load_errors(monkeypatch, tmp_path):
@@ -36,17 +36,17 @@ def test_load_errors(monkeypatch, tmp_path):
     with pytest.raises(
         ValueError, match=r"name must be one of .* got 'digit'. Did you mean digits"
     ):
-        datasets.load("digit")
+        datasets.load_dataset("digit")
     with pytest.raises(ValueError, match=r"'num_client'. Did you mean num_clients"):
-        datasets.load("digits", num_client=3)
+        datasets.load_dataset("digits", num_client=3)
     with pytest.raises(ValueError, match=r"data folder must be given, got none.*FEDPRIOR_DATA"):
-        datasets.load("mnist")
+        datasets.load_dataset("mnist")
     with pytest.raises(ValueError, match=f"mnist: {tmp_path} must hold train-images.*download"):
-        datasets.load("mnist", root=tmp_path)
+        datasets.load_dataset("mnist", root=tmp_path)
     monkeypatch.setenv("FEDPRIOR_DATA", str(tmp_path))
     (tmp_path / "mnist").mkdir()
     with pytest.raises(ValueError, match=f"mnist: {tmp_path / 'mnist'} must hold train-images"):
-        datasets.load("mnist")
+        datasets.load_dataset("mnist")
 
 
 def test_digits_shape_and_parts():

@@ -145,7 +145,7 @@ def test_writers_from_archive_and_from_the_original(tmp_path):
 
 
 def test_real_mnist(data_root):
-    federation = datasets.load("mnist", root=data_root, num_clients=3)
+    federation = datasets.load_dataset("mnist", root=data_root, num_clients=3)
     assert federation.train.size.tolist() == [1200] * 3
     assert federation.valid.size.tolist() == [200] * 3
     assert federation.test.size.tolist() == [200] * 3
@@ -153,7 +153,7 @@ def test_real_mnist(data_root):
 
 
 def test_real_writers(data_root):
-    federation = datasets.load("mnist-writers", root=data_root)
+    federation = datasets.load_dataset("mnist-writers", root=data_root)
     assert federation.num_clients == 66
     size = federation.train.size
     assert 150 <= size.min() < 250 < np.median(size) < 290 < size.max() <= 315

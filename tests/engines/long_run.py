@@ -22,8 +22,8 @@ def setting():
     clients = synthetic.classification(
         num_clients=6, samples_per_client=(4, 8), num_features=3, num_classes=2, seed=1
     )
-    algorithm = fedprior.adaped_fine_tuning(
-        fedprior.logistic(3, 2),
+    algorithm = fedprior.learning.adaped_fine_tuning(
+        fedprior.models.logistic(3, 2),
         catch_up=3,
         steps=fedprior.Steps(
             local_steps=2, batches=fedprior.Batches(size=3), rule=optax.trace(0.9)

@@ -94,7 +94,7 @@ def test_a_real_model_that_overflows_is_left_out():
     x[clients == 1] *= 1e30
     y = (x @ np.ones(3) > 0).astype(int)
     federation = fedprior.Federation.from_arrays(x, y, clients)
-    algorithm = fedprior.fedavg(
+    algorithm = fedprior.learning.fedavg(
         fedprior.mlp((3,), 2, hidden=(3,)), steps=fedprior.Steps(local_steps=2)
     )
     result = fedprior.simulate(algorithm, federation, rounds=2)

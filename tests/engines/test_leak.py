@@ -127,22 +127,24 @@ def sweeping(build, monkeypatch):
 
 @pytest.fixture(scope="module")
 def adapeds():
-    model = fedprior.logistic(4, 3)
+    model = fedprior.models.logistic(4, 3)
     return [fedprior.adaped(model, theta_rate=rate, **FAST) for rate in RATES]
 
 
 @pytest.fixture(scope="module")
 def methods(adapeds):
-    model = fedprior.logistic(4, 3)
+    model = fedprior.models.logistic(4, 3)
     return {
         "adaped": adapeds[0],
-        "fedavg-fine-tuning": fedprior.fedavg_fine_tuning(model, fine_tuning_steps=3, **FAST),
-        "local": fedprior.local(model, **FAST),
-        "fedem": fedprior.fedem(model, **FAST),
-        "mutual-learning": fedprior.mutual_learning(model, **FAST),
-        "per-fedavg": fedprior.per_fedavg(model, **FAST),
-        "pfedme": fedprior.pfedme(model, **FAST),
-        "quped": fedprior.quped(model, **FAST),
+        "fedavg-fine-tuning": fedprior.learning.fedavg_fine_tuning(
+            model, fine_tuning_steps=3, **FAST
+        ),
+        "local": fedprior.learning.local(model, **FAST),
+        "fedem": fedprior.learning.fedem(model, **FAST),
+        "mutual-learning": fedprior.learning.mutual_learning(model, **FAST),
+        "per-fedavg": fedprior.learning.per_fedavg(model, **FAST),
+        "pfedme": fedprior.learning.pfedme(model, **FAST),
+        "quped": fedprior.learning.quped(model, **FAST),
     }
 
 

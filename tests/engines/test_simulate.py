@@ -64,7 +64,7 @@ def test_clients_without_samples_have_no_score(toy, plane, store):
         split = getattr(plane, name)
         rows = [np.arange(s, s + n) for s, n in zip(split.start, split.size, strict=True)]
         rows[missing] = rows[missing][:0]
-        splits[name] = fedprior.Split.gather(split.x, split.y, rows)
+        splits[name] = fedprior.data.Split.gather(split.x, split.y, rows)
     clients = replace(plane, **splits)
     whole = fedprior.simulate(toy, plane, rounds=2, store=store)
     result = fedprior.simulate(toy, clients, rounds=2, store=store, evaluate_every=1)

@@ -67,7 +67,7 @@ def test_a_sweep_has_the_histories_of_its_trainings(found):
 
 def test_a_sweep_has_channels_whose_noise_differs_between_points(tmp_path):
     """Each training is that of `simulate` under the same identity, noise and cohorts included."""
-    channel = fedprior.CentralGaussian(clip=0.5, noise_multiplier=2.0)
+    channel = fedprior.channels.CentralGaussian(clip=0.5, noise_multiplier=2.0)
     run = {"rounds": 2, "cohort": fedprior.Poisson(rate=0.5), "channel": channel}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "at_once", lambda *_: (2, 2))

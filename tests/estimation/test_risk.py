@@ -7,7 +7,7 @@ from scipy.stats import norm
 from fedprior.channels.quantize import Quantize
 from fedprior.core import random
 from fedprior.estimation.bernoulli.risk import bernoulli_risk
-from fedprior.estimation.risk import gaussian_risk, mixture_risk, risk
+from fedprior.estimation.risk import gaussian_risk, mixture_risk
 
 FALSE_ALARM = 1e-6
 SURE = norm.isf(FALSE_ALARM / 2)
@@ -166,8 +166,6 @@ def test_mixture_risk_by_quadrature():
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match="Did you mean bernoulli"):
-        risk("bernouli", n=3)
     with pytest.raises(ValueError, match="either as prior or as atoms"):
         bernoulli_risk(n=14, num_groups=100)
     with pytest.raises(ValueError, match="in \\[0, 1\\]"):

@@ -17,7 +17,7 @@ from fedprior.learning import catalog
 
 SIZES = (4, 7, 6, 5)  # training samples of each client
 FAST = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=3))
-LINEAR, LAYERED = fedprior.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
+LINEAR, LAYERED = fedprior.models.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
 
 # Forms of a method that the laws run instead of the default one, and forms besides.
 OPTIONS = {
@@ -37,8 +37,8 @@ NAMES = sorted([*catalog.METHODS, *FORMS, "multitask"])
 @cache  # compiled programs are kept by the algorithm
 def algorithm_of(name):
     if name == "multitask":
-        related = fedprior.Multitask(covariance=0.5 * np.eye(4) + 0.5)
-        return fedprior.multitask(LINEAR, related, steps=FAST)
+        related = fedprior.populations.Multitask(covariance=0.5 * np.eye(4) + 0.5)
+        return fedprior.learning.multitask(LINEAR, related, steps=FAST)
     model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
     return catalog.method(FORMS.get(name, name)).build(model, OPTIONS.get(name, {}), steps=FAST)
 

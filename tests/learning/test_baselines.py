@@ -15,7 +15,7 @@ EVERYTHING = fedprior.Batches(steps_per_epoch=1)  # every step reads all of a cl
 STEPS = fedprior.Steps(local_steps=3, batches=EVERYTHING)
 COMMON = {"steps": STEPS, "newcomer_steps": 0}
 RUN = {"rounds": 3, "cohort": fedprior.FixedSize(size=3), "seed": 1}
-MODEL = fedprior.logistic(4, 3)
+MODEL = fedprior.models.logistic(4, 3)
 AVERAGED = {"gamma_rate": 0.3, "steps": replace(STEPS, weight_decay=0.01)}
 
 
@@ -28,7 +28,7 @@ def same(first, second, tolerance=0.0):
 def averaged(federation):
     return {
         weight: fedprior.simulate(
-            fedprior.fedavg(MODEL, weight=weight, **AVERAGED), federation, **RUN
+            fedprior.learning.fedavg(MODEL, weight=weight, **AVERAGED), federation, **RUN
         )
         for weight in ("uniform", "samples")
     }
@@ -60,7 +60,7 @@ def test_fedavg_is_the_average_of_full_gradient_descents(federation, averaged, w
 
 def test_fine_tuning_without_steps_is_fedavg(federation, averaged):
     plain = averaged["uniform"]
-    tuned = fedprior.fedavg_fine_tuning(MODEL, fine_tuning_steps=0, **AVERAGED)
+    tuned = fedprior.learning.fedavg_fine_tuning(MODEL, fine_tuning_steps=0, **AVERAGED)
     tuned = fedprior.simulate(tuned, federation, **RUN)
     same(plain.state["gamma"], tuned.state["gamma"])
     same(plain.thetas, tuned.thetas)
@@ -68,7 +68,7 @@ def test_fine_tuning_without_steps_is_fedavg(federation, averaged):
 
 
 def test_fine_tuning_descends_each_clients_own_loss(federation):
-    algorithm = fedprior.fedavg_fine_tuning(
+    algorithm = fedprior.learning.fedavg_fine_tuning(
         MODEL, fine_tuning_steps=2, fine_tuning_rate=0.2, steps=STEPS
     )
     result = fedprior.simulate(algorithm, federation, **RUN)
@@ -84,7 +84,7 @@ def test_fine_tuning_descends_each_clients_own_loss(federation):
 
 @pytest.fixture(scope="module")
 def alone(federation):
-    return fedprior.simulate(fedprior.local(MODEL, **COMMON), federation, **RUN)
+    return fedprior.simulate(fedprior.learning.local(MODEL, **COMMON), federation, **RUN)
 
 
 def test_local_sends_nothing(alone, federation):
@@ -114,7 +114,7 @@ def test_local_is_gradient_descent_of_those_who_took_part(alone, federation):
 
 
 def test_a_wide_gaussian_prior_is_local(alone, federation):
-    wide = fedprior.gaussian_prior(MODEL, scale=1e4, **COMMON)
+    wide = fedprior.learning.gaussian_prior(MODEL, scale=1e4, **COMMON)
     same(fedprior.simulate(wide, federation, **RUN).thetas, alone.thetas, 1e-5)
 
 
@@ -124,7 +124,7 @@ def test_a_narrow_gaussian_prior_holds_theta_at_the_mean(federation):
     n (gradient of the mean loss) + (w - mean) / s^2 = 0 after many steps.
     """
     scale = 0.3
-    algorithm = fedprior.gaussian_prior(
+    algorithm = fedprior.learning.gaussian_prior(
         MODEL, scale=scale, gamma_rate=0.0, steps=replace(STEPS, local_steps=300)
     )
     result = fedprior.simulate(algorithm, federation, rounds=2)
@@ -149,7 +149,7 @@ class Linear:
 def test_an_epoch_reads_every_sample_once_and_ends_with_the_client(federation, play, size):
     """Two passes, whatever the client's size; the last batch of a pass takes what is left."""
     steps = fedprior.Steps(local_epochs=2, batches=fedprior.Batches(size=size))
-    algorithm = fedprior.fedavg(Linear(), steps=steps, gamma_rate=1.0)
+    algorithm = fedprior.learning.fedavg(Linear(), steps=steps, gamma_rate=1.0)
     state, memories = play(algorithm, federation, 1)
     assert memories["step"].tolist() == [2 * -(-int(n) // size) for n in federation.train.size]
     if size == 1:  # a mean over a smaller last batch would count its samples more

@@ -24,7 +24,7 @@ def compiled(kind, number):
     @jax.jit
     def at(pair, size):
         rows = jnp.arange(LARGEST)
-        data = fedprior.ClientData(x=rows, y=rows, start=jnp.int32(0), size=size, rows=rows)
+        data = fedprior.data.ClientData(x=rows, y=rows, start=jnp.int32(0), size=size, rows=rows)
         return batches.at(pair, jnp.arange(STEPS), data)
 
     return at

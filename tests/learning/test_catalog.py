@@ -188,18 +188,18 @@ def test_options_without_meaning_may_be_shared_but_not_chosen(name):
             method.build(MODEL, value)
         factory = name.replace("-", "_")
         with pytest.raises(TypeError, match=rf"^{factory}: got an unexpected keyword .*'{option}'"):
-            getattr(fedprior, factory)(MODEL, **value)
+            getattr(fedprior.learning, factory)(MODEL, **value)
 
 
 def test_a_factory_shows_the_options_it_passes_on():
-    parameters = inspect.signature(fedprior.fedavg).parameters
+    parameters = inspect.signature(fedprior.learning.fedavg).parameters
     assert list(parameters) == ["model", "steps", "gamma_rate", "weight"]
     assert parameters["gamma_rate"].default == 0.1
     assert catalog.method("fedavg").default("decay") == 1.0
 
 
 def test_the_description_has_a_row_a_method():
-    rows = {row["name"]: row for row in catalog.describe(fedprior.logistic(4, 3), (4,))}
+    rows = {row["name"]: row for row in catalog.describe(fedprior.models.logistic(4, 3), (4,))}
     assert list(rows) == list(catalog.METHODS)
     model, clock = 15 * 4, 4  # bytes: 15 parameters; the round's number
     for name, up, down, server in (
@@ -218,27 +218,29 @@ def test_the_description_has_a_row_a_method():
 
 def test_a_network_of_layers_is_refused_by_no_method():
     """A refusal leaves a row without figures, and so would a method that does not build."""
-    for row in catalog.describe(fedprior.lenet5(), (28, 28, 1)):
+    for row in catalog.describe(fedprior.models.lenet5(), (28, 28, 1)):
         assert row["upload_bytes"] is not None, row["name"]
         assert row["server_trusted_with"] is not None
 
 
 def test_clients_receive_what_they_read():
     """AdaMAP's momentum and average stay at the server until the end."""
-    model = fedprior.logistic(4, 3)
-    assert traffic(fedprior.adamap(model), (4,)) == traffic(fedprior.fedavg(model), (4,))
+    model = fedprior.models.logistic(4, 3)
+    assert traffic(fedprior.adamap(model), (4,)) == traffic(fedprior.learning.fedavg(model), (4,))
 
 
 def test_a_weight_that_clients_differ_in_is_sent():
-    model = fedprior.logistic(4, 3)
-    plain, weighted = (fedprior.fedavg(model, weight=word) for word in ("uniform", "samples"))
+    model = fedprior.models.logistic(4, 3)
+    plain, weighted = (
+        fedprior.learning.fedavg(model, weight=word) for word in ("uniform", "samples")
+    )
     assert traffic(weighted, (4,)).upload - traffic(plain, (4,)).upload == 4
 
 
 def test_an_outline_sends_what_the_model_sends():
     model = fedprior.mlp((4,), 3, hidden=(5,))
     thin = outline(model, (4,))
-    for build in (fedprior.adaped, fedprior.shared_body, fedprior.gaussian_em):
+    for build in (fedprior.adaped, fedprior.learning.shared_body, fedprior.learning.gaussian_em):
         assert traffic(build(thin), (4,)) == traffic(build(model), (4,))
 
 
@@ -294,12 +296,12 @@ def test_methods_refuse_steps_that_they_do_not_take():
     for options in ({"local_epochs": 1}, {"rule": optax.trace(0.9)}):
         (option,) = options
         with pytest.raises(ValueError, match=f"^pfedme: {option} is not supported"):
-            fedprior.pfedme(MODEL, steps=fedprior.Steps(**options))
+            fedprior.learning.pfedme(MODEL, steps=fedprior.Steps(**options))
 
 
 def test_a_rate_for_an_unknown_block_is_refused():
     with pytest.raises(ValueError, match="alternating: block_rates must be one of mean, psi, got"):
-        fedprior.alternating(MODEL, fedprior.Distillation(), block_rates={"phi": 0.1})
+        fedprior.alternating(MODEL, fedprior.populations.Distillation(), block_rates={"phi": 0.1})
 
 
 @pytest.mark.parametrize("name", ["adaped", "adaped-fine-tuning"])

@@ -12,7 +12,7 @@ from fedprior.data.federation import Federation, Split
 from fedprior.estimation.clustering import k_means
 from fedprior.learning.paper import CollapseWarning
 
-MODEL = fedprior.logistic(2)
+MODEL = fedprior.models.logistic(2)
 pytestmark = pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 
 
@@ -36,7 +36,7 @@ def stacked(points):
 
 @pytest.fixture(scope="module")
 def update():
-    algorithm = fedprior.mixture_clustering(MODEL, num_components=2)
+    algorithm = fedprior.learning.mixture_clustering(MODEL, num_components=2)
     state = jax.jit(algorithm.init)(random.root(0))
     return state, jax.jit(algorithm.update)
 
@@ -78,7 +78,7 @@ def test_any_clustering_function_can_be_passed_in():
         seen.append(thetas.shape)
         return np.array([0.25, 0.75]), np.stack([thetas[0], thetas[1]]), np.array([0.0, 2.0])
 
-    algorithm = fedprior.mixture_clustering(MODEL, cluster=cluster, scale_floor=0.01)
+    algorithm = fedprior.learning.mixture_clustering(MODEL, cluster=cluster, scale_floor=0.01)
     state = jax.jit(algorithm.init)(random.root(0))
     gamma = jax.jit(algorithm.update)(state, Message(stacked(POINTS), np.ones(5)))["gamma"]
     assert seen == [(5, 3)]
@@ -87,7 +87,9 @@ def test_any_clustering_function_can_be_passed_in():
 
 
 def test_a_clustering_function_of_the_wrong_shape_is_refused():
-    algorithm = fedprior.mixture_clustering(MODEL, cluster=lambda thetas, number: (1, 2, 3))
+    algorithm = fedprior.learning.mixture_clustering(
+        MODEL, cluster=lambda thetas, number: (1, 2, 3)
+    )
     state = jax.jit(algorithm.init)(random.root(0))
     with pytest.raises(Exception, match="cluster: results must be of shapes"):
         jax.block_until_ready(
@@ -104,8 +106,8 @@ def test_equal_thetas_are_one_cluster_in_silence():
 
 def test_it_warns_and_refuses_what_it_cannot_do(federation):
     with pytest.warns(CollapseWarning, match=r"^mixture-clustering: clusters thetas .*ERRATA 23"):
-        algorithm = fedprior.mixture_clustering(fedprior.logistic(4, 3))
-    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0)
+        algorithm = fedprior.learning.mixture_clustering(fedprior.models.logistic(4, 3))
+    channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=1.0)
     with pytest.raises(fedprior.PrivacyError, match=r"must be Identity\(\) for mixture-clustering"):
         fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
 
@@ -118,8 +120,8 @@ def test_its_scales_run_to_the_floor(play):
     draws = np.random.default_rng(0)
     theta = 2 * draws.choice([-1, 1], 60) + 0.5 * draws.normal(size=60)
     clients, everything = means(theta, 8), fedprior.Batches(steps_per_epoch=1)
-    algorithm = fedprior.mixture_clustering(
-        fedprior.linear(1),
+    algorithm = fedprior.learning.mixture_clustering(
+        fedprior.models.linear(1),
         steps=fedprior.Steps(local_steps=15, batches=everything),
         theta_rate=0.5,
         jitter=1.0,

@@ -12,7 +12,7 @@ from fedprior.core import random
 from fedprior.data.federation import PADDED_AXES
 from fedprior.learning import catalog
 
-LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.logistic(4, 3)
+LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.models.logistic(4, 3)
 LAYERED = {"fedrep", "shared-body"}
 ALWAYS = {"local-converged"}  # `local`, for as long as validation scores rise
 BY_DEFAULT = {"fedavg"}  # each costs a compilation an option

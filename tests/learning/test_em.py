@@ -18,7 +18,7 @@ from fedprior.learning.predictive import several
 from fedprior.learning.priors import shares_under_noise
 
 FALSE_ALARM = 1e-6
-LINEAR = fedprior.linear(3)
+LINEAR = fedprior.models.linear(3)
 WIDTH = 4
 EXACT = {"curvature": "full", "steps": fedprior.Steps(local_steps=1)}
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
@@ -156,7 +156,7 @@ def twin(clients, rounds, each=False):
 @pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.evidence)])
 def test_linear_rounds_are_the_em_of_d5(few, each):
     """And never lower the marginal likelihood, clients with n < d included."""
-    algorithm = fedprior.gaussian_em(LINEAR, per_coordinate=each, **EXACT)
+    algorithm = fedprior.learning.gaussian_em(LINEAR, per_coordinate=each, **EXACT)
     path, memories = states(algorithm, few, 12)
     mean, spread, noise, thetas = twin(few, 12, each)
     _, centers, variances, found = population_of(path[-1])
@@ -183,7 +183,7 @@ def test_a_mixture_is_learned_to_within_two_percent_of_knowing_it(kinds):
     Exact EM, so that no round lowers the marginal likelihood.
     """
     clients = kinds[0]
-    path, memories = states(fedprior.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 25)
+    path, memories = states(fedprior.learning.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 25)
     assert excess(memories, *kinds) < 0.02
     np.testing.assert_allclose(path[-1]["gamma"]["scale"], 0.2, rtol=0.15)
     values = [log_likelihood(clients, path[place]) for place in LOOKED_AT]
@@ -205,14 +205,14 @@ def test_a_mixture_of_many_clients_is_learned_to_within_a_percent_of_knowing_it(
     centers = 1.5 * draws.normal(size=(2, WIDTH))
     theta = centers[draws.integers(0, 2, 3000)] + 0.2 * draws.normal(size=(3000, WIDTH))
     clients = regression(theta, sizes=draws.integers(4, 12, 3000), seed=2)
-    _, memories = states(fedprior.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 60)
+    _, memories = states(fedprior.learning.mixture_em(LINEAR, jitter=0.5, **EXACT), clients, 60)
     assert excess(memories, clients, theta, centers) < 0.01
 
 
 def test_a_discrete_mixture_is_the_em_of_d4(kinds):
     """No round lowers the marginal likelihood; at rest the centers are weighted least squares."""
     clients, _, centers = kinds
-    path, _ = states(fedprior.discrete_mixture(LINEAR, jitter=0.5, **EXACT), clients, 25)
+    path, _ = states(fedprior.learning.discrete_mixture(LINEAR, jitter=0.5, **EXACT), clients, 25)
     values = [log_likelihood(clients, path[place]) for place in LOOKED_AT]
     assert (np.diff(values) > -1e-2).all()
     shares, found, _, noise = population_of(path[-1])
@@ -254,14 +254,14 @@ def test_the_scale_survives_where_the_joint_mode_collapses():
     theta[:, 0] = scale * draws.normal(size=number)
     features = np.zeros((number * size, 3))
     clients = regression(theta, sizes=size, noise=1.0, seed=8, features=features)
-    population = fedprior.Gaussian(scale=0.4, per_coordinate=True)
+    population = fedprior.populations.Gaussian(scale=0.4, per_coordinate=True)
     path, _ = states(fedprior.em(LINEAR, population, noise_variance=1.0, **EXACT), clients, 25)
     found = float(path[-1]["gamma"]["scale"]["intercept"]) ** 2
     error = np.sqrt(2 / number) * (scale**2 + 1 / size) * stats.norm.isf(FALSE_ALARM / 2)
     assert abs(found - scale**2) < error < 0.5 * scale**2
 
 
-@pytest.mark.parametrize("model", [LINEAR, fedprior.logistic(3, 3)], ids=["linear", "three"])
+@pytest.mark.parametrize("model", [LINEAR, fedprior.models.logistic(3, 3)], ids=["linear", "three"])
 def test_curvature_is_the_hessian_where_outputs_are_linear(model):
     draws = np.random.default_rng(0)
     theta = jax.tree.map(
@@ -328,7 +328,7 @@ def test_the_diagonal_is_exact_for_an_orthogonal_design():
     theta = draws.normal(size=(20, WIDTH))
     clients = regression(theta, sizes=8, features=np.tile(signs, (40, 1)), noise=0.5)
     steps = {"steps": fedprior.Steps(local_steps=60, batches=EVERYTHING), "theta_rate": 0.5}
-    path, _ = states(fedprior.gaussian_em(LINEAR, **steps), clients, 5)
+    path, _ = states(fedprior.learning.gaussian_em(LINEAR, **steps), clients, 5)
     mean, spread, noise, _ = twin(clients, 5)
     _, centers, variances, found = population_of(path[-1])
     np.testing.assert_allclose(centers[0], mean, rtol=1e-4, atol=1e-5)
@@ -339,7 +339,7 @@ def test_the_diagonal_is_exact_for_an_orthogonal_design():
 @pytest.mark.evidence
 def test_a_narrow_prior_does_not_make_gradient_steps_unstable(few):
     """An explicit step would grow by rate / (n scale^2) = 1e4 each time."""
-    algorithm = fedprior.gaussian_em(
+    algorithm = fedprior.learning.gaussian_em(
         LINEAR, scale=1e-3, steps=fedprior.Steps(batches=EVERYTHING), noise_variance=1.0
     )
     path, memories = states(algorithm, few, 3)
@@ -353,7 +353,7 @@ def test_laplace_em_finds_the_scale():
     draws = np.random.default_rng(5)
     theta = np.array([1, 0, -1, 0.5]) + draws.laplace(scale=0.5, size=(300, WIDTH))
     clients = regression(theta, sizes=12, seed=9)
-    path, _ = states(fedprior.laplace_em(LINEAR, **EXACT), clients, 60)
+    path, _ = states(fedprior.learning.laplace_em(LINEAR, **EXACT), clients, 60)
     np.testing.assert_allclose(path[-1]["gamma"]["scale"], 0.5, rtol=0.1)
     np.testing.assert_allclose(path[-1]["noise_variance"], 0.25, rtol=0.1)
     np.testing.assert_allclose(
@@ -365,18 +365,18 @@ def test_laplace_em_finds_the_scale():
 def test_one_component_is_federated_averaging(federation, play):
     """No jitter, no choice: the same steps on the same batches."""
     steps = fedprior.Steps(local_steps=3, batches=fedprior.Batches(size=4))
-    model, common = fedprior.logistic(4, 3), {"steps": steps}
-    population = fedprior.Discrete(num_components=1, jitter=0.0)
+    model, common = fedprior.models.logistic(4, 3), {"steps": steps}
+    population = fedprior.populations.Discrete(num_components=1, jitter=0.0)
     one = fedprior.em(model, population, gamma_rate=0.2, **common)
-    plain = fedprior.fedavg(model, gamma_rate=0.2, **common)
+    plain = fedprior.learning.fedavg(model, gamma_rate=0.2, **common)
     found, wanted = (play(each, federation, 2)[0]["gamma"] for each in (one, plain))
     for block in ("intercept", "weight"):
         np.testing.assert_allclose(found["centers"][block][0], wanted["mean"][block], atol=1e-6)
 
 
 def test_a_clustered_client_trains_and_predicts_with_its_likeliest_model(federation):
-    model = fedprior.logistic(4, 3)
-    algorithm = fedprior.clustered(
+    model = fedprior.models.logistic(4, 3)
+    algorithm = fedprior.learning.clustered(
         model, num_components=3, jitter=1.0, steps=fedprior.Steps(local_steps=2)
     )
     data = jax.tree.map(jnp.asarray, federation.train.client(0))
@@ -400,8 +400,8 @@ def test_a_clustered_client_trains_and_predicts_with_its_likeliest_model(federat
 
 def test_a_mixed_client_predicts_with_probabilities():
     """p(y | x) is the mean of the components' probabilities, not their mean logits."""
-    model = fedprior.logistic(2, 3)
-    algorithm = fedprior.discrete_mixture(model)
+    model = fedprior.models.logistic(2, 3)
+    algorithm = fedprior.learning.discrete_mixture(model)
     draws = np.random.default_rng(0)
     components = {
         "intercept": draws.normal(size=(2, 3)).astype(np.float32),
@@ -418,7 +418,7 @@ def test_a_mixed_client_predicts_with_probabilities():
 
 def test_a_quantity_without_its_mark_is_not_taken_for_classes():
     plain = fedprior.network(LINEAR.init, LINEAR.apply)
-    algorithm = fedprior.discrete_mixture(plain)
+    algorithm = fedprior.learning.discrete_mixture(plain)
     x = np.zeros((4, 3), np.float32)
     theta = jax.eval_shape(
         lambda: {"components": several(LINEAR, 2, 0.1, random.root(0)), "shares": jnp.ones(2)}
@@ -430,12 +430,12 @@ def test_a_quantity_without_its_mark_is_not_taken_for_classes():
 
 def test_a_private_channel_leaves_a_proper_population(federation):
     """Noise of 5 clips on messages of three components: floors hold, everything is finite."""
-    algorithm = fedprior.mixture_em(
-        fedprior.logistic(4, 3),
+    algorithm = fedprior.learning.mixture_em(
+        fedprior.models.logistic(4, 3),
         num_components=3,
         steps=fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4)),
     )
-    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=5.0)
+    channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=5.0)
     path, memories = states(algorithm, federation, 6, channel=channel)
     gamma = path[-1]["gamma"]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((gamma, memories)))
@@ -450,9 +450,9 @@ NOISE = 12.0
 @pytest.mark.parametrize(
     "factory",
     [
-        fedprior.discrete_mixture,
-        pytest.param(fedprior.clustered, marks=pytest.mark.evidence),
-        pytest.param(fedprior.mixture_em, marks=pytest.mark.evidence),
+        fedprior.learning.discrete_mixture,
+        pytest.param(fedprior.learning.clustered, marks=pytest.mark.evidence),
+        pytest.param(fedprior.learning.mixture_em, marks=pytest.mark.evidence),
     ],
 )
 def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
@@ -461,9 +461,9 @@ def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
     floor = shares_under_noise(None, ChannelNoise(NOISE, 1.0, 1.0, m))
     assert floor == {"share_floor": 0.3}
     algorithm = factory(
-        fedprior.logistic(3), jitter=0.3, steps=fedprior.Steps(local_steps=2), **floor
+        fedprior.models.logistic(3), jitter=0.3, steps=fedprior.Steps(local_steps=2), **floor
     )
-    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=NOISE)
+    channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=NOISE)
     path, _ = states(algorithm, clients, 40, channel=channel)
     assert max(np.abs(state["gamma"]["centers"]["weight"]).max() for state in path) < 30
     shares = [softmax(state["gamma"]["log_shares"]) for state in path]
@@ -497,8 +497,8 @@ def test_full_curvature_bears_cohorts_of_a_tenth():
     data = jax.tree.map(jnp.asarray, clients.train.padded(np.arange(40)))
 
     def centers(rate, *cohorts):
-        algorithm = fedprior.discrete_mixture(
-            fedprior.logistic(3), curvature="full", jitter=0.3, gamma_rate=rate
+        algorithm = fedprior.learning.discrete_mixture(
+            fedprior.models.logistic(3), curvature="full", jitter=0.3, gamma_rate=rate
         )
 
         @jax.jit
@@ -523,8 +523,8 @@ def test_full_curvature_bears_cohorts_of_a_tenth():
 
 
 def test_a_private_channel_refuses_a_hessian(federation):
-    algorithm = fedprior.discrete_mixture(fedprior.logistic(4, 3), curvature="full")
-    channel = fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0)
+    algorithm = fedprior.learning.discrete_mixture(fedprior.models.logistic(4, 3), curvature="full")
+    channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=1.0)
     wording = "^simulate: channel must be clear for discrete-mixture as it is set.*'diagonal'"
     with pytest.raises(fedprior.PrivacyError, match=wording):
         fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
@@ -575,15 +575,19 @@ def test_the_noise_statistics_are_increments():
 )
 def test_bad_options(options, error, wording):
     with pytest.raises(error, match=wording):
-        fedprior.gaussian_em(LINEAR, **options)
+        fedprior.learning.gaussian_em(LINEAR, **options)
 
 
 def test_what_em_cannot_do_is_refused():
     with pytest.raises(
         TypeError, match=r"^em: population must be one with an EM step: Gaussian, L"
     ):
-        fedprior.em(LINEAR, fedprior.Distillation())
+        fedprior.em(LINEAR, fedprior.populations.Distillation())
     with pytest.raises(
         ValueError, match=r"^em: noise_variance must be None for a classifier, got 1"
     ):
-        fedprior.em(fedprior.logistic(2), fedprior.Gaussian(scale=1.0), noise_variance=1.0)
+        fedprior.em(
+            fedprior.models.logistic(2),
+            fedprior.populations.Gaussian(scale=1.0),
+            noise_variance=1.0,
+        )

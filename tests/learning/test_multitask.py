@@ -14,7 +14,7 @@ from fedprior.core import random, tree
 
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
 NUM_CLIENTS, DIMENSION = 5, 3
-MODEL = fedprior.linear(DIMENSION)
+MODEL = fedprior.models.linear(DIMENSION)
 
 
 def related(seed=0, num_clients=NUM_CLIENTS):
@@ -64,7 +64,9 @@ def rows(thetas):
 
 def built(omega, *, scale=1.0, **options):
     options = {"steps": fedprior.Steps(batches=EVERYTHING), "theta_rate": 0.15, **options}
-    return fedprior.multitask(MODEL, fedprior.Multitask(covariance=omega, scale=scale), **options)
+    return fedprior.learning.multitask(
+        MODEL, fedprior.populations.Multitask(covariance=omega, scale=scale), **options
+    )
 
 
 # The law
@@ -74,7 +76,7 @@ def built(omega, *, scale=1.0, **options):
 def test_the_joint_law_is_scipys(seed, scale):
     draws = np.random.default_rng(seed)
     omega, thetas, mean = related(seed, 4), draws.normal(size=(4, 2)), draws.normal(size=2)
-    population = fedprior.Multitask(covariance=omega, scale=scale)
+    population = fedprior.populations.Multitask(covariance=omega, scale=scale)
     covariance = np.kron(omega, scale**2 * np.eye(2))
     wanted = -stats.multivariate_normal(np.tile(mean, 4), covariance).logpdf(thetas.ravel())
     np.testing.assert_allclose(population.penalty(mean, thetas), wanted, rtol=1e-9)
@@ -85,7 +87,7 @@ def test_the_conditional_pull_is_the_law_given_the_others(seed):
     """E = mu + O_io O_oo^-1 (theta_o - mu), Var = scale^2 (O_ii - O_io O_oo^-1 O_oi)."""
     draws = np.random.default_rng(seed)
     omega, thetas, mean, scale = related(seed), draws.normal(size=(5, 2)), draws.normal(size=2), 0.7
-    population = fedprior.Multitask(covariance=omega, scale=scale)
+    population = fedprior.populations.Multitask(covariance=omega, scale=scale)
     held = population.curvature("conditional")
     for client in range(5):
         others = np.delete(np.arange(5), client)
@@ -99,7 +101,7 @@ def test_the_conditional_pull_is_the_law_given_the_others(seed):
 @given(seed=st.integers(0, 50))
 def test_the_bounds_pull_lies_above_the_joint_penalty_and_touches_it(seed):
     draws = np.random.default_rng(seed)
-    population = fedprior.Multitask(covariance=related(seed), scale=0.7)
+    population = fedprior.populations.Multitask(covariance=related(seed), scale=0.7)
     held = population.curvature("bound")
     mean, old, new = draws.normal(size=2), *draws.normal(size=(2, 5, 2))
     pulls = [population.pull(mean, old, i, population.precision, held) for i in range(5)]
@@ -116,7 +118,7 @@ def test_the_bounds_pull_lies_above_the_joint_penalty_and_touches_it(seed):
 def test_the_pulls_are_the_slope_of_the_joint_penalty(coupling):
     """Against finite differences, where each client is."""
     draws = np.random.default_rng(6)
-    population = fedprior.Multitask(covariance=related(6), scale=0.7)
+    population = fedprior.populations.Multitask(covariance=related(6), scale=0.7)
     mean, thetas = draws.normal(size=2), draws.normal(size=(5, 2))
     held = population.curvature(coupling)
     slopes = []
@@ -131,7 +133,7 @@ def test_the_pulls_are_the_slope_of_the_joint_penalty(coupling):
 
 def test_the_mean_of_given_parameters_is_the_best_one():
     draws = np.random.default_rng(5)
-    population = fedprior.Multitask(covariance=related(5))
+    population = fedprior.populations.Multitask(covariance=related(5))
     thetas = draws.normal(size=(5, 3))
     best = population.mean(thetas)
     for away in np.vstack([np.eye(3), -np.eye(3)]):
@@ -176,7 +178,7 @@ def test_moving_at_once_on_conditional_laws_can_diverge_and_the_bound_does_not(p
 def test_unrelated_clients_are_the_gaussian_prior_with_a_fixed_mean(play, clients):
     steps = fedprior.Steps(local_steps=4, batches=fedprior.Batches(size=3))
     options = {"theta_rate": 0.1, "steps": steps}
-    prior = fedprior.gaussian_prior(MODEL, scale=0.6, gamma_rate=0.0, **options)
+    prior = fedprior.learning.gaussian_prior(MODEL, scale=0.6, gamma_rate=0.0, **options)
     wanted, found = (
         play(algorithm, clients, 3)[1]["w"]
         for algorithm in (prior, built(np.eye(NUM_CLIENTS), scale=0.6, **options))
@@ -248,21 +250,21 @@ def test_it_is_refused_where_messages_must_be_hidden(clients):
     algorithm = built(related())
     assert algorithm.pools == "gather"
     channels = [
-        fedprior.CentralGaussian(clip=1.0, noise_multiplier=1.0),
-        fedprior.LocalGaussian(clip=1.0, scale=1.0),
+        fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=1.0),
+        fedprior.channels.LocalGaussian(clip=1.0, scale=1.0),
     ]
     for channel in channels:
         for engine in (fedprior.simulate, fedprior.debug):
             with pytest.raises(fedprior.PrivacyError, match=r"must be Identity\(\) for multitask"):
                 engine(algorithm, clients, rounds=1, channel=channel)
-    rounded = fedprior.Quantize(bits_per_coordinate=8, low=-1.0, high=1.0, weighted=True)
+    rounded = fedprior.channels.Quantize(bits_per_coordinate=8, low=-1.0, high=1.0, weighted=True)
     with pytest.raises(ValueError, match=r"^simulate: channel must be Identity\(\) for multitask"):
         fedprior.simulate(algorithm, clients, rounds=1, channel=rounded)  # it rounds names, too
 
 
 def test_a_covariance_of_other_clients_is_refused(clients):
-    population = fedprior.Multitask(covariance=np.eye(clients.num_clients + 1))
-    algorithm = fedprior.multitask(fedprior.linear(2), population)
+    population = fedprior.populations.Multitask(covariance=np.eye(clients.num_clients + 1))
+    algorithm = fedprior.learning.multitask(fedprior.models.linear(2), population)
     with pytest.raises(ValueError, match="federation must be a federation of"):
         fedprior.simulate(algorithm, clients, rounds=1)
 
@@ -280,14 +282,14 @@ def test_a_covariance_of_other_clients_is_refused(clients):
 )
 def test_bad_covariances(covariance, wording):
     with pytest.raises(ValueError, match=f"^Multitask: covariance must be {wording}"):
-        fedprior.Multitask(covariance=covariance)
+        fedprior.populations.Multitask(covariance=covariance)
 
 
 def test_bad_options():
-    population = fedprior.Multitask(covariance=np.eye(2))
+    population = fedprior.populations.Multitask(covariance=np.eye(2))
     with pytest.raises(ValueError, match=r"^Multitask: scale must be a positive number, got 0"):
-        fedprior.Multitask(covariance=np.eye(2), scale=0)
+        fedprior.populations.Multitask(covariance=np.eye(2), scale=0)
     with pytest.raises(ValueError, match=r"^Multitask: coupling must be one of bound, conditional"):
-        fedprior.multitask(MODEL, population, coupling="jacobi")
+        fedprior.learning.multitask(MODEL, population, coupling="jacobi")
     with pytest.raises(ValueError, match=r"^multitask: local_epochs is not supported"):
-        fedprior.multitask(MODEL, population, steps=fedprior.Steps(local_epochs=1))
+        fedprior.learning.multitask(MODEL, population, steps=fedprior.Steps(local_epochs=1))

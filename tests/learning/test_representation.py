@@ -16,12 +16,12 @@ from fedprior.learning.representation import head_first
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
 MLP = fedprior.mlp((4,), 3, hidden=(5,))
 POPULATIONS = {
-    "subspace": fedprior.Subspace(rank=2, learn_mean=False),
-    "subspace-normal": fedprior.Subspace(rank=3, scale=0.5, seed=4),
-    "subspace-mean": fedprior.Subspace(rank=1),
-    "shared-body": fedprior.SharedBody(),
-    "shared-body-named": fedprior.SharedBody(head="0/bias"),
-    "shared-body-chosen": fedprior.SharedBody(head=lambda path: path.endswith("bias")),
+    "subspace": fedprior.populations.Subspace(rank=2, learn_mean=False),
+    "subspace-normal": fedprior.populations.Subspace(rank=3, scale=0.5, seed=4),
+    "subspace-mean": fedprior.populations.Subspace(rank=1),
+    "shared-body": fedprior.populations.SharedBody(),
+    "shared-body-named": fedprior.populations.SharedBody(head="0/bias"),
+    "shared-body-chosen": fedprior.populations.SharedBody(head=lambda path: path.endswith("bias")),
 }
 
 
@@ -93,10 +93,12 @@ def test_the_coordinates_have_the_normal_law_or_a_flat_one():
 def test_project_is_the_nearest_orthonormal_matrix(distance):
     """U V' of the singular value decomposition; no other orthonormal matrix is nearer."""
     draws = np.random.default_rng(1)
-    gamma = fedprior.Subspace(rank=3).start(parameters())
+    gamma = fedprior.populations.Subspace(rank=3).start(parameters())
     moved = np.asarray(gamma["basis"]) + distance * draws.normal(size=gamma["basis"].shape)
     left, _, right = np.linalg.svd(moved, full_matrices=False)
-    found = fedprior.Subspace(rank=3).project({**gamma, "basis": jnp.asarray(moved, jnp.float32)})
+    found = fedprior.populations.Subspace(rank=3).project(
+        {**gamma, "basis": jnp.asarray(moved, jnp.float32)}
+    )
     np.testing.assert_allclose(found["basis"], left @ right, atol=1e-5)
 
 
@@ -110,7 +112,7 @@ def test_where_w_fits_the_basis_moves_across_itself_and_project_rotates_nothing(
     np.testing.assert_allclose(basis.T @ gradient, 0, atol=1e-12)
     for step in (1e-2, 1e-3):
         moved = {"basis": jnp.asarray(basis - step * gradient, jnp.float32)}
-        after = np.asarray(fedprior.Subspace(rank=2).project(moved)["basis"])
+        after = np.asarray(fedprior.populations.Subspace(rank=2).project(moved)["basis"])
         size = step**2 * np.linalg.norm(gradient, 2) ** 2
         np.testing.assert_allclose(basis.T @ after, np.eye(2), atol=size + 1e-6)
 
@@ -140,11 +142,11 @@ def test_a_linear_subspace_is_found_and_beats_separate_fits(play):
     clients, basis, theta = in_a_plane()
     options = {"theta_rate": 0.2, "gamma_rate": 0.1, "learn_mean": False}
     options["steps"] = fedprior.Steps(local_steps=5, batches=EVERYTHING)
-    algorithm = fedprior.shared_subspace(
-        fedprior.linear(FEATURES), rank=RANK, head_steps=5, **options
+    algorithm = fedprior.learning.shared_subspace(
+        fedprior.models.linear(FEATURES), rank=RANK, head_steps=5, **options
     )
     state, memories = play(algorithm, clients, 100)
-    population = fedprior.Subspace(rank=RANK)
+    population = fedprior.populations.Subspace(rank=RANK)
     found = jax.vmap(population.realize, in_axes=(None, 0))(state["gamma"], memories["w"])
     shared = np.asarray(state["gamma"]["basis"])
     np.testing.assert_allclose(shared.T @ shared, np.eye(RANK), atol=1e-6)
@@ -160,8 +162,8 @@ def test_a_linear_subspace_is_found_and_beats_separate_fits(play):
 def test_a_newcomer_gets_coordinates_in_the_learned_basis():
     """Enough steps of w alone are least squares in the plane, the basis at rest."""
     clients, basis, _ = in_a_plane()
-    algorithm = fedprior.shared_subspace(
-        fedprior.linear(FEATURES),
+    algorithm = fedprior.learning.shared_subspace(
+        fedprior.models.linear(FEATURES),
         rank=RANK,
         newcomer_steps=200,
         steps=fedprior.Steps(batches=EVERYTHING),
@@ -177,7 +179,9 @@ def test_a_newcomer_gets_coordinates_in_the_learned_basis():
 
 
 def test_the_basis_stays_orthonormal_under_noise():
-    algorithm = fedprior.shared_subspace(fedprior.linear(FEATURES), rank=RANK, learn_mean=False)
+    algorithm = fedprior.learning.shared_subspace(
+        fedprior.models.linear(FEATURES), rank=RANK, learn_mean=False
+    )
     state = algorithm.init(random.root(0))
     noise = 5 * jax.random.normal(random.root(1), state["gamma"]["basis"].shape)
     after = algorithm.update(state, fedprior.Message({"basis": noise}, jnp.ones(())))
@@ -192,7 +196,7 @@ def test_the_basis_stays_orthonormal_under_noise():
 
 def test_the_head_is_the_last_layer_or_what_is_named():
     def own(head=None, model=MLP):
-        gamma = fedprior.SharedBody(head=head).start(
+        gamma = fedprior.populations.SharedBody(head=head).start(
             jax.eval_shape(lambda: model.init(random.root(0)))
         )
         assert not set(tree.names(gamma["body"])) & set(tree.names(gamma["head"]))
@@ -202,9 +206,9 @@ def test_the_head_is_the_last_layer_or_what_is_named():
     assert own("0") == {"0/bias", "0/weight"}
     assert own("1/bias") == {"1/bias"}
     assert own(lambda path: "bias" in path) == {"0/bias", "1/bias"}
-    assert own(model=fedprior.lenet5()) == {"4/bias", "4/weight"}
+    assert own(model=fedprior.models.lenet5()) == {"4/bias", "4/weight"}
     assert own("1", fedprior.mlp((4,), 3, hidden=(2,) * 10)) == {"1/bias", "1/weight"}  # not 10
-    assert own("intercept", fedprior.logistic(4, 3)) == {"intercept"}
+    assert own("intercept", fedprior.models.logistic(4, 3)) == {"intercept"}
 
 
 def test_a_network_with_holes_of_its_own_is_put_together_again():
@@ -216,7 +220,7 @@ def test_a_network_with_holes_of_its_own_is_put_together_again():
         return equinox.partition(network, equinox.is_array)[0]
 
     start = init(random.root(0))
-    population = fedprior.SharedBody()
+    population = fedprior.populations.SharedBody()
     gamma = population.start(start)
     same(population.realize(gamma, population.center(gamma)), start)
     assert set(tree.names(gamma["head"])) == {"layers/1/weight", "layers/1/bias"}
@@ -226,14 +230,14 @@ def test_a_network_with_holes_of_its_own_is_put_together_again():
 def bodied(play, federation):
     options = {"theta_rate": 0.1, "gamma_rate": 0.1}
     options["steps"] = fedprior.Steps(local_steps=2, batches=EVERYTHING)
-    return play(fedprior.shared_body(MLP, head_steps=3, **options), federation, 4)
+    return play(fedprior.learning.shared_body(MLP, head_steps=3, **options), federation, 4)
 
 
 def test_heads_differ_and_the_body_is_one(bodied):
     state, memories = bodied
     heads = np.asarray(jax.vmap(tree.flatten)(memories["w"]))
     assert np.abs(heads - heads[0]).max(axis=1)[1:].min() > 1e-3
-    start = fedprior.SharedBody().start(MLP.init(random.fold(random.root(0), "init")))
+    start = fedprior.populations.SharedBody().start(MLP.init(random.fold(random.root(0), "init")))
     same(state["gamma"]["head"], start["head"])  # of newcomers: never learned
     learned, first = (tree.flatten(gamma["body"]) for gamma in (state["gamma"], start))
     assert np.abs(learned - first).max() > 1e-3
@@ -243,14 +247,14 @@ def test_heads_differ_and_the_body_is_one(bodied):
 def test_steps_of_the_head_alone_come_first(play, federation):
     """With a body that rests, h head steps and s steps are h + s steps."""
     two, five = (fedprior.Steps(local_steps=number, batches=EVERYTHING) for number in (2, 5))
-    ahead = fedprior.shared_body(MLP, head_steps=3, steps=two, gamma_rate=0.0)
+    ahead = fedprior.learning.shared_body(MLP, head_steps=3, steps=two, gamma_rate=0.0)
     _, first = play(ahead, federation, 1)
-    _, plain = play(fedprior.shared_body(MLP, steps=five, gamma_rate=0.0), federation, 1)
+    _, plain = play(fedprior.learning.shared_body(MLP, steps=five, gamma_rate=0.0), federation, 1)
     same(first["w"], plain["w"], 1e-6)
 
 
 def test_without_steps_of_the_head_alone_it_is_alternating():
-    plain = head_first(MLP, fedprior.Gaussian(scale=0.5))
+    plain = head_first(MLP, fedprior.populations.Gaussian(scale=0.5))
     assert plain.local.__qualname__.startswith("Alternating")
 
 
@@ -260,35 +264,38 @@ def test_without_steps_of_the_head_alone_it_is_alternating():
 @pytest.mark.parametrize(
     ("build", "wording"),
     [
-        (lambda: fedprior.Subspace(rank=0), "Subspace: rank must be a whole number of at least 1"),
         (
-            lambda: fedprior.Subspace(rank=1, scale=-1.0),
+            lambda: fedprior.populations.Subspace(rank=0),
+            "Subspace: rank must be a whole number of at least 1",
+        ),
+        (
+            lambda: fedprior.populations.Subspace(rank=1, scale=-1.0),
             "Subspace: scale must be a positive number",
         ),
         (
-            lambda: fedprior.shared_subspace(fedprior.linear(3), rank=5),
+            lambda: fedprior.learning.shared_subspace(fedprior.models.linear(3), rank=5),
             r"Subspace: rank must be at most the number of parameters \(4\), got 5",
         ),
         (
-            lambda: fedprior.shared_body(fedprior.logistic(4, 3)),
+            lambda: fedprior.learning.shared_body(fedprior.models.logistic(4, 3)),
             "SharedBody: head must be a part of the parameters, got 'the last layer'. "
             "Its leaves are intercept, weight",
         ),
         (
-            lambda: fedprior.shared_body(MLP, head=1),
+            lambda: fedprior.learning.shared_body(MLP, head=1),
             "SharedBody: head must be the beginning of a path, in quotes, or a function, got 1. "
             'Write "1".',
         ),
         (
-            lambda: fedprior.shared_body(MLP, head="2"),
+            lambda: fedprior.learning.shared_body(MLP, head="2"),
             "SharedBody: head must be a part of the parameters, got '2'. Its leaves are 0/bias",
         ),
         (
-            lambda: fedprior.shared_body(MLP, head_steps=-1),
+            lambda: fedprior.learning.shared_body(MLP, head_steps=-1),
             "shared-body: head_steps must be a whole number of at least 0, got -1",
         ),
         (
-            lambda: fedprior.shared_body(MLP, head_steps=1, catch_up=5),
+            lambda: fedprior.learning.shared_body(MLP, head_steps=1, catch_up=5),
             "shared-body: catch_up cannot be combined with head_steps",
         ),
     ],

@@ -64,11 +64,15 @@ def regression():
 
 @pytest.mark.parametrize(
     ("factory", "least"),
-    [(fedprior.fedavg, 0.7), (fedprior.local, 0.95), (fedprior.gaussian_prior, 0.95)],
+    [
+        (fedprior.learning.fedavg, 0.7),
+        (fedprior.learning.local, 0.95),
+        (fedprior.learning.gaussian_prior, 0.95),
+    ],
 )
 def test_regression_removes_most_of_the_squared_error(regression, factory, least):
     """Scores are minus squared errors; a shared model leaves the clients' differences."""
-    algorithm = factory(fedprior.linear(2), newcomer_steps=0, **OPTIONS)
+    algorithm = factory(fedprior.models.linear(2), newcomer_steps=0, **OPTIONS)
     before = fedprior.simulate(algorithm, regression, rounds=0)
     after = fedprior.simulate(algorithm, regression, rounds=40)
     assert after.scores.mean() > (1 - least) * before.scores.mean()
@@ -77,6 +81,6 @@ def test_regression_removes_most_of_the_squared_error(regression, factory, least
 def test_adaped_refuses_a_regression_model():
     wording = r"^adaped: model must be a classifier, got 'regression'\. Choose gaussian-prior"
     with pytest.raises(ValueError, match=wording):
-        fedprior.adaped(fedprior.linear(2))
+        fedprior.adaped(fedprior.models.linear(2))
     with pytest.raises(ValueError, match=r"^adaped-fine-tuning: model must be a classifier"):
-        fedprior.adaped_fine_tuning(fedprior.mlp((2,), 1, regression=True))
+        fedprior.learning.adaped_fine_tuning(fedprior.mlp((2,), 1, regression=True))

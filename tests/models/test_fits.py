@@ -28,10 +28,10 @@ def test_batch_normalization_is_refused():
 @pytest.mark.parametrize(
     ("model", "shape", "classes"),
     [
-        (fedprior.lenet5(), (28, 28, 1), 10),
+        (fedprior.models.lenet5(), (28, 28, 1), 10),
         (fedprior.mlp((4,), 3, hidden=(5,)), (4,), 3),
-        (fedprior.logistic(4, 3), (4,), 3),
-        (fedprior.linear(4), (4,), None),
+        (fedprior.models.logistic(4, 3), (4,), 3),
+        (fedprior.models.linear(4), (4,), None),
         (fedprior.mlp((4,), 1, hidden=(5,), regression=True), (4,), None),
     ],
 )

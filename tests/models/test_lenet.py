@@ -33,7 +33,7 @@ def reference(parameters, x):
 
 @pytest.fixture(scope="module")
 def model():
-    return fedprior.lenet5()
+    return fedprior.models.lenet5()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_size(model):
     assert tree.size(parameters) == 44_426
     shapes = [layer["weight"].shape for layer in parameters]
     assert shapes == [(5, 5, 1, 6), (5, 5, 6, 16), (256, 120), (120, 84), (84, 10)]
-    other = jax.eval_shape(fedprior.lenet5(3).init, jax.random.key(0))
+    other = jax.eval_shape(fedprior.models.lenet5(3).init, jax.random.key(0))
     assert tree.size(other) == 44_426 - 7 * 85
 
 

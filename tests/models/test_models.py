@@ -20,7 +20,7 @@ def mean_loss(model):
 
 
 def test_classification_loss_and_score_are_one_value_a_sample():
-    model = fedprior.logistic(3, 4)
+    model = fedprior.models.logistic(3, 4)
     logits = DRAWS.normal(size=(6, 4)).astype(np.float32) * 5
     y = np.array([0, 3, 2, 1, 1, 0])
     loss = model.loss(jnp.asarray(logits), y)
@@ -33,7 +33,7 @@ def test_classification_loss_and_score_are_one_value_a_sample():
 
 
 def test_classification_loss_is_finite_for_any_finite_logits():
-    model = fedprior.logistic(3, 2)
+    model = fedprior.models.logistic(3, 2)
     logits = jnp.array([[1e4, -1e4], [-1e4, 1e4], [0.0, 0.0]])
     y = jnp.array([1, 1, 0])
     np.testing.assert_allclose(model.loss(logits, y), [2e4, 0, np.log(2)], rtol=1e-6)
@@ -42,14 +42,14 @@ def test_classification_loss_is_finite_for_any_finite_logits():
 
 
 def test_regression_loss_and_score():
-    model = fedprior.linear(3)
+    model = fedprior.models.linear(3)
     np.testing.assert_allclose(model.loss(np.array([1.0, 2.0]), np.array([0.0, 5.0])), [0.5, 4.5])
     np.testing.assert_allclose(model.score(np.array([1.0, 2.0]), np.array([0.0, 5.0])), [-1, -9])
 
 
 def test_linear_is_stationary_at_least_squares():
     y = (X @ [1.0, -2.0, 0.5] + 0.3 + 0.1 * DRAWS.normal(size=40)).astype(np.float32)
-    model, fit = fedprior.linear(3), LinearRegression().fit(X, y)
+    model, fit = fedprior.models.linear(3), LinearRegression().fit(X, y)
     parameters = {"intercept": jnp.float32(fit.intercept_), "weight": jnp.asarray(fit.coef_)}
     np.testing.assert_allclose(model.apply(parameters, X), fit.predict(X), rtol=1e-4, atol=1e-5)
     gradient = jax.grad(mean_loss(model))(parameters, X, y)
@@ -62,7 +62,7 @@ def test_linear_is_stationary_at_least_squares():
 
 def test_two_classes_are_one_vector():
     """The first logit is 0: loss and gradient of plain logistic regression."""
-    model = fedprior.logistic(3)
+    model = fedprior.models.logistic(3)
     start = model.init(jax.random.key(0))
     assert tree.size(start) == 4
     weight, intercept = DRAWS.normal(size=(3, 1)).astype(np.float32), np.float32([0.2])
@@ -82,7 +82,7 @@ def test_softmax_regression_is_stationary_where_scikit_learn_stops():
     """The fit minimizes mean loss + ||weight||^2 / (2 C n)."""
     y = np.argmax(X @ DRAWS.normal(size=(3, 3)) + DRAWS.gumbel(size=(40, 3)), axis=1)
     fit = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(X, y)
-    model = fedprior.logistic(3, 3)
+    model = fedprior.models.logistic(3, 3)
     parameters = {
         "intercept": jnp.asarray(fit.intercept_, jnp.float32),
         "weight": jnp.asarray(fit.coef_.T, jnp.float32),
@@ -128,12 +128,18 @@ def test_init_depends_on_its_key_alone():
 @pytest.mark.parametrize(
     ("build", "wording"),
     [
-        (lambda: fedprior.linear(0), "linear: num_features must be a whole number of at least 1"),
-        (lambda: fedprior.logistic(3, 1), "logistic: num_classes must be .* at least 2, got 1"),
+        (
+            lambda: fedprior.models.linear(0),
+            "linear: num_features must be a whole number of at least 1",
+        ),
+        (
+            lambda: fedprior.models.logistic(3, 1),
+            "logistic: num_classes must be .* at least 2, got 1",
+        ),
         (lambda: fedprior.mlp((3,), 0), "mlp: num_outputs must be a whole number of at least 1"),
         (lambda: fedprior.mlp((3,), 2, hidden=(0,)), "mlp: hidden must be a whole number"),
         (lambda: fedprior.mlp((3,), 2, regression=True), "mlp: num_outputs must be 1 for regr"),
-        (lambda: fedprior.lenet5(1), "lenet5: num_classes must be .* at least 2, got 1"),
+        (lambda: fedprior.models.lenet5(1), "lenet5: num_classes must be .* at least 2, got 1"),
     ],
 )
 def test_bad_sizes(build, wording):

@@ -141,7 +141,7 @@ class Twin:
 @jax.jit
 def _positions(words, step, size):
     rows = jnp.arange(4 * 8)  # wider than any client: only the batch's own width counts
-    data = fedprior.ClientData(rows, rows, jnp.int32(0), size, rows)
+    data = fedprior.data.ClientData(rows, rows, jnp.int32(0), size, rows)
     return BATCHES.at(words, step, data)
 
 
@@ -237,7 +237,7 @@ def test_lazy_fine_tuning_is_the_eager_algorithm_6(federation, cap):
     Compared after each of several rounds: clients sampled long ago, just now, late for the first
     time. One that never took part is a newcomer instead, and begins at the learned mean.
     """
-    algorithm = fedprior.adaped_fine_tuning(MODEL, catch_up=cap, **RATES, **COMMON)
+    algorithm = fedprior.learning.adaped_fine_tuning(MODEL, catch_up=cap, **RATES, **COMMON)
     cohorts = [[1, 3], [0, 3], [0, 1], [2, 3], [1, 3], [0, 2], [1, 2]]  # client 4 never comes
     library, eager = both(algorithm, federation, cap=cap)
     for cohort in cohorts:
@@ -274,7 +274,7 @@ def test_a_newcomer_starts_from_the_learned_mean(federation, start):
 
 def test_a_newcomer_does_not_catch_up(federation):
     """With local fine-tuning too it begins at the learned mean, with and without samples."""
-    algorithm = fedprior.adaped_fine_tuning(MODEL, newcomer_steps=0, **COMMON)
+    algorithm = fedprior.learning.adaped_fine_tuning(MODEL, newcomer_steps=0, **COMMON)
     library = Library(algorithm, federation)
     mean = learned(library)
     same(library.theta(1), mean)

@@ -95,7 +95,7 @@ def test_a_gaussian_of_fixed_scale_is_the_personal_step_of_ditto(play, federatio
     The mean moves as pFedMe's, mean <- mean - rate lambda (mean - v), not as Ditto's.
     """
     scale = 0.4
-    algorithm = fedprior.gaussian_prior(MODEL, scale=scale, **COMMON)
+    algorithm = fedprior.learning.gaussian_prior(MODEL, scale=scale, **COMMON)
     state, memories = play(algorithm, federation, ROUNDS)
     mean, own = personal_rounds(federation, lambda v, mean: (v - mean) / scale**2, start())
     close(stacked(state["gamma"]["mean"]), mean)
@@ -108,7 +108,7 @@ def test_laplace_is_an_l1_penalty(play, federation):
     Clients begin apart from the mean: at it the l1 norm has many subgradients, all of them right.
     """
     scale = 3.0
-    algorithm = fedprior.laplace_prior(MODEL, scale=scale, start="initial", **COMMON)
+    algorithm = fedprior.learning.laplace_prior(MODEL, scale=scale, start="initial", **COMMON)
     state = algorithm.init(random.fold(random.root(0), "init"))
     shift = np.random.default_rng(7).normal(size=(5, 3)).astype(np.float32)
     moved = stacked(state["gamma"]["mean"]) + shift
@@ -137,7 +137,9 @@ def averaged(clients, *, steps=STEPS):
 
 
 def test_a_point_mass_is_fedavg(play, federation):
-    state, _ = play(fedprior.alternating(MODEL, fedprior.PointMass(), **COMMON), federation, ROUNDS)
+    state, _ = play(
+        fedprior.alternating(MODEL, fedprior.populations.PointMass(), **COMMON), federation, ROUNDS
+    )
     close(stacked(state["gamma"]["mean"]), averaged(samples(federation)))
 
 
@@ -158,7 +160,9 @@ def test_a_gaussian_tends_to_fedavg_as_its_scale_goes_to_zero(play, equal):
     distances = []
     for scale in (0.1, 0.05):
         rates = {"theta_rate": 6 * scale**2, "gamma_rate": GAMMA_RATE, "steps": ONE_STEP}
-        algorithm = head_first(MODEL, fedprior.Gaussian(scale=scale), head_steps=1, **rates)
+        algorithm = head_first(
+            MODEL, fedprior.populations.Gaussian(scale=scale), head_steps=1, **rates
+        )
         mean = stacked(play(algorithm, equal, ROUNDS)[0]["gamma"]["mean"])
         distances.append(np.abs(mean - averaged(samples(equal), steps=1)).max())
     assert distances[0] < 5e-3
@@ -176,7 +180,9 @@ def alone(federation):
     return np.stack(ends)
 
 
-@pytest.mark.parametrize("population", [fedprior.Gaussian(scale=1e5), fedprior.Flat()])
+@pytest.mark.parametrize(
+    "population", [fedprior.populations.Gaussian(scale=1e5), fedprior.populations.Flat()]
+)
 def test_a_boundless_scale_is_local_learning(play, federation, population):
     _, memories = play(fedprior.alternating(MODEL, population, **COMMON), federation, ROUNDS)
     close(stacked(memories["w"]), alone(federation))
@@ -195,7 +201,7 @@ def kinds():
 
 def test_a_mixture_of_zero_spread_is_clustered_learning(play, kinds):
     """IFCA: each client trains the model of least loss; a model is averaged over its clients."""
-    population = fedprior.Discrete(num_components=2, hard=True)
+    population = fedprior.populations.Discrete(num_components=2, hard=True)
     options = {name: value for name, value in COMMON.items() if name != "theta_rate"}
     algorithm = fedprior.em(MODEL, population, **options)
     first = algorithm.init(random.fold(random.root(0), "init"))
@@ -226,9 +232,11 @@ def test_a_known_covariance_is_multi_task_learning(play, federation):
     omega, scale = factor @ factor.T + np.eye(5), 0.7
     precision = np.linalg.inv(omega)
     held = np.abs(precision).sum(axis=1)
-    population = fedprior.Multitask(covariance=omega, scale=scale)
+    population = fedprior.populations.Multitask(covariance=omega, scale=scale)
     options = {name: value for name, value in COMMON.items() if name != "gamma_rate"}
-    _, memories = play(fedprior.multitask(MODEL, population, **options), federation, ROUNDS)
+    _, memories = play(
+        fedprior.learning.multitask(MODEL, population, **options), federation, ROUNDS
+    )
     thetas = np.tile(start(), (5, 1, 1))
     for _ in range(ROUNDS):
         coupled = np.tensordot(precision, thetas - start(), axes=1)
@@ -308,8 +316,8 @@ def representation_rounds(federation, basis, fit):
 
 
 def subspaced(play, federation, *, head_steps):
-    algorithm = fedprior.shared_subspace(
-        fedprior.linear(5),
+    algorithm = fedprior.learning.shared_subspace(
+        fedprior.models.linear(5),
         rank=RANK,
         learn_mean=False,
         head_steps=head_steps - 1,
@@ -352,7 +360,7 @@ def test_a_shared_subspace_tends_to_alternating_least_squares(play, quantities):
 def test_a_shared_body_is_the_step_of_fedrep(play, federation):
     """`HEAD_STEPS` steps of the last layer, then one of the layers below it, which are averaged."""
     network = fedprior.mlp((4,), 3, hidden=(6,))
-    algorithm = fedprior.shared_body(
+    algorithm = fedprior.learning.shared_body(
         network, head_steps=HEAD_STEPS - 1, **{**COMMON, "steps": ONE_STEP}
     )
     first = network.init(random.fold(random.root(0), "init"))
@@ -398,7 +406,7 @@ def test_the_how_to_adds_a_population_in_at_most_25_lines():
 
 def test_simulating_is_playing(play, federation):
     """The engine gives what the small program of these tests gives."""
-    algorithm = fedprior.gaussian_prior(MODEL, scale=0.4, **COMMON)
+    algorithm = fedprior.learning.gaussian_prior(MODEL, scale=0.4, **COMMON)
     result = fedprior.simulate(algorithm, federation, rounds=ROUNDS, test=False)
     state, memories = play(algorithm, federation, ROUNDS)
     close(tree.flatten(result.state["gamma"]), tree.flatten(state["gamma"]))

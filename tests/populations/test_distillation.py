@@ -57,7 +57,9 @@ def divergence(direction, temperature):
 @pytest.mark.parametrize("direction", ["forward", "reverse", "squared"])
 def test_the_penalty_is_the_formula(direction, temperature):
     """D/2 log(2 psi) + f_KD / (2 psi), f_KD a mean over unmasked samples."""
-    population = fedprior.Distillation(direction=direction, temperature=temperature, degrees=3.0)
+    population = fedprior.populations.Distillation(
+        direction=direction, temperature=temperature, degrees=3.0
+    )
     f = (divergence(direction, temperature) * MASK).sum() / MASK.sum()
     wanted = 1.5 * np.log(2 * 0.8) + f / (2 * 0.8)
     with double():
@@ -67,7 +69,7 @@ def test_the_penalty_is_the_formula(direction, temperature):
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
 def test_gradients_are_those_of_finite_differences(options):
-    population = fedprior.Distillation(**options)
+    population = fedprior.populations.Distillation(**options)
     point = np.concatenate([MEAN.ravel(), OWN.ravel(), [0.8]])
 
     def value(vector):
@@ -88,7 +90,10 @@ def test_forward_gradients_are_those_of_d6():
     p, q = softmax(MEAN, axis=1), softmax(OWN, axis=1)
     with double():
         gradients = jax.grad(
-            lambda mean, own: penalty(fedprior.Distillation(), mean, own, 0.5, everyone), (0, 1)
+            lambda mean, own: penalty(
+                fedprior.populations.Distillation(), mean, own, 0.5, everyone
+            ),
+            (0, 1),
         )(jnp.asarray(MEAN), jnp.asarray(OWN))
         of_mean, of_own = (np.asarray(gradient) for gradient in gradients)
     kl = rel_entr(p, q).sum(axis=1, keepdims=True)
@@ -98,7 +103,7 @@ def test_forward_gradients_are_those_of_d6():
 
 @pytest.mark.parametrize("degrees", [1.0, 3.0])
 def test_psi_has_gradient_d_over_2_psi_less_f_over_2_psi_squared(degrees):
-    population = fedprior.Distillation(degrees=degrees)
+    population = fedprior.populations.Distillation(degrees=degrees)
     f = (divergence("forward", 1.0) * MASK).sum() / MASK.sum()
     with double():
         slope = jax.grad(lambda psi: penalty(population, MEAN, OWN, psi))
@@ -110,7 +115,7 @@ def test_psi_has_gradient_d_over_2_psi_less_f_over_2_psi_squared(degrees):
 @pytest.mark.parametrize(("f", "steps"), [(0.0, 527), (0.4, 657)])
 def test_psi_reaches_its_floor_in_the_steps_of_erratum_41(f, steps):
     """Rate 0.03, from 4 to 0.5: f_KD below the floor makes psi rest on it, lambda = 1 fixed."""
-    population = fedprior.Distillation()
+    population = fedprior.populations.Distillation()
     mean = np.log([[0.5, 0.5]])
     share = (
         brentq(lambda s: rel_entr([0.5, 0.5], [s, 1 - s]).sum() - f, 0.5, 1 - 1e-9) if f else 0.5
@@ -146,7 +151,7 @@ def test_the_exact_normalizer_is_the_integral_for_two_classes(strength, p):
 
 def test_the_figures_of_errata_42_and_43():
     """psi_app = 20 = 1 / (2 psi_loss), p_mean = 0.3: -1.392, its Laplace approximation -1.359."""
-    population = fedprior.Distillation(normalizer="exact")
+    population = fedprior.populations.Distillation(normalizer="exact")
     mean = binary(0.3)[None]
     at_mean = penalty(population, mean, mean, 1 / 40, mask=np.ones(1))
     np.testing.assert_allclose(at_mean, -1.392, atol=5e-4)
@@ -165,7 +170,11 @@ def test_the_exact_prior_is_a_dirichlet_for_three_classes(psi):
     p, q = np.array([0.2, 0.5, 0.3]), np.array([0.25, 0.15, 0.6])
     law = stats.dirichlet(1 + p / (2 * psi))
     value = penalty(
-        fedprior.Distillation(normalizer="exact"), np.log([p]), np.log([q]), psi, mask=np.ones(1)
+        fedprior.populations.Distillation(normalizer="exact"),
+        np.log([p]),
+        np.log([q]),
+        psi,
+        mask=np.ones(1),
     )
     np.testing.assert_allclose(value, -law.logpdf(q), rtol=1e-4, atol=1e-5)
     mass = integrate.dblquad(
@@ -183,11 +192,11 @@ def test_the_exact_normalizer_is_known_for_the_forward_divergence_only():
     for direction in ("reverse", "squared"):
         wording = f"^Distillation: direction must be 'forward', got '{direction}'. The exact norm"
         with pytest.raises(ValueError, match=wording):
-            fedprior.Distillation(direction=direction, normalizer="exact")
+            fedprior.populations.Distillation(direction=direction, normalizer="exact")
 
 
 def test_the_floor_holds_from_the_start():
-    population = fedprior.Distillation(initial_psi=0.1, psi_floor=0.3)
+    population = fedprior.populations.Distillation(initial_psi=0.1, psi_floor=0.3)
     assert float(population.start({})["psi"]) == np.float32(0.3)
     assert float(population.project({"psi": jnp.array(-2.0)})["psi"]) == np.float32(0.3)
     assert float(population.project({"psi": jnp.array(2.0)})["psi"]) == 2
@@ -196,21 +205,21 @@ def test_the_floor_holds_from_the_start():
 @pytest.mark.parametrize("name", ["initial_psi", "psi_floor", "temperature", "degrees"])
 def test_numbers_are_positive(name):
     with pytest.raises(ValueError, match=f"^Distillation: {name} must be a positive number, got 0"):
-        fedprior.Distillation(**{name: 0})
+        fedprior.populations.Distillation(**{name: 0})
 
 
 def test_words_are_known():
     with pytest.raises(ValueError, match=r"direction must be one of forward, reverse, squared"):
-        fedprior.Distillation(direction="sideways")
+        fedprior.populations.Distillation(direction="sideways")
     with pytest.raises(ValueError, match=r"got 'exakt'\. Did you mean exact\?"):
-        fedprior.Distillation(normalizer="exakt")
+        fedprior.populations.Distillation(normalizer="exakt")
 
 
 def test_extreme_logits_stay_finite():
     """A confident wrong model: the forward divergence is large, and every gradient is finite."""
     mean, own = np.array([[80.0, 0, 0]]), np.array([[-80.0, 0, 0]])
     for direction in ("forward", "reverse", "squared"):
-        population = fedprior.Distillation(direction=direction)
+        population = fedprior.populations.Distillation(direction=direction)
         value, gradients = jax.value_and_grad(
             lambda m, o, p=population: penalty(p, m, o, 0.5, mask=np.ones(1)), (0, 1)
         )(jnp.asarray(mean, jnp.float32), jnp.asarray(own, jnp.float32))

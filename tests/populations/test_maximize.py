@@ -24,10 +24,10 @@ THETA = {
 }
 WIDTH = 7
 POPULATIONS = {
-    "gaussian": fedprior.Gaussian(scale=0.6),
-    "gaussian-each": fedprior.Gaussian(scale=0.6, per_coordinate=True),
-    "laplace": fedprior.Laplace(scale=0.6),
-    "mixture": fedprior.GaussianMixture(num_components=3, scale=0.6, jitter=0.8),
+    "gaussian": fedprior.populations.Gaussian(scale=0.6),
+    "gaussian-each": fedprior.populations.Gaussian(scale=0.6, per_coordinate=True),
+    "laplace": fedprior.populations.Laplace(scale=0.6),
+    "mixture": fedprior.populations.GaussianMixture(num_components=3, scale=0.6, jitter=0.8),
 }
 
 
@@ -149,7 +149,7 @@ def parts_at_prior(population, gamma):
 
 def test_the_parts_of_normal_priors_are_the_prior(population):
     """-log p of the mixture of the parts; the Laplace law is no mixture of them."""
-    if isinstance(population, fedprior.Laplace):
+    if isinstance(population, fedprior.populations.Laplace):
         pytest.skip("Its parts are normal near a posterior only.")
     gamma, w = varied(population), flat(THETA) + 0.3
     _, parts = parts_at_prior(population, gamma)
@@ -243,7 +243,7 @@ def test_a_step_never_lowers_the_expected_log_density(population):
 def expected(population, gamma, each):
     """E log p(part, theta | gamma), by the moments or, for the Laplace law, by SciPy."""
     share, w, spread = each
-    if isinstance(population, fedprior.Laplace):
+    if isinstance(population, fedprior.populations.Laplace):
         scale = float(gamma["scale"])
         away = np.abs(w - flat(gamma["mean"])) / spread**0.5
         distance = stats.foldnorm.mean(away, scale=spread**0.5)
@@ -259,7 +259,7 @@ def test_a_lower_rate_mixes_with_the_moments_of_gamma(population):
     """The moments behind gamma are (1 - rate) its own and rate the clients' (stepwise EM)."""
     gamma, each = varied(population), posteriors(population)
     found, average = step(population, gamma, each, 0.25)
-    if isinstance(population, fedprior.Laplace):
+    if isinstance(population, fedprior.populations.Laplace):
         wanted = gamma["scale"] + 0.25 * average["scale"]
         np.testing.assert_allclose(found["scale"], wanted, rtol=1e-5)
         return
@@ -358,19 +358,21 @@ def test_a_law_of_points_has_no_density():
     with pytest.raises(
         TypeError, match=r"^Discrete: method must be em, got 'a penalty'\. A law of"
     ):
-        penalty(fedprior.Discrete(num_components=2), None, None)
+        penalty(fedprior.populations.Discrete(num_components=2), None, None)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_belonging_is_bayes_rule(hard):
-    population = fedprior.Discrete(num_components=3, hard=hard)
+    population = fedprior.populations.Discrete(num_components=3, hard=hard)
     gamma = {"log_shares": np.log(np.array([0.5, 0.3, 0.2], np.float32))}
     alpha = jax.jit(population.belonging)(gamma, np.array([501.0, 500.0, 502.0]))
     wanted = softmax(np.log([0.5, 0.3, 0.2]) - np.array([1.0, 0.0, 2.0]))
     np.testing.assert_allclose(alpha, [0, 1, 0] if hard else wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [fedprior.GaussianMixture, fedprior.Discrete])
+@pytest.mark.parametrize(
+    "kind", [fedprior.populations.GaussianMixture, fedprior.populations.Discrete]
+)
 def test_bad_mixtures(kind):
     owner = kind.__name__
     with pytest.raises(ValueError, match=f"^{owner}: num_components must be a whole number of at"):

@@ -11,21 +11,21 @@ from fedprior.core import tree
 from fedprior.core.protocols import Maximizable, Population
 
 POPULATIONS = {
-    "flat": fedprior.Flat(),
-    "point": fedprior.PointMass(),
-    "gaussian": fedprior.Gaussian(scale=0.7),
-    "gaussian-each": fedprior.Gaussian(scale=0.7, per_coordinate=True),
-    "gaussian-narrow": fedprior.Gaussian(scale=1e-5),
-    "laplace": fedprior.Laplace(scale=0.7),
-    "tether": fedprior.Tether(strength=0.7),
-    "mixture": fedprior.GaussianMixture(num_components=3, scale=0.7, jitter=0.5),
-    "discrete": fedprior.Discrete(num_components=3, jitter=0.5),
-    "shared-body": fedprior.SharedBody(head="intercept"),  # a gamma without a mean
-    "distillation": fedprior.Distillation(),
-    "distillation-low": fedprior.Distillation(initial_psi=0.1, psi_floor=0.5),
-    "distillation-reverse": fedprior.Distillation(direction="reverse", temperature=2.0),
-    "distillation-squared": fedprior.Distillation(direction="squared", degrees=2.0),
-    "distillation-exact": fedprior.Distillation(normalizer="exact"),
+    "flat": fedprior.populations.Flat(),
+    "point": fedprior.populations.PointMass(),
+    "gaussian": fedprior.populations.Gaussian(scale=0.7),
+    "gaussian-each": fedprior.populations.Gaussian(scale=0.7, per_coordinate=True),
+    "gaussian-narrow": fedprior.populations.Gaussian(scale=1e-5),
+    "laplace": fedprior.populations.Laplace(scale=0.7),
+    "tether": fedprior.populations.Tether(strength=0.7),
+    "mixture": fedprior.populations.GaussianMixture(num_components=3, scale=0.7, jitter=0.5),
+    "discrete": fedprior.populations.Discrete(num_components=3, jitter=0.5),
+    "shared-body": fedprior.populations.SharedBody(head="intercept"),  # a gamma without a mean
+    "distillation": fedprior.populations.Distillation(),
+    "distillation-low": fedprior.populations.Distillation(initial_psi=0.1, psi_floor=0.5),
+    "distillation-reverse": fedprior.populations.Distillation(direction="reverse", temperature=2.0),
+    "distillation-squared": fedprior.populations.Distillation(direction="squared", degrees=2.0),
+    "distillation-exact": fedprior.populations.Distillation(normalizer="exact"),
 }
 
 
@@ -76,7 +76,7 @@ def test_project_is_idempotent_and_leaves_start_alone(population):
 
 
 def test_the_penalty_ignores_masked_samples(population):
-    if isinstance(population, fedprior.Discrete):
+    if isinstance(population, fedprior.populations.Discrete):
         pytest.skip("A law of points has no density.")
     draws = np.random.default_rng(1)
     gamma, own = population.start(parameters(0)), parameters(1)
@@ -95,7 +95,8 @@ def test_the_penalty_ignores_masked_samples(population):
 
 @pytest.mark.parametrize("scale", [0.05, 0.7, 3.0])
 @pytest.mark.parametrize(
-    ("population_type", "law"), [(fedprior.Gaussian, stats.norm), (fedprior.Laplace, stats.laplace)]
+    ("population_type", "law"),
+    [(fedprior.populations.Gaussian, stats.norm), (fedprior.populations.Laplace, stats.laplace)],
 )
 def test_parameter_priors_are_minus_the_log_density(population_type, law, scale):
     """Normalizer included, once a coordinate (ERRATA 25)."""
@@ -109,8 +110,8 @@ def test_parameter_priors_have_the_gradients_of_l2_and_l1():
     own, mean = parameters(1), parameters(0)
     step = tree.flatten(own) - tree.flatten(mean)
     for population, wanted in (
-        (fedprior.Gaussian(scale=0.7), step / 0.7**2),
-        (fedprior.Laplace(scale=0.7), jnp.sign(step) / 0.7),
+        (fedprior.populations.Gaussian(scale=0.7), step / 0.7**2),
+        (fedprior.populations.Laplace(scale=0.7), jnp.sign(step) / 0.7),
     ):
         of_own, of_mean = (
             tree.flatten(gradient)
@@ -123,10 +124,15 @@ def test_parameter_priors_have_the_gradients_of_l2_and_l1():
 
 
 SLOPES = {  # of the others: test_maximize.py and test_distillation.py; Multitask: test_multitask.py
-    fedprior.Tether: fedprior.Tether(strength=0.7),
-    fedprior.Subspace: fedprior.Subspace(rank=5, scale=0.7),
+    fedprior.populations.Tether: fedprior.populations.Tether(strength=0.7),
+    fedprior.populations.Subspace: fedprior.populations.Subspace(rank=5, scale=0.7),
 }
-NO_SLOPE = {fedprior.Flat, fedprior.PointMass, fedprior.SharedBody, fedprior.Discrete}
+NO_SLOPE = {
+    fedprior.populations.Flat,
+    fedprior.populations.PointMass,
+    fedprior.populations.SharedBody,
+    fedprior.populations.Discrete,
+}
 
 
 @pytest.mark.parametrize("kind", SLOPES, ids=lambda kind: kind.__name__)
@@ -145,7 +151,7 @@ def test_a_tether_is_a_normal_law_for_each_number_of_samples():
     """n times it is minus the log density of N(mean, 1 / (strength n)), but for a constant."""
     mean, first, second = np.random.default_rng(3).normal(size=(3, 5))
     at = [
-        fedprior.Tether(strength=0.7).penalty({"mean": mean}, w, None, None, None)
+        fedprior.populations.Tether(strength=0.7).penalty({"mean": mean}, w, None, None, None)
         for w in (first, second)
     ]
     for n in (1, 12):
@@ -155,7 +161,7 @@ def test_a_tether_is_a_normal_law_for_each_number_of_samples():
 
 
 def test_every_penalty_has_a_test_of_its_gradient():
-    elsewhere = {fedprior.Distillation, *Maximizable.__subclasses__()}
+    elsewhere = {fedprior.populations.Distillation, *Maximizable.__subclasses__()}
     known = {*SLOPES, *NO_SLOPE, *elsewhere, Maximizable}
     found = [Population]
     for kind in found:
@@ -164,7 +170,9 @@ def test_every_penalty_has_a_test_of_its_gradient():
     assert own <= known
 
 
-@pytest.mark.parametrize("population_type", [fedprior.Gaussian, fedprior.Laplace])
+@pytest.mark.parametrize(
+    "population_type", [fedprior.populations.Gaussian, fedprior.populations.Laplace]
+)
 def test_a_scale_is_positive_and_may_be_traced(population_type):
     owner = population_type.__name__
     for scale in (0.0, -1.0, np.nan):
@@ -182,7 +190,7 @@ def test_a_scale_is_positive_and_may_be_traced(population_type):
 
 
 def test_no_population_costs_nothing_and_sends_nothing():
-    assert fedprior.Flat().blocks == ()
-    assert not fedprior.PointMass().personal
-    for population in (fedprior.Flat(), fedprior.PointMass()):
+    assert fedprior.populations.Flat().blocks == ()
+    assert not fedprior.populations.PointMass().personal
+    for population in (fedprior.populations.Flat(), fedprior.populations.PointMass()):
         assert population.penalty({"mean": 0}, 0, predict, None, None) == 0

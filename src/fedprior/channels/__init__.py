@@ -1,1 +1,18 @@
-"""What may leave a client."""
+"""What may leave a client: one channel per file."""
+
+from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.chain import Chain
+from fedprior.channels.identity import Identity
+from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.quantize import Quantize
+from fedprior.channels.randomized_response import KaryResponse, OneBit
+
+__all__ = [
+    "CentralGaussian",
+    "Chain",
+    "Identity",
+    "KaryResponse",
+    "LocalGaussian",
+    "OneBit",
+    "Quantize",
+]

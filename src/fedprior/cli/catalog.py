@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedprior.models.network import Network
 
 _ONLY_PYTHON = (
-    "In Python only: fedprior.multitask, which takes a covariance matrix between the clients."
+    "In Python only: fedprior.learning.multitask, which takes a covariance between the clients."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -14,7 +14,7 @@ from fedprior.cli.audit import audit
 from fedprior.core import check
 
 if TYPE_CHECKING:
-    from fedprior.privacy.plan import Plan
+    from fedprior.privacy.plans import Plan
 
 app = typer.Typer(
     name="privacy",
@@ -65,7 +65,7 @@ def plan(
     Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 10000 --sampling-rate 0.01
     --rounds 500 --parameters 44426`
     """
-    from fedprior.privacy.plan import plan as make
+    from fedprior.privacy.plans import plan as make
 
     _check_options(
         delta,

@@ -80,7 +80,7 @@ _DATASETS = (
 _BY_NAME = {dataset.name: dataset for dataset in _DATASETS}
 
 
-def load(name: str, *, root: str | Path | None = None, **options: Any) -> Federation:
+def load_dataset(name: str, *, root: str | Path | None = None, **options: Any) -> Federation:
     """The federation called `name`; its files are looked for in root/NAME, then in root.
 
     `root` defaults to the environment variable FEDPRIOR_DATA; `options` go to the loader.

@@ -18,7 +18,7 @@ from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.ledger import Head, Ledger, Terms
-from fedprior.privacy.plan import check_delta_below
+from fedprior.privacy.plans import check_delta_below
 
 History = list[dict[str, float]]
 _OWNER = "simulate"

@@ -1,1 +1,5 @@
-"""A better number for every small group: NumPy and SciPy only, JAX never loaded."""
+"""Personal estimates of rates, means and mixtures for many small groups."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

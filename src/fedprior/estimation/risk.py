@@ -4,9 +4,7 @@ All risks are per group, E|estimate - theta_i|^2, averaged over the population a
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -35,26 +33,6 @@ class Risk:
     def gain_over_pooled(self) -> float:
         """Percent."""
         return 100 * (1 - self.personal / self.pooled)
-
-
-def risk(model: str, **setting: Any) -> Risk:
-    """The risk of `gaussian`, `bernoulli` or `mixture` estimation.
-
-    `setting` are the arguments of `gaussian_risk`, `bernoulli_risk` or `mixture_risk`.
-
-    >>> round(risk("gaussian", n=15, num_groups=10_000, theta_variance=0.01,
-    ...            noise_variance=0.25).personal, 5)
-    0.00625
-    """
-    from fedprior.estimation.bernoulli.risk import bernoulli_risk
-
-    known: dict[str, Callable[..., Risk]] = {
-        "gaussian": gaussian_risk,
-        "bernoulli": bernoulli_risk,
-        "mixture": mixture_risk,
-    }
-    check.choice("risk", "model", model, known)
-    return known[model](**setting)
 
 
 def gaussian_risk(

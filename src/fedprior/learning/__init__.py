@@ -1,1 +1,70 @@
-"""Algorithms that train models."""
+"""Methods of personalized learning: each factory returns an `Algorithm`."""
+
+from fedprior.learning.adamap import adamap
+from fedprior.learning.adaped import adaped, adaped_fine_tuning
+from fedprior.learning.alternating import alternating
+from fedprior.learning.baselines.apfl import apfl
+from fedprior.learning.baselines.ditto import ditto
+from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedprox import fedprox
+from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.ifca import ifca
+from fedprior.learning.baselines.l2gd import l2gd
+from fedprior.learning.baselines.local import local
+from fedprior.learning.baselines.mean_regularized import mean_regularized
+from fedprior.learning.baselines.mutual_learning import mutual_learning
+from fedprior.learning.baselines.per_fedavg import per_fedavg
+from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.quped import quped
+from fedprior.learning.batches import Batches
+from fedprior.learning.em import em
+from fedprior.learning.multitask import multitask
+from fedprior.learning.paper import mixture_clustering
+from fedprior.learning.priors import (
+    clustered,
+    discrete_mixture,
+    gaussian_em,
+    gaussian_prior,
+    laplace_em,
+    laplace_prior,
+    mixture_em,
+)
+from fedprior.learning.representation import shared_body, shared_subspace
+from fedprior.learning.steps import Steps
+
+__all__ = [
+    "Batches",
+    "Steps",
+    "adamap",
+    "adaped",
+    "adaped_fine_tuning",
+    "alternating",
+    "apfl",
+    "clustered",
+    "discrete_mixture",
+    "ditto",
+    "em",
+    "fedavg",
+    "fedavg_fine_tuning",
+    "fedem",
+    "fedprox",
+    "fedrep",
+    "gaussian_em",
+    "gaussian_prior",
+    "ifca",
+    "l2gd",
+    "laplace_em",
+    "laplace_prior",
+    "local",
+    "mean_regularized",
+    "mixture_clustering",
+    "mixture_em",
+    "multitask",
+    "mutual_learning",
+    "per_fedavg",
+    "pfedme",
+    "quped",
+    "shared_body",
+    "shared_subspace",
+]

@@ -5,162 +5,173 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning import adamap, adaped, paper, priors, representation
-from fedprior.learning.baselines import (
-    apfl,
-    ditto,
-    fedavg,
-    fedem,
-    fedprox,
-    fedrep,
-    ifca,
-    l2gd,
-    local,
-    mean_regularized,
-    mutual_learning,
-    per_fedavg,
-    pfedme,
-    quped,
-)
+from fedprior.learning.adamap import adamap
+from fedprior.learning.adaped import adaped, adaped_fine_tuning, trust_under_noise
+from fedprior.learning.baselines.apfl import apfl
+from fedprior.learning.baselines.ditto import ditto
+from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedprox import fedprox
+from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.ifca import ifca
+from fedprior.learning.baselines.l2gd import CUT, l2gd
+from fedprior.learning.baselines.local import local
+from fedprior.learning.baselines.mean_regularized import mean_regularized
+from fedprior.learning.baselines.mutual_learning import mutual_learning
+from fedprior.learning.baselines.per_fedavg import per_fedavg
+from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.quped import quped
 from fedprior.learning.method import Method
+from fedprior.learning.paper import COLLAPSE, mixture_clustering
+from fedprior.learning.priors import (
+    clustered,
+    discrete_mixture,
+    gaussian_em,
+    gaussian_prior,
+    laplace_em,
+    laplace_prior,
+    mixture_em,
+    shares_under_noise,
+)
+from fedprior.learning.representation import shared_body, shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
 _METHODS = (
     Method(
         name="adamap",
-        factory=adamap.adamap,
+        factory=adamap,
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
     ),
     Method(
         name="adaped",
-        factory=adaped.adaped,
-        adapt=adaped.trust_under_noise,
+        factory=adaped,
+        adapt=trust_under_noise,
         population="distillation: a prior on predictions, with a learned spread psi",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 5",
     ),
     Method(
         name="adaped-fine-tuning",
-        factory=adaped.adaped_fine_tuning,
-        adapt=adaped.trust_under_noise,
+        factory=adaped_fine_tuning,
+        adapt=trust_under_noise,
         population="distillation; clients train on between rounds",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
     ),
     Method(
         name="apfl",
-        factory=apfl.apfl,
+        factory=apfl,
         population="point mass; a client mixes a model of its own with the shared one",
         sends="increments of the shared model",
         reference="Deng et al. 2020",
     ),
     Method(
         name="clustered",
-        factory=priors.clustered,
-        adapt=priors.shares_under_noise,
+        factory=clustered,
+        adapt=shares_under_noise,
         population="a few models of all, each client being of one kind",
         sends="increments of the client's likeliest model",
         reference="after Ghosh et al. 2020 (ifca), with learned shares",
     ),
     Method(
         name="discrete-mixture",
-        factory=priors.discrete_mixture,
-        adapt=priors.shares_under_noise,
+        factory=discrete_mixture,
+        adapt=shares_under_noise,
         population="a few models of all, each client probably of one kind",
         sends="increments of every model, weighted by the client's probabilities",
         reference="Ozkara et al. 2022, Algorithm 7",
     ),
     Method(
         name="ditto",
-        factory=ditto.ditto,
+        factory=ditto,
         population="point mass, and a Gaussian around it for a client's own model",
         sends="increments of the shared model",
         reference="Li, Hu et al. 2021",
     ),
     Method(
         name="fedavg",
-        factory=fedavg.fedavg,
+        factory=fedavg,
         population="point mass: one model for all",
         sends="increments of the model",
         reference="McMahan et al. 2017",
     ),
     Method(
         name="fedavg-fine-tuning",
-        factory=fedavg.fedavg_fine_tuning,
+        factory=fedavg_fine_tuning,
         population="point mass, then steps on own data",
         sends="increments of the model",
         reference="Jiang et al. 2019",
     ),
     Method(
         name="fedem",
-        factory=fedem.fedem,
+        factory=fedem,
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
     ),
     Method(
         name="fedprox",
-        factory=fedprox.fedprox,
+        factory=fedprox,
         population="point mass; clients stay near the model received",
         sends="increments of the model",
         reference="Li, Sahu et al. 2020",
     ),
     Method(
         name="fedrep",
-        factory=fedrep.fedrep,
+        factory=fedrep,
         population="a network's body of all, a head of each client's own, learned first",
         sends="increments of the body",
         reference="Collins et al. 2021",
     ),
     Method(
         name="gaussian-em",
-        factory=priors.gaussian_em,
+        factory=gaussian_em,
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
         reference="Ozkara et al. 2022, section 3.1",
     ),
     Method(
         name="gaussian-prior",
-        factory=priors.gaussian_prior,
+        factory=gaussian_prior,
         population="Gaussian around a learned mean (l2 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
         name="ifca",
-        factory=ifca.ifca,
+        factory=ifca,
         population="a few models of all, each client being of the kind that fits best",
         sends="increments of the client's model, zeros for the others",
         reference="Ghosh et al. 2020",
     ),
     Method(
         name="l2gd",
-        factory=l2gd.l2gd,
+        factory=l2gd,
         population="Gaussian around the thetas' average, approached at random moments",
         sends="the client's model minus the average",
         reference="Hanzely and Richtarik 2020",
-        remark=l2gd.CUT,
+        remark=CUT,
     ),
     Method(
         name="laplace-em",
-        factory=priors.laplace_em,
+        factory=laplace_em,
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
         name="laplace-prior",
-        factory=priors.laplace_prior,
+        factory=laplace_prior,
         population="Laplace around a learned mean (l1 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
         name="local",
-        factory=local.local,
+        factory=local,
         population="none: every client alone, at the same number of steps",
         sends="nothing",
         reference="",
@@ -168,7 +179,7 @@ _METHODS = (
     ),
     Method(
         name="local-converged",
-        factory=local.local,
+        factory=local,
         population="none: every client alone, until validation scores stop rising",
         sends="nothing",
         reference="",
@@ -176,65 +187,65 @@ _METHODS = (
     ),
     Method(
         name="mean-regularized",
-        factory=mean_regularized.mean_regularized,
+        factory=mean_regularized,
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
         reference="Evgeniou and Pontil 2004; Smith et al. 2017",
     ),
     Method(
         name="mixture-clustering",
-        factory=paper.mixture_clustering,
+        factory=mixture_clustering,
         population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
-        remark=paper.COLLAPSE,
+        remark=COLLAPSE,
     ),
     Method(
         name="mixture-em",
-        factory=priors.mixture_em,
-        adapt=priors.shares_under_noise,
+        factory=mixture_em,
+        adapt=shares_under_noise,
         population="Gaussian mixture with learned shares, centers and spreads",
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
     ),
     Method(
         name="mutual-learning",
-        factory=mutual_learning.mutual_learning,
+        factory=mutual_learning,
         population="a private and a shared model at each client, teaching each other",
         sends="increments of the shared model",
         reference="Shen et al. 2020",
     ),
     Method(
         name="per-fedavg",
-        factory=per_fedavg.per_fedavg,
+        factory=per_fedavg,
         population="one model for all, then one step on own data, which it was trained for",
         sends="increments of the model",
         reference="Fallah et al. 2020",
     ),
     Method(
         name="pfedme",
-        factory=pfedme.pfedme,
+        factory=pfedme,
         population="Gaussian of one l2 penalty around a learned mean (Moreau envelopes)",
         sends="increments of the mean",
         reference="Dinh et al. 2020",
     ),
     Method(
         name="quped",
-        factory=quped.quped,
+        factory=quped,
         population="distillation: a prior on predictions, of a fixed spread",
         sends="increments of the mean model",
         reference="Ozkara et al. 2021, without quantization",
     ),
     Method(
         name="shared-body",
-        factory=representation.shared_body,
+        factory=shared_body,
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
         reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="shared-subspace",
-        factory=representation.shared_subspace,
+        factory=shared_subspace,
         population="a mean and a basis of all, coordinates of each client's own: mean + B w",
         sends="increments of the mean and of the basis",
         reference="Ozkara et al. 2022, section 3.6",

@@ -1,1 +1,12 @@
-"""data_i ~ p(. | theta_i): the likelihoods."""
+"""Networks and their likelihoods: what a client's parameters predict."""
+
+from fedprior.models.lenet import lenet5
+from fedprior.models.network import linear, logistic, mlp, network
+
+__all__ = [
+    "lenet5",
+    "linear",
+    "logistic",
+    "mlp",
+    "network",
+]

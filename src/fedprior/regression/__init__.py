@@ -1,1 +1,5 @@
-"""A regression of its own for every small group: NumPy and SciPy only, JAX never loaded."""
+"""A linear or logistic regression for every group, with a population learned from all."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

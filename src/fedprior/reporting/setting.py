@@ -26,7 +26,7 @@ def federation(
         check.require(not data.encoder, "data", "encoder", "none without a table", data.encoder)
         root = data.root or None
         options = {"seed": seed, **data.options}
-        return datasets.load(data.name, root=root, **options), None, []
+        return datasets.load_dataset(data.name, root=root, **options), None, []
     path = Path(data.path)
     known = ("regression", "valid_share", "test_share", *["classes"] * path.is_dir())
     for option in data.options:

@@ -96,7 +96,7 @@ class Played:
 @jax.jit
 def _positions(words, step, size):
     rows = jnp.arange(4 * 8)  # wider than any client: only the batch's own width counts
-    return BATCHES.at(words, step, fedprior.ClientData(rows, rows, jnp.int32(0), size, rows))
+    return BATCHES.at(words, step, fedprior.data.ClientData(rows, rows, jnp.int32(0), size, rows))
 
 
 def played_by(algorithm, federation, *, rounds=ROUNDS, clients=3, state=None):

@@ -139,9 +139,9 @@ def test_predictions_are_those_of_the_network_and_the_frequencies():
 
 
 def test_a_quantity_has_no_frequencies():
-    algorithm = fedprior.adamap(fedprior.linear(2))
+    algorithm = fedprior.adamap(fedprior.models.linear(2))
     parts = (np.ones((3, 2), np.float32), np.ones(3, np.float32), 0, 3, np.arange(3))
-    data = fedprior.ClientData(*map(jnp.asarray, parts))
+    data = fedprior.data.ClientData(*map(jnp.asarray, parts))
     state = algorithm.init(random.root(0))
     memory = algorithm.enroll(state, np.int32(0), random.root(0))
     assert algorithm.personalize(state, memory, data, random.root(0))["log_frequencies"] == 0

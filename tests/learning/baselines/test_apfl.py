@@ -29,7 +29,7 @@ def mixed(a, v, w):
 
 @pytest.fixture(scope="module")
 def played(federation):
-    algorithm = fedprior.apfl(MODEL, mixing=MIXING, mixing_rate=MIXING_RATE, **COMMON)
+    algorithm = fedprior.learning.apfl(MODEL, mixing=MIXING, mixing_rate=MIXING_RATE, **COMMON)
     assert not algorithm.unit_weight
     return played_by(algorithm, federation)
 
@@ -69,9 +69,9 @@ def test_a_newcomer_trains_a_model_of_its_own_from_the_mean(played):
 
 def test_rates_are_not_negative():
     with pytest.raises(ValueError, match=r"^apfl: mixing_rate must be a number of at least 0"):
-        fedprior.apfl(MODEL, mixing_rate=-1)
+        fedprior.learning.apfl(MODEL, mixing_rate=-1)
 
 
 def test_mixing_lies_in_0_to_1():
     with pytest.raises(ValueError, match=r"^apfl: mixing must be in \[0, 1\], got 1.5"):
-        fedprior.apfl(MODEL, mixing=1.5)
+        fedprior.learning.apfl(MODEL, mixing=1.5)

@@ -21,7 +21,7 @@ PENALTY = 0.7
 
 def test_rounds_are_those_of_algorithm_1(federation):
     """v on f + penalty/2 ||v - w||^2 at the w received; w by FedAvg, which never sees v."""
-    played = played_by(fedprior.ditto(MODEL, penalty=PENALTY, **COMMON), federation)
+    played = played_by(fedprior.learning.ditto(MODEL, penalty=PENALTY, **COMMON), federation)
     mean = stacked(played.first["gamma"]["mean"])
     own = dict.fromkeys(played.cohort, mean)
 

@@ -26,7 +26,7 @@ UNIFORM = np.full(2, 0.5)
 
 @pytest.fixture(scope="module")
 def algorithm():
-    return fedprior.fedem(MODEL, gamma_rate=GAMMA_RATE, **PLAIN)
+    return fedprior.learning.fedem(MODEL, gamma_rate=GAMMA_RATE, **PLAIN)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ PENALTY = 0.7
 
 def test_clients_stay_near_the_model_received(federation):
     """w <- w - rate (grad f(w) + weight decay w + penalty (w - received)); the server averages."""
-    algorithm = fedprior.fedprox(MODEL, penalty=PENALTY, gamma_rate=GAMMA_RATE, **PLAIN)
+    algorithm = fedprior.learning.fedprox(MODEL, penalty=PENALTY, gamma_rate=GAMMA_RATE, **PLAIN)
     assert algorithm.memoryless
     played = played_by(algorithm, federation)
     mean = stacked(played.first["gamma"]["mean"])

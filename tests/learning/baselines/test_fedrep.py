@@ -41,7 +41,7 @@ def head_steps(played, client, head, body, *, first, time, number):
 
 def test_rounds_are_those_of_algorithm_1(federation):
     """Three steps of the head at the body received, two of the body under the head at rest."""
-    algorithm = fedprior.fedrep(NETWORK, head_steps=HEAD_STEPS, **COMMON)
+    algorithm = fedprior.learning.fedrep(NETWORK, head_steps=HEAD_STEPS, **COMMON)
     assert not algorithm.memoryless
     played = played_by(algorithm, federation)
     body = joined(played.first["gamma"]["body"][0]).astype(float)
@@ -72,9 +72,9 @@ def test_rounds_are_those_of_algorithm_1(federation):
 
 def test_there_is_a_step_of_the_head():
     with pytest.raises(ValueError, match=r"^fedrep: head_steps must be a whole number of at "):
-        fedprior.fedrep(NETWORK, head_steps=0)
+        fedprior.learning.fedrep(NETWORK, head_steps=0)
 
 
 def test_rounds_are_counted_in_steps():
     with pytest.raises(ValueError, match=r"^fedrep: local_epochs is not supported"):
-        fedprior.fedrep(NETWORK, steps=fedprior.Steps(local_epochs=2))
+        fedprior.learning.fedrep(NETWORK, steps=fedprior.Steps(local_epochs=2))

@@ -43,7 +43,7 @@ def best(models, x, y):
 def test_rounds_are_those_of_algorithm_1(kinds, averaging):
     """Three models, one of which nobody takes: it stays where it is."""
     given = {"num_components": 3, "averaging": averaging, "gamma_rate": GAMMA_RATE}
-    algorithm = fedprior.ifca(MODEL, **given, **PLAIN)
+    algorithm = fedprior.learning.ifca(MODEL, **given, **PLAIN)
     assert algorithm.memoryless
     assert not algorithm.unit_weight
     played = played_by(algorithm, kinds, clients=len(SIZES))
@@ -69,7 +69,7 @@ def test_rounds_are_those_of_algorithm_1(kinds, averaging):
 
 
 def test_without_samples_a_client_gets_the_model_that_most_chose(federation):
-    algorithm = fedprior.ifca(MODEL, num_components=3)
+    algorithm = fedprior.learning.ifca(MODEL, num_components=3)
     state = algorithm.init(random.root(0))
     still = jax.tree.map(jnp.zeros_like, state["gamma"]["centers"])
 

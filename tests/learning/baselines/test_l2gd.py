@@ -43,7 +43,7 @@ def coins(words, probability):
 
 @pytest.fixture(scope="module")
 def played(federation):
-    algorithm = fedprior.l2gd(MODEL, penalty=PENALTY, theta_rate=THETA_RATE, **PLAIN)
+    algorithm = fedprior.learning.l2gd(MODEL, penalty=PENALTY, theta_rate=THETA_RATE, **PLAIN)
     first = algorithm.init(random.fold(random.root(SEED), "init"))  # p = 1 / local_steps
     return played_by(algorithm, federation, state=first)
 
@@ -100,12 +100,12 @@ def test_a_share_that_is_cut_is_said():
     """0.2 * 3 * 9 = 5.4 of the way: penalties above 3 / 5.4 make no difference."""
     given = {"theta_rate": 0.2, "probability": 0.1}
     with pytest.warns(CutWarning, match=r"^l2gd: moves .*Here it is 5.4: .* above 0\.556 are all"):
-        fedprior.l2gd(MODEL, penalty=3.0, **given)
-    fedprior.l2gd(MODEL, penalty=0.5, **given)
+        fedprior.learning.l2gd(MODEL, penalty=3.0, **given)
+    fedprior.learning.l2gd(MODEL, penalty=0.5, **given)
 
 
 def test_one_step_a_round_leaves_no_coin():
     with pytest.raises(ValueError, match=r"^l2gd: local_steps must be above 1, got 1\. A client"):
-        fedprior.l2gd(MODEL, steps=fedprior.Steps(local_steps=1))
+        fedprior.learning.l2gd(MODEL, steps=fedprior.Steps(local_steps=1))
     with pytest.raises(ValueError, match=r"^l2gd: probability must be in \(0, 1\), got 1.0"):
-        fedprior.l2gd(MODEL, probability=1.0)
+        fedprior.learning.l2gd(MODEL, probability=1.0)

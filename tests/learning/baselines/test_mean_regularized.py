@@ -22,7 +22,9 @@ PENALTY = 0.7
 
 def test_the_mean_is_the_average_of_the_thetas(federation):
     """v on f + penalty/2 ||v - mean||^2, mean = the average of last round's v."""
-    algorithm = fedprior.mean_regularized(MODEL, penalty=PENALTY, theta_rate=THETA_RATE, **PLAIN)
+    algorithm = fedprior.learning.mean_regularized(
+        MODEL, penalty=PENALTY, theta_rate=THETA_RATE, **PLAIN
+    )
     assert not algorithm.unit_weight
     assert not algorithm.memoryless
     played = played_by(algorithm, federation)
@@ -50,8 +52,8 @@ def test_the_mean_is_the_average_of_the_thetas(federation):
 def test_for_one_size_of_clients_it_is_the_gaussian_prior_of_the_family():
     """penalty = 1 / (n scale^2): the same but for the normalizer."""
     scale, size = 0.6, 5
-    gaussian = fedprior.Gaussian(scale=scale)
-    tether = fedprior.Tether(strength=1 / (size * scale**2))
+    gaussian = fedprior.populations.Gaussian(scale=scale)
+    tether = fedprior.populations.Tether(strength=1 / (size * scale**2))
     near, far = ({"weight": np.array(away, np.float32)} for away in ([0.1, 0.2], [1.0, -2.0]))
 
     def rise(population, share):

@@ -30,7 +30,9 @@ ALPHA, BETA = 0.3, 0.6
 
 @pytest.fixture(scope="module")
 def played(federation):
-    algorithm = fedprior.mutual_learning(MODEL, theta_share=ALPHA, gamma_share=BETA, **COMMON)
+    algorithm = fedprior.learning.mutual_learning(
+        MODEL, theta_share=ALPHA, gamma_share=BETA, **COMMON
+    )
     assert not algorithm.unit_weight
     assert not algorithm.memoryless
     return played_by(algorithm, federation)
@@ -124,4 +126,4 @@ def test_teachers_carry_no_gradient(drawn):
 )
 def test_bad_options(option, wording):
     with pytest.raises(ValueError, match=f"^mutual-learning: {wording}"):
-        fedprior.mutual_learning(MODEL, **option)
+        fedprior.learning.mutual_learning(MODEL, **option)

@@ -23,7 +23,7 @@ import fedprior
 
 @pytest.fixture(scope="module", params=["first", "exact"])
 def played(request, federation):
-    algorithm = fedprior.per_fedavg(MODEL, order=request.param, **COMMON)
+    algorithm = fedprior.learning.per_fedavg(MODEL, order=request.param, **COMMON)
     assert not algorithm.unit_weight
     assert algorithm.memoryless
     return request.param, played_by(algorithm, federation)
@@ -82,4 +82,4 @@ def test_a_personal_model_is_one_step_on_the_training_samples(played, client):
 )
 def test_bad_options(option, wording):
     with pytest.raises(ValueError, match=f"^per-fedavg: {wording}"):
-        fedprior.per_fedavg(MODEL, **option)
+        fedprior.learning.per_fedavg(MODEL, **option)

@@ -24,7 +24,9 @@ PENALTY, BETA = 1.5, 0.7
 
 @pytest.fixture(scope="module")
 def played(federation):
-    algorithm = fedprior.pfedme(MODEL, penalty=PENALTY, inner_steps=3, server_rate=BETA, **COMMON)
+    algorithm = fedprior.learning.pfedme(
+        MODEL, penalty=PENALTY, inner_steps=3, server_rate=BETA, **COMMON
+    )
     assert not algorithm.unit_weight
     assert algorithm.memoryless
     return played_by(algorithm, federation)
@@ -69,4 +71,4 @@ def test_a_personal_model_is_theta_of_the_newest_w(played, client):
 )
 def test_bad_options(option, wording):
     with pytest.raises(ValueError, match=f"^pfedme: {wording}"):
-        fedprior.pfedme(MODEL, **option)
+        fedprior.learning.pfedme(MODEL, **option)

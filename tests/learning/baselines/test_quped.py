@@ -27,7 +27,7 @@ PENALTY = 0.4
     scope="module", params=["forward", pytest.param("reverse", marks=pytest.mark.evidence)]
 )
 def played(request, federation):
-    algorithm = fedprior.quped(MODEL, penalty=PENALTY, direction=request.param, **COMMON)
+    algorithm = fedprior.learning.quped(MODEL, penalty=PENALTY, direction=request.param, **COMMON)
     assert not algorithm.memoryless
     return request.param, played_by(algorithm, federation)
 
@@ -81,16 +81,16 @@ def test_a_newcomer_steps_from_the_learned_mean(played):
 def test_its_loss_is_the_models():
     """The labels count for less in training alone, not where a model is judged."""
     outputs, y = np.array([[0.0, 1.0, 2.0]], np.float32), np.array([1])
-    found = fedprior.quped(MODEL).loss(outputs, y)
+    found = fedprior.learning.quped(MODEL).loss(outputs, y)
     np.testing.assert_allclose(found, MODEL.loss(outputs, y))
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_bad_penalties(penalty):
     with pytest.raises(ValueError, match=rf"^quped: penalty must be in \(0, 1\), got {penalty}"):
-        fedprior.quped(MODEL, penalty=penalty)
+        fedprior.learning.quped(MODEL, penalty=penalty)
 
 
 def test_quantities_are_refused():
     with pytest.raises(ValueError, match=r"^quped: model must be a classifier, got 'regression'"):
-        fedprior.quped(fedprior.linear(4))
+        fedprior.learning.quped(fedprior.models.linear(4))
