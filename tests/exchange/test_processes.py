@@ -10,8 +10,8 @@ import numpy as np
 import peer
 import pytest
 
-from conftest import tiny_federation
 from fedprior.core import tree
+from fedprior.data.federation import Federation
 from fedprior.engines.debug import debug
 from fedprior.exchange.facts import Facts
 
@@ -44,7 +44,10 @@ class Process:
 
 @pytest.fixture(scope="module")
 def clients():
-    return tiny_federation(num_clients=CLIENTS, seed=3)
+    draws = np.random.default_rng(3)
+    owner = np.repeat(np.arange(CLIENTS), (9, 12, 15))
+    x, y = draws.normal(size=(len(owner), 4)), draws.integers(3, size=len(owner))
+    return Federation.from_arrays(x, y, owner)
 
 
 @pytest.fixture(scope="module")
