@@ -292,6 +292,16 @@ def test_an_encoder_reads_new_rows_as_it_read_its_own(tmp_path):
         encode_rows(federation.encoder, path)
 
 
+@pytest.mark.parametrize("cells", [("true", "FALSE"), ("0", "1"), ("1.0", "2"), ("true", "maybe")])
+def test_labels_of_new_rows_are_those_of_training(tmp_path, cells):
+    rows = "".join(f"{n % 2},{n},{cells[n // 2 % 2]}\n" for n in range(12))
+    path = write(tmp_path / "t.csv", f"c,x,y\n{rows}")
+    encoder = from_table(path, client="c", label="y").encoder
+    codes = encode_rows(encoder, path)[1]
+    assert (codes == codes[0]).tolist() == [n // 2 % 2 == 0 for n in range(12)]
+    assert set(codes.tolist()) == {0, 1}
+
+
 def test_words_for_missing_go_with_the_encoder(tmp_path):
     path = write(tmp_path / "t.csv", "c,x,y\na,1,no\na,-1,yes\nb,3,no\nb,2,yes\n")
     encoder = fit_encoder(path, client="c", label="y", missing=["-1"])

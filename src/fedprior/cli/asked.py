@@ -51,6 +51,11 @@ First = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds.")]
 
 
+def option(text: str, *names: str) -> Any:
+    """An option with its help."""
+    return typer.Option(*names, help=text)
+
+
 def listed(words: Sequence[str] | None) -> tuple[str, ...]:
     """The names in words of names between commas."""
     return tuple(name.strip() for word in words or () for name in word.split(",") if name.strip())

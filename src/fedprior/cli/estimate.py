@@ -1,17 +1,14 @@
 """`fedprior estimate`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedprior.cli import asked
+from fedprior.cli.asked import option as _option
 
 EMBEDDED = "baseball"
-
-
-def _option(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, **more)
 
 
 def estimate(

@@ -1,15 +1,12 @@
 """`fedprior regress`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedprior.cli import asked
-
-
-def _option(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, **more)
+from fedprior.cli.asked import option as _option
 
 
 def regress(

@@ -65,7 +65,7 @@ class Category:
 
     def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
         words = np.array(self.categories, str)  # of type text even where there is none
-        is_word = _spelled(_words(values), self.categories)[:, None] == words[None, :]
+        is_word = _spelled(words_of(values), self.categories)[:, None] == words[None, :]
         return (is_word & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
 
 
@@ -133,7 +133,7 @@ class Encoder:
         missing = np.ma.getmaskarray(values)
         if self.classes is None:
             return np.where(missing, np.nan, values.data.astype(np.float64)).astype(np.float32)
-        words = _spelled(names(values), self.classes)
+        words = _spelled(words_of(values), self.classes)
         position = {word: code for code, word in enumerate(self.classes)}
         present, place = np.unique(np.where(missing, self.classes[0], words), return_inverse=True)
         for word in present:
@@ -178,7 +178,7 @@ def fit_column(column: Column, values: np.ma.MaskedArray, train: np.ndarray) -> 
     """The encoding of one column; its statistics come from the rows `train` alone."""
     name, missing = column.name, np.ma.getmaskarray(values)
     if column.kind in ("text", "truth"):
-        words = np.unique(_words(values)[~missing])
+        words = np.unique(words_of(values)[~missing])
         rule = f"of at most {_MOST_CATEGORIES} distinct words"
         remedy = "Leave it out of the features; if it is numeric, look for a cell that is not."
         few = len(words) <= _MOST_CATEGORIES
@@ -232,7 +232,7 @@ def _spelling(word: str, known: tuple[str, ...]) -> str:
         return word
 
 
-def _words(values: np.ma.MaskedArray) -> np.ndarray:
+def words_of(values: np.ma.MaskedArray) -> np.ndarray:
     """Cells as text, truth spelled alike: a CSV file may say true where a data frame has True."""
     words = names(values)
     lower = np.char.lower(words)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array
+from fedprior.data.partition import natural
 
 if TYPE_CHECKING:
     from fedprior.data.encoder import Encoder
@@ -200,17 +201,17 @@ class Federation:
             remedy = "Drop rows without a label first."
             raise ValueError(check.message(owner, "y", "finite", "NaN or infinity", remedy))
         codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
-        ids, code = np.unique(clients, return_inverse=True)
-        order = np.argsort(code, kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(code, minlength=len(ids)))[:-1])
-        shares = (valid_share, test_share)
-        parts = [split_rows(rows, *shares, seed=seed, client=i) for i, rows in enumerate(groups)]
-        train, valid, test = (
-            Split.gather(inputs, codes, [part[k] for part in parts]) for k in range(3)
-        )
-        return cls(
-            train=train, valid=valid, test=test, clients=ids.astype(str), classes=known, name=name
-        )
+        parts = split_clients(clients, valid_share, test_share, seed=seed)
+        ids = np.unique(clients).astype(str)
+        return cls.gather(inputs, codes, parts, clients=ids, classes=known, name=name)
+
+    @classmethod
+    def gather(
+        cls, x: np.ndarray, y: np.ndarray, parts: Sequence[tuple[np.ndarray, ...]], **fields: Any
+    ) -> "Federation":
+        """Client i gets the rows `parts[i]` of (x, y): those of training, validation and test."""
+        train, valid, test = (Split.gather(x, y, [part[k] for part in parts]) for k in range(3))
+        return cls(train=train, valid=valid, test=test, **fields)
 
 
 def encode_labels(
@@ -235,6 +236,16 @@ def check_shares(owner: str, valid_share: float, test_share: float) -> None:
     check.share(owner, valid_share=valid_share, test_share=test_share)
     total = valid_share + test_share
     check.require(total < 1, owner, "valid_share + test_share", "in [0, 1)", total)
+
+
+def split_clients(
+    names: np.ndarray, valid_share: float, test_share: float, *, seed: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(train, valid, test) rows of each client, in the sorted order of their names."""
+    return [
+        split_rows(rows, valid_share, test_share, seed=seed, client=number)
+        for number, rows in enumerate(natural(names))
+    ]
 
 
 def split_rows(

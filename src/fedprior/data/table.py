@@ -8,9 +8,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.cells import MISSING
-from fedprior.data.encoder import Encoder, fit_column, refuse_infinite
-from fedprior.data.federation import Federation, Split, check_shares, split_rows
-from fedprior.data.partition import natural
+from fedprior.data.encoder import Encoder, fit_column, refuse_infinite, words_of
+from fedprior.data.federation import Federation, check_shares, split_clients
 from fedprior.data.reader import Columns, Table, names, read
 from fedprior.data.scan import need
 
@@ -65,10 +64,7 @@ def from_table(
     inputs = _choose(table, clients, label, features)
     refuse_infinite(table.columns)
     words, kept, counts = _keep(table, label)
-    parts = [
-        split_rows(rows, valid_share, test_share, seed=seed, client=number)
-        for number, rows in enumerate(natural(words))
-    ]
+    parts = split_clients(words, valid_share, test_share, seed=seed)
     if encoder is None:
         train = np.sort(np.concatenate([part[0] for part in parts]))
         encoder, reason = _fit(kept, clients, label, inputs, regression, train, missing)
@@ -76,11 +72,10 @@ def from_table(
         kind = "a quantity" if encoder.regression else "a class"
         reason = f"Label {label!r} is {kind} by the encoder that was given."
     x, y = encoder.inputs(kept.columns), encoder.targets(kept.columns[label])
-    splits = [Split.gather(x, y, [part[k] for part in parts]) for k in range(3)]
-    return Federation(
-        train=splits[0],
-        valid=splits[1],
-        test=splits[2],
+    return Federation.gather(
+        x,
+        y,
+        parts,
         clients=np.unique(words),
         classes=encoder.classes,
         name=name,
@@ -279,6 +274,6 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
 def _classes(label: str, values: np.ma.MaskedArray) -> tuple[str, ...]:
     """Sorted labels: numbers by size, words by alphabet."""
     _, first = np.unique(values.data, return_index=True)
-    classes = tuple(names(values)[first].tolist())
+    classes = tuple(words_of(values)[first].tolist())
     check.require(len(classes) >= 2, "table", f"classes of label {label!r}", "at least 2", classes)
     return classes
