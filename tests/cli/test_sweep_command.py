@@ -60,6 +60,14 @@ def test_the_same_command_reads_back_and_shows_a_table(swept, command):
     assert "trainings in" not in shown.err  # nothing was trained
 
 
+def test_a_sweep_under_simulated_noise_says_that_nothing_is_private(command, small, tmp_path):
+    private = ["--set", 'methods=["fedavg"]', "--set", "privacy.epsilon=8", "--set"]
+    private += ["privacy.delta=1e-3", "--out", str(tmp_path / "s")]
+    found = command("sweep", "--over", "lr=0.1", *small, *private, "--json")
+    assert found.code == 0, found.err
+    assert "nothing of this sweep is private" in " ".join(found.err.split())
+
+
 def test_another_sweep_in_the_same_folder_is_refused(swept, command):
     _, words = swept
     found = command(*[word if word != "lr=0.01,0.5" else "lr=0.02" for word in words])
@@ -84,8 +92,11 @@ def test_another_sweep_in_the_same_folder_is_refused(swept, command):
         (["--set", "training.store=disk"], "training.store must be 'device', got 'disk'"),
         (["--set", "training.cohort_size=31"], "at most the number of clients (30), got 31"),
         (
-            ["--over", "lr=0.1", "--set", "privacy.epsilon=1", "--set", "privacy.delta=1e-5"],
-            "privacy.epsilon must be 0",
+            [
+                *["--over", "lr=0.1", "--set", 'methods=["fedavg"]', "--set", "privacy.epsilon=1"],
+                *["--set", "privacy.delta=1e-5", "--set", "privacy.noise=secure"],
+            ],
+            "privacy.noise must be 'simulated'",
         ),
     ],
 )

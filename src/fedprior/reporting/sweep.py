@@ -107,6 +107,7 @@ def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> d
             seeds=tuple(plan.federations),
             rounds=grid.training.rounds,
             cohort=grid.training.cohort,
+            channel=grid.training.channel,
             test=tested,
             folder=folder.part(grid.method),
             identity=grid.identity,

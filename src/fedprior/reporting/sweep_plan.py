@@ -94,13 +94,20 @@ def plan(config: Config, *, over: Values) -> Plan:
     config = _complete(config)
     federations, remarks = {}, []
     for seed in config.all_seeds:
-        federations[seed], _, said = settings.federation(config.data, seed=seed)
+        federations[seed], _, said = settings.federation(
+            config.data, seed=seed, privacy=config.privacy
+        )
         remarks += said if seed == config.seed else []
     study = Study(config, Facts.of(federations[config.seed]))
     Seeds(tuple(federations), tuple(federations.values()), study.cohort)  # refuses unequal ones
     scored = all(each.valid.size.any() for each in federations.values())
     check.require(scored, _OWNER, "data", "clients with validation samples", "none")
     grids = tuple(_grid(study, name, over) for name in config.methods)
+    if config.privacy.epsilon:
+        remarks.append(
+            "Noise is simulated, and the choice looks at scores without noise: nothing of this "
+            "sweep is private."
+        )
     remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
     return Plan(
         config=config, over=over, federations=federations, grids=grids, remarks=tuple(remarks)
@@ -108,10 +115,10 @@ def plan(config: Config, *, over: Values) -> Plan:
 
 
 def _check(config: Config, over: Values) -> None:
-    if config.privacy.epsilon:
+    if config.privacy.noise == "secure":
         raise check.PrivacyError(
-            "sweep: privacy.epsilon must be 0, got a budget. Every training of a sweep would add "
-            "to what is spent, and the choice looks at scores that no noise covers."
+            "sweep: privacy.noise must be 'simulated'. Every training of a sweep would add to what "
+            "is spent, and the choice looks at scores that no noise covers."
         )
     remedy = "A sweep keeps the memories of many trainings on the device."
     store = config.training.store
