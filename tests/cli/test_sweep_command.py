@@ -280,7 +280,7 @@ def test_all_experiments_go_on_where_they_stopped(mnist_only, command, tmp_path,
     assert found.code == 1
     assert "Choose another --out" in found.err
     (out / "linear.json").write_text("{")
-    assert "It is damaged" in command("reproduce", "all", "--out", str(out)).err
+    assert "linear.json is damaged" in command("reproduce", "all", "--out", str(out)).err
 
 
 def test_all_gives_every_experiment_the_options_that_it_takes(tmp_path):

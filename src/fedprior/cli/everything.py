@@ -12,7 +12,7 @@ import typer
 from fedprior.cli.experiment import check_out, data_root
 from fedprior.cli.progress import say
 from fedprior.core import check
-from fedprior.core.files import make_folder, write_atomically
+from fedprior.core.files import make_folder, read_json, write_json
 from fedprior.data.datasets import ROOT_VARIABLE
 
 _FOLDERS = {  # of the root of all data: what each experiment reads
@@ -63,7 +63,7 @@ def everything(
             else:
                 say(f"{name} ...", quiet=quiet)
                 document = {"command": _command(words), "answer": json.loads(_run(words))}
-                write_atomically(file, json.dumps(document).encode())
+                write_json(file, document)
                 found[name] = document["answer"]
         except (ValueError, TypeError, OSError) as error:
             failed[name] = str(error)
@@ -106,11 +106,10 @@ def _options(name: str) -> set[str]:
 def _read(file: Path, command: str) -> Any:
     """The answer in `file`, if this command gave it."""
     try:
-        document = json.loads(file.read_text())
+        document = read_json(file)
         made, answer = document["command"], document["answer"]
-    except (ValueError, TypeError, KeyError) as error:
-        remedy = "It is damaged; delete it to run the experiment again."
-        raise ValueError(check.message("all", str(file), "whole", "less", remedy)) from error
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{file} is damaged; delete it to run the experiment again.") from error
     same, remedy = made == command, "Choose another --out."
     check.require(same, "all", str(file), f"made by {command}", made, remedy)
     return answer

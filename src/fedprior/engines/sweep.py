@@ -1,6 +1,7 @@
 """Many trainings of one method: points of a grid and seeds as batch axes of one program."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 
 from fedprior.channels.identity import Identity
-from fedprior.core import check
+from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation
@@ -115,14 +116,15 @@ def sweep(
     scored = all(each.valid.size.any() for each in data.federations)
     check.require(scored, _OWNER, "federation", "one with validation samples", "none")
     cache.enable()
-    book = _Book(folder, data, grid, rounds, judges)
-    tell = _Tell(progress, book, len(numbers))
-    for family, members in split.items():
-        waiting = [member for member in members if not book.done[member[0]]]
-        _train_all(family, waiting, data, rounds, tell, book.note)
-    if test and not book.scores.size:
-        book.scores = _tested(split, data, rounds, book, tell)
-        book.save()
+    with lock.owned(folder) if folder else nullcontext():
+        book = _Book(folder, data, grid, rounds, judges)
+        tell = _Tell(progress, book, len(numbers))
+        for family, members in split.items():
+            waiting = [member for member in members if not book.done[member[0]]]
+            _train_all(family, waiting, data, rounds, tell, book.note)
+        if test and not book.scores.size:
+            book.scores = _tested(split, data, rounds, book, tell)
+            book.save()
     tell(0)
     return Sweep(
         points=tuple(grid),

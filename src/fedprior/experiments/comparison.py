@@ -1,6 +1,5 @@
 """Methods side by side: one sweep per setting and method, each in its own file."""
 
-import json
 import platform
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.files import write_atomically
+from fedprior.core.files import read_json, write_json
 from fedprior.core.version import __version__
 from fedprior.data.federation import Federation
 from fedprior.engines.sweep import sweep
@@ -92,7 +91,7 @@ def compare(
             told = _heeding(stop, progress(setting.name, name) if progress else None)
             facts = _facts(setting, name, grid, seeds)
             part = _sweep(setting, study, facts, folder, drawn.__getitem__, told)
-            write_atomically(_file(folder, setting, name), json.dumps(asdict(part)).encode())
+            write_json(_file(folder, setting, name), asdict(part))
             return part
 
         with ThreadPoolExecutor(workers) as pool:
@@ -215,7 +214,7 @@ def _same(part: Part, file: Path, facts: Mapping[str, Any]) -> Part:
 def read(file: Path) -> Part:
     """One part, as `compare` wrote it."""
     try:
-        content = json.loads(file.read_text())
+        content = read_json(file)
         part = Part(**{name: _tuple(value) for name, value in content.items()})
         whole = part.clients.ndim == 2 and len(part.clients) == len(part.seeds) == len(part.means)
         shaped = len(part.valid) == len(part.grid) and part.format == FORMAT
