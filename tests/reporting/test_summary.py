@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from fedprior.reporting.summary import Scores, summarize, write_table
+from fedprior.data.writing import write_table
+from fedprior.reporting.summary import Scores, summarize
 
 
 def scores(*by_seed):
@@ -56,7 +57,7 @@ def test_seeds_are_averaged_and_gains_are_paired():
 def test_a_table_survives_awkward_words(tmp_path):
     words = ['a "quoted" one', "with, comma", "line\nbreak", ""]
     path = tmp_path / "it's.csv"
-    write_table({"name": np.array(words, object), "number": np.arange(4)}, path)
+    write_table({"name": np.array(words, object), "number": np.arange(4)}, path, owner="test")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == words

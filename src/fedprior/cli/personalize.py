@@ -39,13 +39,13 @@ def personalize(
     check.require(out.suffix in (".csv", ".parquet"), "personalize", "--out", rule, str(out))
     check_new(out, owner="personalize")
     from fedprior.cli.progress import Rows, say
+    from fedprior.data.writing import write_table
     from fedprior.reporting.model import load, predictions
-    from fedprior.reporting.summary import write_table
 
     model = load(run, method=algorithm, seed=seed)
     with Rows(quiet=quiet) as progress:
         table = predictions(model, data, progress=progress)
-    write_table(table, out)
+    write_table(table, out, owner="personalize")
     models = [str(whose) for whose in table["model"]]
     counts = {kind: models.count(kind) for kind in ("own", "newcomer", "population")}
     if as_json:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli.progress import Watcher
+from fedprior.data.writing import write_table
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
 from fedprior.reporting import regression as reporting
@@ -47,7 +48,7 @@ def _save(question: RegressQuestion, found: RegressAnswer) -> None:
     from fedprior.reporting.regression_plot import draw_coefficients
 
     def write(path: Path) -> None:
-        reporting.write_table(found.analysis.columns(question.level), path)
+        write_table(found.analysis.columns(question.level), path, owner="regress")
 
     draw = partial(draw_coefficients, found.analysis)
     save("regress", out=question.out, write=write, plot=question.plot, draw=draw)

@@ -4,7 +4,7 @@ Only the numbers leave DuckDB; names of groups are fetched for the few that are 
 are joined to the others where they are written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,10 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data import measures
-from fedprior.data.cells import MISSING, key, label, missing_numbers, not_nan, spelled
+from fedprior.data.cells import MISSING, key, label, missing_numbers, spelled
 from fedprior.data.measures import Measure, Numbers
-from fedprior.data.scan import Scan, literal, quoted, scan, unreadable, writing
-
-SUFFIXES = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+from fedprior.data.scan import Scan, quoted, scan, unreadable
+from fedprior.data.writing import copy_to, filled
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -286,23 +285,3 @@ def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + "s" * (number != 1)
-
-
-def copy_to(connection: Any, query: str, path: Path, *, owner: str) -> None:
-    """The rows of a query as a CSV or Parquet file, by the path's ending; whole or not at all."""
-    aside = path.with_name(path.name + ".tmp")
-    with writing(path, "--out", owner=owner):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            connection.execute(f"COPY ({query}) TO {literal(str(aside))} ({SUFFIXES[path.suffix]})")
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
-
-
-def filled(columns: Mapping[str, np.ndarray]) -> str:
-    """SQL of columns by name, NaN as NULL."""
-    return ", ".join(
-        f"{not_nan(quoted(name))} AS {quoted(name)}" if values.dtype.kind == "f" else quoted(name)
-        for name, values in columns.items()
-    )

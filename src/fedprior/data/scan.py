@@ -10,10 +10,8 @@ import glob
 import gzip
 import re
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,7 +133,7 @@ def scan(
 
 def unreadable(path: str, error: Exception) -> ValueError:
     """DuckDB's error in one line: its first paragraph, without the hints for its own users."""
-    reason = _reason(error)
+    reason = reason_of(error)
     rule = "a readable table"
     if "OutOfMemory" in type(error).__name__:
         rule = "a table whose groups fit into memory and temporary disk space"
@@ -143,21 +141,8 @@ def unreadable(path: str, error: Exception) -> ValueError:
     return ValueError(f"{path}: file must be {rule}, got: {reason}{remedy}")
 
 
-@contextmanager
-def writing(path: Path, option: str, *, owner: str = "estimate") -> Iterator[None]:
-    """A failure to write, of the system or of DuckDB, names the option that named the file."""
-    try:
-        yield
-    except Exception as error:
-        duckdb = sys.modules.get("duckdb")  # what is not loaded has not failed
-        if not isinstance(error, OSError) and not (duckdb and isinstance(error, duckdb.Error)):
-            raise
-        reason = (isinstance(error, OSError) and error.strerror) or _reason(error)
-        rule = "a file that can be written"
-        raise ValueError(f"{owner}: {option} must be {rule}, got {path} ({reason}).") from None
-
-
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """DuckDB's first paragraph, without its hints."""
     text = str(error).split("\n\n")[0].split("Possible ")[0].split("Potential ")[0]
     return " ".join(text.split())
 

@@ -13,7 +13,7 @@ from fedprior.core import check
 from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
 from fedprior.data.cells import MISSING
-from fedprior.data.scan import writing
+from fedprior.data.writing import write_table, writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
 from fedprior.reporting.outputs import plain
@@ -172,14 +172,12 @@ def columns(estimates: Estimates) -> dict[str, np.ndarray]:
 
 def write_population(estimates: Estimates, path: Path) -> None:
     """The population alone: a table of one row, or all of the summary as JSON."""
-    with writing(path, "--out"):
+    with writing(path, "--out", owner="estimate"):
         if path.suffix == ".json":
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, (json.dumps(summary(estimates), indent=2) + "\n").encode())
         else:
-            from fedprior.reporting.summary import write_table
-
-            write_table(_population_row(estimates), path)
+            write_table(_population_row(estimates), path, owner="estimate")
 
 
 def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.scan import writing
+from fedprior.data.writing import writing
 
 OUT_SUFFIXES = (".csv", ".parquet")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")

@@ -3,13 +3,11 @@
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.aggregate import copy_to, filled
 from fedprior.data.reader import Table
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
@@ -235,12 +233,3 @@ def _valued(names: list[str], values: Any, errors: Any) -> dict[str, Any]:
         name: {"value": value, "error": error}
         for name, value, error in zip(names, plain(values), errors, strict=True)
     }
-
-
-def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
-    """One row per group as CSV or Parquet, NaN as an empty cell; whole or not at all."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register("result", {k: np.ascontiguousarray(v) for k, v in columns.items()})
-        copy_to(connection, f"SELECT {filled(columns)} FROM result", path, owner="regress")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.scan import writing
+from fedprior.data.writing import writing
 from fedprior.regression.face.analysis import Analysis
 from fedprior.reporting.shrinkage import (
     BLUE,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.scan import writing
+from fedprior.data.writing import writing
 from fedprior.estimation.result import Estimates
 
 Names = Callable[[Sequence[int]], list[str]]
@@ -38,7 +38,7 @@ def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
     there = np.flatnonzero(estimates.n > 0)
     aside = path.with_name(path.name + ".tmp")
     kind = path.suffix[1:]
-    with writing(path, "--plot"), mpl.rc_context(STYLE):
+    with writing(path, "--plot", owner="estimate"), mpl.rc_context(STYLE):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure = Figure(layout="constrained")
         if len(there) <= MOST_ROWS:

@@ -1,13 +1,12 @@
 """Scores of methods as tables: means, deciles, gains."""
 
-import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedprior.core.files import make_folder, replacing
+from fedprior.data.writing import write_table
 
 
 @dataclass(frozen=True)
@@ -91,19 +90,4 @@ def write_clients(
         table["size"] = np.concatenate([clients[s][1] for s in seeds])
     for name, own in scores.items():
         table[name.replace("-", "_")] = np.concatenate([own.test[s] for s in seeds])
-    write_table(table, path)
-
-
-def write_table(columns: dict[str, np.ndarray], path: Path) -> None:
-    """Columns as a CSV or Parquet file, by the path's ending; whole or not at all."""
-    import duckdb
-
-    kind = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}[path.suffix]
-    make_folder(path.parent)
-    with replacing(path) as aside, duckdb.connect() as connection:
-        connection.register("columns", columns)
-        quoted = str(aside).replace("'", "''")
-        try:
-            connection.execute(f"COPY (SELECT * FROM columns) TO '{quoted}' ({kind})")
-        except duckdb.IOException as error:
-            raise OSError(errno.EIO, str(error), str(path)) from error
+    write_table(table, path, owner="train")

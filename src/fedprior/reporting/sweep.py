@@ -18,9 +18,9 @@ from fedprior.core.files import (
     write_atomically,
     write_json,
 )
+from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
 from fedprior.reporting.config import as_tables
-from fedprior.reporting.summary import write_table
 from fedprior.reporting.sweep_plan import Plan
 
 FORMAT = 1
@@ -155,7 +155,9 @@ def _write_trainings(found: Mapping[str, Sweep], path: Path) -> None:
     """One row a training: method, its values, seed, mean scores; test where it was chosen."""
     rows = [{"method": name, **row} for name, each in found.items() for row in _rows(each)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    write_table({name: _column([row.get(name) for row in rows]) for name in names}, path)
+    write_table(
+        {name: _column([row.get(name) for row in rows]) for name in names}, path, owner="sweep"
+    )
 
 
 def _rows(found: Sweep) -> list[dict[str, Any]]:
