@@ -111,6 +111,16 @@ def test_what_is_not_an_upload_is_refused(private, change, reason):
         server.admit(private, forged(server.upload_length(private), change))
 
 
+@pytest.mark.parametrize("weight", [-1.0, 2.0, 1e9])
+def test_a_client_cannot_weigh_more_than_it_is(algorithm, federation, weight):
+    clear = Agreement.of(algorithm, federation)
+    upload = np.zeros(server.upload_length(clear), np.float32)
+    np.testing.assert_array_equal(server.admit(clear, upload), upload)
+    upload[-1] = weight
+    with pytest.raises(server.RefusedUpload, match=r"a weight must be in \[0, 1\]"):
+        server.admit(clear, upload)
+
+
 @pytest.mark.parametrize("factor", [1.0001, 100.0, 2.3e5, 1e37])
 def test_the_server_clips_again(private, factor):
     """An honest upload passes to the bit; a longer one is cut to the bound."""

@@ -42,7 +42,8 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
     """The upload as it may be added: of the agreed type and length, finite, and no longer than
     the channel allows.
 
-    A client may send anything, so its clip is enforced again. An honest upload passes unchanged.
+    A client may send anything, so its clip is enforced again, and a weight, where one is sent, is
+    at most a client's number of samples. An honest upload passes unchanged.
     """
     length = upload_length(agreement)
     if not isinstance(upload, np.ndarray) or upload.dtype != np.float32:
@@ -52,6 +53,10 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
         raise RefusedUpload(f"an upload must have shape {(length,)}, got {upload.shape}.")
     if not np.isfinite(upload).all():
         raise RefusedUpload("an upload must be finite, got NaN or infinity.")
+    if not agreement.channel.private:
+        heaviest = 1 if agreement.algorithm.unit_weight else agreement.facts.most_samples
+        if not 0 <= upload[-1] <= heaviest:
+            raise RefusedUpload(f"a weight must be in [0, {heaviest}], got {upload[-1]:g}.")
     longest = agreement.channel.longest(length)
     if longest is None:
         return upload
