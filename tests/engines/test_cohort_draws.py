@@ -53,23 +53,6 @@ def test_fixed_size_is_uniform_without_replacement():
     assert p_value_of_counts(counts, np.full(10, rounds / 10)) > FALSE_ALARM
 
 
-COHORTS = [fedprior.Everyone(), fedprior.FixedSize(size=4), fedprior.Poisson(rate=0.5)]
-
-
-@pytest.mark.parametrize("cohort", COHORTS, ids=repr)
-def test_draws_are_keyed_and_fit(cohort):
-    draws = [cohort.draw(7, number, 20) for number in (3, 4, 3)]
-    np.testing.assert_array_equal(draws[0], draws[2])
-    for drawn in draws:
-        assert drawn.dtype == np.int32
-        assert len(np.unique(drawn)) == len(drawn) <= cohort.capacity(20)
-        assert drawn.min() >= 0
-        assert drawn.max() < 20
-    if not isinstance(cohort, fedprior.Everyone):
-        assert draws[0].tolist() != draws[1].tolist()
-        assert draws[0].tolist() != cohort.draw(8, 3, 20).tolist()
-
-
 @given(
     num_clients=st.integers(1, 500),
     rate=st.floats(0.001, 1),

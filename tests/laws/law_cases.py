@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedprior
+from fedprior.core.protocols import Cohort
 from fedprior.data.federation import Federation, Split
 from fedprior.learning import catalog
 
@@ -65,7 +66,7 @@ def _part(sizes, purpose):
 
 
 @dataclass(frozen=True)
-class Turns:
+class Turns(Cohort):
     """Cohorts given in advance, in arrays of three clients: there is always an empty place."""
 
     rounds: tuple[tuple[int, ...], ...]
