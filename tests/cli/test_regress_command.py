@@ -113,7 +113,7 @@ def test_what_a_person_reads(command, shops):
         "pooled",
         "held-out rows of",
         "(seed 0)",
-        "Note: Rows without a target, a feature or a group, left out: 2.",
+        "Note: Rows dropped because the target, a feature or the group is missing: 2.",
     ):
         assert said in found.out, said
     assert "color=red" in found.out

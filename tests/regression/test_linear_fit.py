@@ -223,7 +223,7 @@ def test_without_spread_theta_is_pooled(covariance, criterion):
     assert np.isnan(np.diag(fit.population.covariance_errors)).all()
     assert np.isfinite(fit.population.noise_error)
     assert np.allclose(fit.theta, [1.0, 2.0], atol=1e-8)
-    assert any("No spread between groups" in note for note in fit.notes)
+    assert any("No variation between groups" in note for note in fit.notes)
 
 
 def test_one_spread_of_several_is_zero():
@@ -236,7 +236,7 @@ def test_one_spread_of_several_is_zero():
     fit = fit_linear(rows, covariance="diagonal")
     assert fit.population.covariance[1, 1] == 0
     assert fit.population.covariance[0, 0] > 0.3
-    assert "No spread between groups was found in x column 1." in fit.notes
+    assert "No variation between groups was found in x column 1." in fit.notes
     full = fit_linear(rows, covariance="full")
     assert any("covariance is singular" in note for note in full.notes)
     assert full.log_likelihood >= fit.log_likelihood - 1e-6
@@ -322,10 +322,10 @@ def test_what_cannot_be_told_apart_is_refused():
     draws = np.random.default_rng(14)
     single = GroupedRows.of(np.ones((30, 1)), draws.normal(size=30), np.arange(30), 30)
     for covariance in COVARIANCES:
-        refused(single, "tell the spread of theta from the noise", covariance=covariance)
+        refused(single, "distinguish the variance of theta from the noise", covariance=covariance)
     balanced = np.tile([[1.0, 0.0], [1.0, 1.0]], (30, 1))
     pairs = GroupedRows.of(balanced, draws.normal(size=60), np.repeat(np.arange(30), 2), 30)
-    refused(pairs, "tell the spread of theta from the noise", covariance="full")
+    refused(pairs, "distinguish the variance of theta from the noise", covariance="full")
     assert fit_linear(pairs, covariance="diagonal").converged
 
 
@@ -339,13 +339,13 @@ def test_bad_rows_are_refused():
 
     refused(changed(x=rows.x * [1, 0, 1]), "x must be a table whose columns .* got 'column 1'")
     refused(changed(fixed=np.ones((rows.num_rows, 1))), "fixed must be .* got 'column 0'")
-    refused(changed(y=np.full(rows.num_rows, 3.0)), "y must be more than a sum of the columns")
+    refused(changed(y=np.full(rows.num_rows, 3.0)), "y is an exact linear combination")
     refused(changed(start=np.array([0, rows.num_rows])), "rows must be of at least 2 groups")
     few = GroupedRows.of(np.eye(3), np.arange(3.0), np.arange(3), 3)
     refused(few, "rows must be more than the 3 coefficients, got 3")
     level = np.random.default_rng(0).normal(size=rows.num_groups)[rows.place]
     constant = changed(x=rows.x[:, :1], fixed=np.empty((rows.num_rows, 0)), y=level)
-    refused(constant, "y must be noisy within groups, got 'exact fits'")
+    refused(constant, "y has no noise within groups, got 'exact fits'")
 
 
 def test_bad_options_are_refused():

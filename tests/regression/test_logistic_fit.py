@@ -183,7 +183,7 @@ def test_laplace_settles_where_its_score_is_0():
 def test_rounds_that_run_out_are_told(small):
     found = fit_logistic(small, covariance="full", max_rounds=2)
     assert not found.converged
-    assert any("Stopped after 2 rounds" in note for note in found.notes)
+    assert any("Not converged: stopped after 2 rounds" in note for note in found.notes)
 
 
 def test_an_ascent_ends_at_the_best_where_no_step_gains(small):

@@ -134,7 +134,9 @@ def test_a_mixture_of_one_kind_is_one_gaussian(num_classes):
 def test_numbers_have_no_classes():
     x, y, place = shifted(0.0, num_groups=12)
     fit = fit_linear(GroupedRows.of(np.ones((len(x), 1)), y + 0.1 * x[:, 0], place, 12))
-    with pytest.raises(ValueError, match=r"predictive: fit must be one of classes, .* 'gaussian'"):
+    with pytest.raises(
+        ValueError, match=r"predictive: fit must be that of a classifier, got 'gaussian'"
+    ):
         predictive(fit, x, place)
 
 

@@ -187,7 +187,7 @@ def test_separated_classes_end_with_a_note():
         ([0, 1, 2, 0], {}, "y must be 0 or 1 for the binomial family"),
         ([0, 1, 2, 0], {"family": "multinomial", "num_classes": 2}, "num_classes must be at least"),
         ([0, 1, 0, 1], {"noise_variance": 1.0}, "noise_variance must be None"),
-        ([0, -1, 0, 1], {}, "y must be a class 0, 1"),
+        ([0, -1, 0, 1], {}, "y must contain the classes 0, 1"),
     ],
 )
 def test_bad_classes_are_refused_in_one_line(y, options, message):

@@ -161,9 +161,9 @@ def test_center_moves_the_intercept_and_nothing_else():
     np.testing.assert_allclose(middle.theta_[:, 1], plain.theta_[:, 1], atol=1e-3)
     assert abs(middle.population_.mean[0] - y.mean()) < 0.5
     far = PersonalRegression(covariance="diagonal").fit(year, y, labels)
-    assert any(note.startswith("Far from 0") and "x0" in note for note in far.notes_)
+    assert any(note.startswith("Features far from 0") and "x0" in note for note in far.notes_)
     near = PersonalRegression(covariance="diagonal", center=True).fit(year, y, labels)
-    assert not any(note.startswith("Far from 0") for note in near.notes_)
+    assert not any(note.startswith("Features far from 0") for note in near.notes_)
     assert near.held_out().personal < far.held_out().personal
 
 
@@ -274,7 +274,9 @@ def test_missing_rows_are_dropped_and_counted_or_refused(fitted):
     model = PersonalRegression(fixed=["size"]).fit(table, target, group)
     np.testing.assert_allclose(model.theta_, fitted.theta_)
     assert model.num_dropped_ == 3
-    assert model.notes_[0] == "Rows without a target, a feature or a group, left out: 3."
+    assert (
+        model.notes_[0] == "Rows dropped because the target, a feature or the group is missing: 3."
+    )
     message = r"missing target, feature or group must be 0 in strict mode, got 3. The first is row"
     with pytest.raises(ValueError, match=message):
         PersonalRegression(strict=True).fit(table, target, group)
@@ -496,7 +498,7 @@ def test_scikit_learn_contract(estimator, check):
 def test_a_fit_that_has_not_settled_warns():
     x, y, labels, _, _ = drawn()
     model = PersonalRegression(method="em", max_rounds=2)
-    with pytest.warns(EstimationWarning, match="the fit stopped before it settled; see notes_"):
+    with pytest.warns(EstimationWarning, match="the fit did not converge; see notes_"):
         model.fit(x, y, labels)
     assert any("max_rounds" in note for note in model.notes_)
 
@@ -625,7 +627,7 @@ def test_bad_input_is_refused_in_one_clear_line():
     with pytest.raises(ValueError, match="number of rows must be more than the 3 coefficients"):
         PersonalRegression().fit(table[:3], y[:3], ["a", "a", "b"])
     with pytest.raises(
-        ValueError, match=r"largest group must be of at least 2 rows, got 1. One ro"
+        ValueError, match=r"largest group must be of at least 2 rows, got 1. With one ro"
     ):
         PersonalRegression().fit(table, y, np.arange(len(y)))
     for kind in ("gaussian", "mixture"):
@@ -673,7 +675,7 @@ def test_notes_name_columns():
     x, y, labels, _, _ = drawn()
     model = PersonalRegression(covariance="diagonal").fit(frame(x), y, labels)
     assert model.population_.covariance[2, 2] == 0
-    assert "No spread between groups was found in size." in model.notes_
+    assert "No variation between groups was found in size." in model.notes_
 
 
 def test_loading_it_loads_neither_jax_nor_polars_nor_duckdb():

@@ -1,4 +1,4 @@
-"""Symmetric matrices by their lower triangles: half the room, for one matrix per group."""
+"""Symmetric matrices stored as lower triangles, which takes half the memory."""
 
 import math
 
@@ -16,7 +16,7 @@ def pack(matrices: np.ndarray) -> np.ndarray:
 
 
 def unpack(triangles: np.ndarray) -> np.ndarray:
-    """The symmetric matrices whose `pack` this is.
+    """The inverse of `pack`.
 
     >>> unpack(np.array([1.0, 2.0, 3.0])).tolist()
     [[1.0, 2.0], [2.0, 3.0]]

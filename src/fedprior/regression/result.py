@@ -1,4 +1,4 @@
-"""What a fit of many regressions gives back."""
+"""The result of fitting one regression per group."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,27 +14,27 @@ Covariance = Literal["isotropic", "diagonal", "full"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Component:
-    """One part of the population: theta ~ N(mean, covariance) with probability `share`."""
+    """A component of the population: theta ~ N(mean, covariance) with probability `share`."""
 
     share: float
     mean: np.ndarray  # (d,)
-    covariance: np.ndarray  # (d, d); zeros where every member has the same theta
+    covariance: np.ndarray  # (d, d); zeros if all members have the same theta
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegressionPopulation:
     """theta_i ~ sum of share_l N(mean_l, covariance_l); y_i = x theta_i + fixed beta + noise.
 
-    `mean` (d,) and `covariance` (d, d) are those of the whole population; one component where it
-    is a single Gaussian. `noise_variance` is None where the family has none. Standard errors are
-    None where they are not known.
+    `mean` (d,) and `covariance` (d, d) are those of the whole population, which has one component
+    if it is Gaussian. `noise_variance` is None for families without noise. Standard errors are None
+    if they are not available.
     """
 
     kind: str  # "gaussian", "mixture", "discrete", "laplace", "known", ...
     mean: np.ndarray
     covariance: np.ndarray
     components: tuple[Component, ...]
-    fixed: np.ndarray  # (p,), coefficients that all groups share
+    fixed: np.ndarray  # (p,), coefficients common to all groups
     noise_variance: float | None = None
     mean_errors: np.ndarray | None = None  # (d,)
     covariance_errors: np.ndarray | None = None  # (d, d), of the entries of `covariance`
@@ -77,16 +77,15 @@ def check_population(
 class RegressionFit:
     """theta (m, d) of every group, and the population they come from.
 
-    `errors` are the standard deviations of theta_i given the data, the uncertainty of the
-    population's mean and of the fixed coefficients included where the method says so.
-    `responsibilities` (m, k) are the probabilities of the components, (m, 1) ones for a single one.
-    `means` (m, k, d) and `covariances` (m, k, d, d) are those of theta_i given the data, its
-    component and the population as fitted; only classifiers, whose probabilities need them, have
-    any, and `covariances` are None where all members of a component are alike. Of these the
-    `triangles` are held, (m, k, d (d + 1) / 2) as of `regression.packed`: they are most of a fit.
-    `log_likelihood` is marginal (theta integrated out), restricted where `criterion` is "reml", an
-    approximation where the method says so, None where there is none. `history` holds its value
-    after each round of an iterative fit.
+    `errors` are the standard deviations of theta_i given the data; for some methods they include
+    the uncertainty of the population's mean and of the fixed coefficients. `responsibilities`
+    (m, k) are the probabilities of the components, ones if there is a single component. `means`
+    (m, k, d) and `covariances` (m, k, d, d) are those of theta_i given the data, its component and
+    the fitted population. Only classifiers have them, since their probabilities need them, and
+    `covariances` is None if all members of a component are equal; it is stored as `triangles`,
+    (m, k, d (d + 1) / 2), see `regression.packed`. `log_likelihood` is marginal (theta integrated
+    out), restricted if `criterion` is "reml", approximate for some methods, and None if there is
+    none. `history` is its value after each round of an iterative fit.
     """
 
     family: Family
@@ -106,5 +105,5 @@ class RegressionFit:
 
     @property
     def covariances(self) -> np.ndarray | None:
-        """All of them, made anew: twice the room of `triangles`."""
+        """The unpacked covariances, computed on access; they need twice the memory."""
         return None if self.triangles is None else unpack(self.triangles)

@@ -1,4 +1,4 @@
-"""The rows of many groups, kept so that groups are a batch axis."""
+"""The rows of many groups, stored so that groups can be a batch axis."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from fedprior.core import check
 
 _OWNER = "GroupedRows"
-_BLOCK_CELLS = 1 << 21  # numbers of `x` in one block: 16 MB, which stays near the cache
+_BLOCK_CELLS = 1 << 21  # numbers in one block: 16 MB
 
 
 class Block(NamedTuple):
@@ -24,11 +24,11 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupedRows:
-    """Rows sorted by group: group i holds rows start[i] to start[i + 1].
+    """Rows sorted by group: group i has rows start[i] to start[i + 1].
 
     `x` (rows, d) are the features whose coefficients theta_i vary by group, `fixed` (rows, p) those
-    with one coefficient for all; `y` (rows,) the target, a number or a class 0, 1, ... A group may
-    have no rows. An intercept is a column of ones like any other.
+    with one coefficient for all groups, and `y` (rows,) is the target, a number or a class 0, 1,
+    ... A group may have no rows. An intercept is an ordinary column of ones.
     """
 
     x: np.ndarray
@@ -60,7 +60,7 @@ class GroupedRows:
         *,
         fixed: np.ndarray | None = None,
     ) -> "GroupedRows":
-        """Rows in any order; `place` (rows,) is each one's group, 0 to num_groups - 1."""
+        """Sort rows that are in any order; `place` (rows,) is the group of each row."""
         order = np.argsort(place, kind="stable")
         sizes = np.bincount(place, minlength=num_groups)
         fixed = np.empty((len(y), 0)) if fixed is None else fixed
@@ -98,9 +98,9 @@ class GroupedRows:
         return np.repeat(np.arange(self.num_groups), self.sizes)
 
     def blocks(self, *, cells: int = _BLOCK_CELLS) -> Iterator[Block]:
-        """All groups with rows, those of one size together, at most `cells` numbers of x at once.
+        """Yield all groups with rows in blocks of one size, of at most `cells` numbers each.
 
-        There are few distinct sizes (at most sqrt(2 rows)), so that work is a batch over groups.
+        There are at most sqrt(2 rows) distinct sizes, so most work is vectorized over groups.
         """
         width = max(self.num_features + self.num_fixed, 1)
         order = np.argsort(self.sizes, kind="stable")
@@ -115,7 +115,7 @@ class GroupedRows:
                 yield Block(groups, self.x[rows], self.fixed[rows], self.y[rows])
 
     def subset(self, keep: np.ndarray) -> "GroupedRows":
-        """The rows whose mask `keep` (rows,) is true, of the same groups."""
+        """The rows where the mask `keep` (rows,) is true, with the same groups."""
         sizes = np.bincount(self.place[keep], minlength=self.num_groups)
         return GroupedRows(
             x=self.x[keep],

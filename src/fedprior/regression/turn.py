@@ -1,4 +1,4 @@
-"""Rows turned so that no column is nearly a sum of others: fitted there, reported as they were."""
+"""A change of basis in which columns are nearly uncorrelated; models are fitted there."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ from fedprior.regression.rows import GroupedRows
 
 
 class TurnBack(NamedTuple):
-    """From turned rows to the rows given: theta = x theta' + cross beta', beta = fixed beta'.
+    """The way back to the original basis: theta = x theta' + cross beta', beta = fixed beta'.
 
-    `x` (D, D), `cross` (D, P), `fixed` (P, P), for all classes together.
+    `x` is (D, D), `cross` (D, P) and `fixed` (P, P), for all classes together.
     """
 
     x: np.ndarray
@@ -19,11 +19,11 @@ class TurnBack(NamedTuple):
     fixed: np.ndarray
 
     def out(self, theta: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The coefficients of the rows given."""
+        """The coefficients in the original basis."""
         return self.x @ theta + self.cross @ beta, self.fixed @ beta
 
     def into(self, theta: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The coefficients of the turned rows."""
+        """The coefficients in the new basis."""
         beta = np.linalg.solve(self.fixed, beta)
         return np.linalg.solve(self.x, theta - self.cross @ beta), beta
 
@@ -31,12 +31,12 @@ class TurnBack(NamedTuple):
 def turn(
     rows: GroupedRows, corner: np.ndarray, *, turns_x: bool = False, num_logits: int = 1
 ) -> tuple[GroupedRows, TurnBack]:
-    """Fixed features less what x explains of them, of mean square 1 and uncorrelated.
+    """Make fixed features uncorrelated with x and with each other, with mean square 1.
 
-    A year beside an intercept is nearly a multiple of it, and an income in dollars has a
-    coefficient of 1e-5: curvatures and steps would be lost to rounding. `turns_x` does the same to
-    x, which only a full covariance allows: it is one in any basis. `corner` is the R of the QR
-    decomposition of [x, fixed, y].
+    A year is nearly a multiple of the intercept, and an income in dollars has a coefficient of
+    1e-5, so that curvatures and steps would be lost to rounding. `turns_x` whitens x as well, which
+    is possible only with a full covariance, whose form does not depend on the basis. `corner` is
+    the R of the QR decomposition of [x, fixed, y].
     """
     width = rows.num_features
     if not (turns_x or rows.num_fixed):
@@ -60,5 +60,5 @@ def turn(
 
 
 def unturned(width: int, others: int) -> TurnBack:
-    """The way back from rows as they are."""
+    """The identity change of basis."""
     return TurnBack(np.eye(width), np.zeros((width, others)), np.eye(others))

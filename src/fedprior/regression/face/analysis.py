@@ -1,4 +1,4 @@
-"""A table, a target and a group to a fitted regression for every group, in the table's units."""
+"""From a table, a target and groups to a fitted regression per group, in the table's units."""
 
 import re
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ from fedprior.regression.packed import pack
 from fedprior.regression.result import RegressionFit
 from fedprior.regression.rows import GroupedRows
 
-_LATENT = np.pi**2 / 3  # variance of the noise that turns log odds into a class
+_LATENT = np.pi**2 / 3  # variance of the logistic distribution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
-    """The fit in the units of the table, and what led to it.
+    """The fit in the units of the table, with the data and the options that it comes from.
 
-    `rows` are those that were fitted, of the `levels` (labels of groups), features over the
-    design's scale. `classes` are None where the target is a number.
+    `rows` are the fitted rows, with features divided by the scale of the design; `levels` are the
+    labels of the groups. `classes` is None if the target is a number.
     """
 
     design: Design
@@ -51,7 +51,7 @@ class Analysis:
 
     @property
     def names(self) -> list[str]:
-        """Of theta's columns; with more than two classes, NAME[CLASS]."""
+        """Names of the columns of theta; NAME[CLASS] with more than two classes."""
         return self._of_classes(self.design.names)
 
     @property
@@ -60,10 +60,10 @@ class Analysis:
 
     @property
     def share_between(self) -> float:
-        """Row' covariance row / (row' covariance row + noise) at the mean row (intraclass).
+        """Intraclass correlation at the mean row: row' covariance row / (same + noise).
 
         For classes it is that of the log odds, whose noise has variance pi^2 / 3; with more than
-        two, the mean over those that have coefficients.
+        two classes, the mean over all classes but the reference.
         """
         row = np.tile(self.rows.x.mean(axis=0) * self.design.scale, self.specification.num_logits)
         population, logits = self.fit.population, self.specification.num_logits
@@ -73,7 +73,7 @@ class Analysis:
         return between / (between + (_LATENT if noise is None else noise))
 
     def interval(self, level: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`theta` -+ z error of the groups at `place`; -1 is one without rows: the population's."""
+        """Limits theta -+ z error of the groups at `place`; -1 gives those of the population."""
         population = self.fit.population
         variance = np.diag(population.covariance)
         if population.mean_errors is not None:
@@ -84,10 +84,10 @@ class Analysis:
         return middle - reach, middle + reach
 
     def columns(self, level: float) -> dict[str, np.ndarray]:
-        """One row per group: group, n, each coefficient, its error, lower, upper, its component.
+        """One row per group: group, n, components, each coefficient with error, lower and upper.
 
-        A name that is taken (a feature called n) has `_coefficient` behind it; case does not tell
-        names apart, as in a database.
+        A name that is already taken (a feature called n) gets the suffix `_coefficient`. Names are
+        compared without regard to case, as in a database.
         """
         lower, upper = self.interval(level, np.arange(len(self.levels)))
         columns = {"group": self.levels, "n": self.rows.sizes}
@@ -103,9 +103,9 @@ class Analysis:
         return columns
 
     def separate(self) -> np.ndarray:
-        """`theta` (m, D) of each group's own rows alone, beside pooled fixed coefficients.
+        """`theta` (m, D) fitted to each group's rows alone, with pooled fixed coefficients.
 
-        NaN where the rows do not determine it: too few, or a feature that is the same in all.
+        NaN if a group's rows do not determine it: too few rows, or a constant feature.
         """
         if self.classes is None:
             theta = local_linear(self.rows)
@@ -118,13 +118,13 @@ class Analysis:
         return theta / np.tile(self.design.scale, self.specification.num_logits)
 
     def predict(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """`x` theta_i + fixed beta, (rows,), the population's mean where `place` is -1."""
+        """Predictions x theta_i + fixed beta, (rows,); `place` -1 uses the population's mean."""
         population = self.fit.population
         theta = np.vstack([self.fit.theta, population.mean])[place]
         return (x * theta).sum(axis=1) + fixed @ population.fixed
 
     def probabilities(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """Class probabilities (rows, C), averaged over theta_i; over the population at place -1."""
+        """Class probabilities (rows, C), averaged over theta_i, or over the population if -1."""
         chances = np.empty((len(x), self.specification.num_classes))
         seen, new = place >= 0, place < 0
         chances[seen] = predictive(self.fit, x[seen], place[seen], fixed=fixed[seen])
@@ -166,10 +166,10 @@ def analyze(
     strict: bool = False,
     target_name: str = "y",
 ) -> Analysis:
-    """Rows with all they need, their features, their fit; the rest is dropped or refused.
+    """Fit the complete rows; incomplete rows are dropped, or refused if `strict`.
 
-    `specification.family` "binomial" stands for classes of any number, which the target tells.
-    Errors call the target `target_name`.
+    `specification.family` "binomial" stands for any number of classes, which is read from the
+    target. Error messages call the target `target_name`.
     """
     owner, is_class = specification.owner, specification.family != "gaussian"
     common = chosen(owner, fixed, list(columns))
@@ -219,20 +219,21 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
     notes = []
     if analysis.num_dropped:
         notes.append(
-            f"Rows without a target, a feature or a group, left out: {analysis.num_dropped}."
+            "Rows dropped because the target, a feature or the group is missing: "
+            f"{analysis.num_dropped}."
         )
     notes += analysis.design.notes
     far = far_from_zero(analysis.design, table)
     if far and analysis.specification.covariance != "full":
         notes.append(
-            f"Far from 0, where the {analysis.specification.covariance} covariance takes the "
-            f"intercept and other coefficients for independent: {', '.join(far)}. Center them."
+            f"Features far from 0: {', '.join(far)}. The {analysis.specification.covariance} "
+            "covariance treats the intercept and slopes as independent. Center them."
         )
     return notes + [_named(note, analysis.names) for note in analysis.fit.notes]
 
 
 def _named(note: str, names: list[str]) -> str:
-    """A note of a fit, which counts columns, with their names."""
+    """Replace column numbers in a note by the names of the columns."""
     return re.sub(
         r"x column ((?:\d+, )*\d+)",
         lambda match: ", ".join(names[int(place)] for place in match[1].split(", ")),
@@ -241,7 +242,8 @@ def _named(note: str, names: list[str]) -> str:
 
 
 def _check_sizes(specification: Specification, largest: int) -> None:
-    """With one row per group, only the shape of the noise would tell of the spread."""
+    """Raise if every group has one row: then only the shape of the noise identifies the spread."""
     identified = largest > 1 or specification.population == "discrete"
-    rule, remedy = "of at least 2 rows", "One row per group does not tell spread from noise."
+    rule = "of at least 2 rows"
+    remedy = "With one row per group, differences between groups cannot be told from noise."
     check.require(identified, specification.owner, "largest group", rule, largest, remedy)

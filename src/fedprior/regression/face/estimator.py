@@ -1,4 +1,4 @@
-"""What personal regressions share: checked columns, labels, intervals, frames, held-out errors."""
+"""The base of personal regressions: columns, labels, intervals, frames, held-out errors."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -18,17 +18,17 @@ from fedprior.regression.face.specification import Specification
 
 
 class PersonalEstimator(BaseEstimator, ABC):
-    """What regressions with coefficients of their own for every group have in common.
+    """Common part of regressions in which every group has its own coefficients.
 
-    After a fit, one row per group in each of `groups_` (its label), `n_`, `theta_` and
-    `theta_errors_`, whose columns are `coefficient_names_`, all in the units of the table. Of the
-    whole: `population_` (mean, covariance, components, and standard errors), `fixed_` with
-    `fixed_names_`, `noise_variance_`, `share_between_` (of the variance at the mean row),
+    Fitted attributes with one row per group: `groups_` (labels), `n_`, `theta_` and
+    `theta_errors_`, whose columns are `coefficient_names_`, in the units of the table. Others:
+    `population_` (mean, covariance, components and standard errors), `fixed_` with `fixed_names_`,
+    `noise_variance_`, `share_between_` (the share of the variance that is between groups),
     `covariance_kind_`, `log_likelihood_`, `responsibilities_` (of the components), `notes_`,
-    `num_dropped_`, and all of it together as `analysis_`.
+    `num_dropped_`, and `analysis_`, which holds all of these.
 
-    Text columns become an indicator for each word but the first. Rows with a missing target,
-    feature or group are left out, or refused if `strict`.
+    A text column becomes one indicator for each word but the first. Rows with a missing target,
+    feature or group are dropped, or refused if `strict`.
     """
 
     population: str
@@ -46,7 +46,7 @@ class PersonalEstimator(BaseEstimator, ABC):
     strict: bool
 
     def fit(self, X: Any, y: Any, groups: Any) -> Self:
-        """Learn from rows: features X, target y, the label of the group of each."""
+        """Fit to rows with features X, target y and the label of each row's group."""
         check.fraction(self._owner, level=self.level)
         check.require(self.level < 1, self._owner, "level", "below 1", self.level)
         for name in ("intercept", "center", "standardize", "strict"):
@@ -73,10 +73,11 @@ class PersonalEstimator(BaseEstimator, ABC):
         return self
 
     def interval(self, groups: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper limits of theta, one row per label: of all groups unless some are named.
+        """Return lower and upper limits of theta, one row per label; for all groups by default.
 
-        theta -+ z error, which holds the uncertainty of theta and of the population's mean, but
-        not of its spread. A group not seen in fit gets the limits of the population.
+        The limits are theta -+ z error. They include the uncertainty of theta and of the
+        population's mean, but not that of its covariance. A group not seen in `fit` gets the limits
+        of the population.
         """
         check_is_fitted(self, "analysis_")
         if groups is None:
@@ -84,18 +85,19 @@ class PersonalEstimator(BaseEstimator, ABC):
         return self.analysis_.interval(self.level, self._place(groups))
 
     def to_frame(self) -> Any:
-        """One row per group: group, n, each coefficient with its error, lower and upper limit.
+        """Return one row per group: group, n, each coefficient with error, lower and upper limit.
 
-        A pandas or polars frame where the data came from one, else a dictionary of columns.
+        The result is a pandas or polars frame if the data came as one, else a dictionary of
+        columns.
         """
         check_is_fitted(self, "analysis_")
         return labels.to_frame(self.analysis_.columns(self.level), self._frame)
 
     def held_out(self, *, share: float = 0.25, seed: int = 0) -> HeldOut:
-        """The errors of personal, separate and pooled fits on rows that they have not seen.
+        """Return the errors of personal, separate and pooled fits on held-out rows.
 
-        A `share` of each group of 3 rows or more is held out, drawn by `seed`; all three are fitted
-        to the rest. The model itself stays fitted to all rows.
+        A `share` of each group of at least 3 rows is held out, drawn with `seed`; all three are
+        fitted to the rest. The model itself remains fitted to all rows.
         """
         check_is_fitted(self, "analysis_")
         analysis = self.analysis_
@@ -107,7 +109,7 @@ class PersonalEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _specification(self) -> Specification:
-        """What is to be fitted."""
+        """The options of the fit."""
 
     def _set_options(self, arguments: dict[str, Any]) -> None:
         """Store the arguments of `__init__` under their own names, as scikit-learn requires."""
@@ -130,7 +132,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         self.responsibilities_ = fit.responsibilities
         self.num_dropped_, self.notes_ = analysis.num_dropped, analysis.notes
         if not fit.converged and self.method != "paper":
-            message = f"{self._owner}: the fit stopped before it settled; see notes_."
+            message = f"{self._owner}: the fit did not converge; see notes_."
             warnings.warn(message, labels.EstimationWarning, stacklevel=3)
 
     def _columns(self, X: Any, *, reset: bool) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         return labels.look_up(self._owner, "groups", self.groups_, groups)
 
     def _asked(self, X: Any, groups: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """x, fixed and place of rows to be predicted."""
+        """x, fixed and place of the rows to predict."""
         check_is_fitted(self, "analysis_")
         x, fixed = self.analysis_.design.apply(self._columns(X, reset=False))
         place = self._place(groups)
@@ -157,7 +159,7 @@ class PersonalEstimator(BaseEstimator, ABC):
 
 
 def _single(y: Any) -> Any:
-    """A target of one column as a list of numbers or labels, as scikit-learn takes it."""
+    """Flatten a target of one column, as scikit-learn does."""
     if numeric.column_names(y) is not None or getattr(y, "ndim", 1) == 2:
         return column_or_1d(y, warn=True)
     return y

@@ -14,18 +14,18 @@ from fedprior.regression.face.specification import Specification
 class PersonalRegression(RegressorMixin, PersonalEstimator):
     """y = x theta_i + fixed beta + noise, theta_i ~ population: theta_i of every group i.
 
-    A linear mixed model. `population` is gaussian, mixture (a few kinds of groups, each with
-    spread) or discrete (a few kinds, all members alike), the last two with `num_components`, a
-    number or "bic". `covariance` of theta is full, diagonal or isotropic; auto takes full where
-    there are 5 groups with enough rows for each of its numbers, else diagonal, else isotropic.
-    `criterion` is reml, ml or auto (reml where there is one); `method` default, em (messages that
-    add) or paper (Algorithm 2, ERRATA 31). `fixed` names columns, by name or place, that have one
-    coefficient for all; those constant within every group are so by themselves.
+    A linear mixed model. `population` is gaussian, mixture (a few kinds of groups that vary) or
+    discrete (a few kinds whose members are equal); the last two have `num_components`, a number or
+    "bic". `covariance` of theta is full, diagonal or isotropic; auto uses full if there are 5
+    groups with enough rows for each of its parameters, else diagonal, else isotropic. `criterion`
+    is reml, ml or auto (reml if available); `method` is default, em (messages that add) or paper
+    (Algorithm 2, ERRATA 31). `fixed` lists columns, by name or position, that have one coefficient
+    for all groups; columns that are constant within every group are always fixed.
 
-    `standardize` divides features by their root mean square for the fit, which matters where the
-    covariance is isotropic, and then makes it independent of units; coefficients are always those
-    of the table's units. `center` subtracts the features' means, so that the intercept is that of
-    the mean row.
+    `standardize` divides features by their root mean square during the fit. This matters if the
+    covariance is isotropic, which then does not depend on units; coefficients are always reported
+    in the units of the table. `center` subtracts the means of the features, so that the intercept
+    is the value at the mean row.
 
     >>> import numpy as np
     >>> place = np.repeat(np.arange(20), 6)
@@ -59,12 +59,12 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
         self._set_options(locals())
 
     def predict(self, X: Any, groups: Any) -> np.ndarray:
-        """`x` theta_i + fixed beta; a group not seen in fit has the population's mean for theta."""
+        """Return x theta_i + fixed beta; for a group not seen in `fit`, with the mean theta."""
         asked = self._asked(X, groups)
         return self.analysis_.predict(*asked)
 
     def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
-        """R^2 of `predict`."""
+        """Return R^2 of `predict`."""
         return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def _specification(self) -> Specification:
@@ -74,10 +74,10 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
 class PersonalClassifier(ClassifierMixin, PersonalEstimator):
     """log odds = x theta_i + fixed beta, theta_i ~ population: theta_i of every group i.
 
-    A logistic mixed model; with more than two classes a softmax one, whose coefficients are those
-    of each class against the first of `classes_`. `approximation` of the integral over theta is
-    auto, laplace, quadrature, variational or expectation-propagation; `method="paper"` is
-    Algorithm 3 with its sign put right (ERRATA 35, 37); all else as in `PersonalRegression`.
+    A logistic mixed model or, with more than two classes, a softmax model whose coefficients are
+    relative to the first of `classes_`. `approximation` of the integral over theta is auto,
+    laplace, quadrature, variational or expectation-propagation; `method="paper"` is Algorithm 3
+    with its sign corrected (ERRATA 35, 37). The other parameters are those of `PersonalRegression`.
 
     >>> import numpy as np
     >>> place = np.repeat(np.arange(30), 8)
@@ -118,16 +118,16 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
         return self.analysis_.probabilities(*asked)
 
     def predict_log_proba(self, X: Any, groups: Any) -> np.ndarray:
-        """The logarithm of `predict_proba`."""
+        """Return the logarithm of `predict_proba`."""
         return np.log(self.predict_proba(X, groups))
 
     def predict(self, X: Any, groups: Any) -> np.ndarray:
-        """The most probable class."""
+        """Return the most probable class."""
         place = self.predict_proba(X, groups).argmax(axis=1)
         return np.asarray(self.classes_)[place]
 
     def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose class is predicted."""
+        """Return the accuracy of `predict`."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def _specification(self) -> Specification:

@@ -1,4 +1,4 @@
-"""Personalized linear regression: type-II likelihood, federated EM, the paper's descent, Thm6."""
+"""Personalized linear regression: marginal likelihood, federated EM, and known populations."""
 
 from fedprior.regression.linear.fit import fit_linear
 from fedprior.regression.linear.pooled import dependent_columns, local_linear, pooled_linear

@@ -1,4 +1,4 @@
-"""From a fitted or a known population to what the caller gets."""
+"""The result of a linear fit, from a fitted or a known population."""
 
 import numpy as np
 from scipy import linalg
@@ -27,10 +27,10 @@ def described(
     converged: bool,
     history: tuple[float, ...] = (),
 ) -> RegressionFit:
-    """The fit with its standard errors and with notes on what was found on a boundary."""
+    """The fit with standard errors, and notes on parameters at a boundary."""
     notes = _notes(rows, profile, converged=converged)
     if num_covariance_parameters(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
-        notes.append("The variances are too many for standard errors of their own.")
+        notes.append("There are too many variances to compute their standard errors.")
     root = reduction.transform @ linalg.inv(linalg.cholesky(profile.normal, lower=True)).T
     table = noise * root @ root.T
     population = _population(reduction, profile, coefficients, noise, table, restricted=restricted)
@@ -60,7 +60,7 @@ def _population(
     *,
     restricted: bool,
 ) -> RegressionPopulation:
-    """In the units of the columns as given; `table` is the covariance of the coefficients."""
+    """In the units of the original columns; `table` is the covariance of the coefficients."""
     width = reduction.num_features
     inner = reduction.transform[:width, :width]
     spread = noise * inner @ expand(profile.relative, width=width) @ inner.T
@@ -85,22 +85,22 @@ def _population(
 def _notes(rows: GroupedRows, profile: CovarianceProfile, *, converged: bool) -> list[str]:
     notes = []
     if not converged:
-        notes.append("The search stopped before it settled. Raise max_rounds.")
+        notes.append("The search did not converge. Raise max_rounds.")
     relative = profile.relative
     if not np.any(relative):
-        notes.append("No spread between groups was found: every theta is the population's mean.")
+        notes.append("No variation between groups was found: every theta is the population's mean.")
     elif relative.ndim == 1 and (relative == 0).any():
         places = ", ".join(str(j) for j in np.flatnonzero(relative == 0))
-        notes.append(f"No spread between groups was found in x column {places}.")
+        notes.append(f"No variation between groups was found in x column {places}.")
     elif relative.ndim == 2 and not room(relative):
-        notes.append("The covariance is singular: a sum of columns has one coefficient for all.")
+        notes.append("The covariance is singular: a combination of coefficients does not vary.")
     if np.max(relative) > ALL_SPREAD:
-        notes.append("No noise was found: what groups do not share is spread between them.")
+        notes.append("No noise was found: all residual variation is between groups.")
     return notes + empty_note(rows)
 
 
 def empty_note(rows: GroupedRows) -> list[str]:
-    """A line on groups without rows, where there are any."""
+    """A note on groups without rows, if there are any."""
     count = int((rows.sizes == 0).sum())
     return [f"{count} groups without rows have the population's mean."] if count else []
 
@@ -114,7 +114,7 @@ def known_linear(
     notes: tuple[str, ...] = (),
     rounds: int = 0,
 ) -> RegressionFit:
-    """Thm6 under `prior`; `theta` replaces its answer where the method has one of its own."""
+    """Posterior under `prior` (Thm6); `theta` replaces its mean if the method has its own."""
     mean, errors = posterior(rows, prior)
     return RegressionFit(
         family="gaussian",

@@ -19,7 +19,7 @@ from fedprior.regression.rows import Block, GroupedRows
 
 
 class LinearGamma(NamedTuple):
-    """What the server knows: theta_i ~ N(mean, covariance), y_i = x theta_i + fixed + noise."""
+    """The server's parameters: theta_i ~ N(mean, covariance), y_i = x theta_i + fixed + noise."""
 
     mean: np.ndarray
     covariance: np.ndarray
@@ -34,11 +34,11 @@ class LinearGamma(NamedTuple):
 
 
 class LinearMessage(NamedTuple):
-    """One group a row, or their total.
+    """Messages of groups along a leading axis, or their total.
 
-    `shift` is E theta - mean; `spread` E (theta - mean)(theta - mean)' as a trace, a diagonal or a
-    matrix; `squares` E|y - X theta - F fixed|^2; `pull` and `normal` are F'E[...] and F'F.
-    `log_likelihood` is that of the group at the gamma received, for the record only.
+    `shift` is E theta - mean; `spread` is E (theta - mean)(theta - mean)' as a trace, a diagonal or
+    a matrix; `squares` is E|y - X theta - F fixed|^2; `pull` and `normal` are F'E[...] and F'F.
+    `log_likelihood` is that of the group at the received gamma, and is only recorded.
     """
 
     num_groups: np.ndarray
@@ -52,7 +52,7 @@ class LinearMessage(NamedTuple):
 
 
 def linear_messages(block: Block, gamma: LinearGamma, *, covariance: Covariance) -> LinearMessage:
-    """Each group's expected statistics given its rows and gamma, a leading axis of groups."""
+    """Expected statistics of each group given its rows and gamma, along a leading axis."""
     noise, (groups, size, _) = gamma.noise_variance, block.x.shape
     relative = gamma.covariance / noise
     residual = block.y - block.x @ gamma.mean - block.fixed @ gamma.fixed
@@ -84,7 +84,7 @@ def _second(
     noise: float,
     covariance: Covariance,
 ) -> np.ndarray:
-    """Sigma + shift shift', as far as the covariance's shape needs it."""
+    """Sigma + shift shift', or the part of it that the shape of the covariance needs."""
     if covariance == "full":
         sigma = noise * (relative - pull.transpose(0, 2, 1) @ pull)
         return sigma + shift[:, :, None] * shift[:, None, :]
@@ -93,7 +93,7 @@ def _second(
 
 
 def add_messages(first: LinearMessage, second: LinearMessage) -> LinearMessage:
-    """Messages are sums."""
+    """The sum of two messages."""
     return LinearMessage(*(one + other for one, other in zip(first, second, strict=True)))
 
 
@@ -103,7 +103,7 @@ def sum_over_groups(sent: LinearMessage) -> LinearMessage:
 
 
 def maximize_linear(sent: LinearMessage, gamma: LinearGamma) -> LinearGamma:
-    """The gamma of highest expected likelihood given the total message; floors are the caller's.
+    """The gamma of highest expected likelihood given the total message, without floors.
 
     mean = average theta, covariance = average (theta - mean)(theta - mean)' + Sigma in its shape,
     fixed by least squares, noise = (|y - X theta - F fixed|^2 + tr(X Sigma X')) / rows.
@@ -117,7 +117,7 @@ def maximize_linear(sent: LinearMessage, gamma: LinearGamma) -> LinearGamma:
         values = spread - step**2
     else:
         values = (spread - step @ step) / width
-    # to a diagonal of 1: the features have units
+    # Scale to a unit diagonal, because the features have units.
     length = np.sqrt(np.diag(sent.normal))
     length = np.where(length > 0, length, 1.0)
     scaled = np.linalg.pinv(sent.normal / np.outer(length, length), hermitian=True)

@@ -1,4 +1,4 @@
-"""A linear regression of its own for every group, from the population that all share."""
+"""A linear regression for every group, with a population as the prior of the coefficients."""
 
 from typing import Literal, get_args
 
@@ -50,14 +50,16 @@ def fit_linear(
 ) -> RegressionFit:
     """y_i = X_i theta_i + F_i beta + noise, theta_i ~ N(mean, covariance): E[theta_i | y_i].
 
-    "default" maximizes the marginal likelihood, theta integrated out (type II; "reml" restricted),
-    mean and beta profiled out exactly; "em" reaches the same by messages that add (D5), until a
-    round adds less than `tolerance` a row; "paper" is Algorithm 2 with `rate`, variances above
-    `floor` times their start (ERRATA 31, 32). With `prior` nothing is learned (Thm6) and
-    sum(errors**2) is a group's mean squared error. Groups may be of any size, 0 included.
+    "default" maximizes the marginal likelihood with theta integrated out (type II; "reml" is
+    restricted) and profiles out mean and beta exactly. "em" finds the same maximum by messages that
+    add (D5), until a round gains less than `tolerance` per row. "paper" is Algorithm 2 with `rate`
+    and variances of at least `floor` times their start (ERRATA 31, 32). With `prior` nothing is
+    learned (Thm6), and sum(errors**2) is a group's mean squared error. Groups may have any size,
+    including 0.
 
-    `errors` are those of the prediction theta^_i - theta_i: the posterior variance and that of the
-    estimated mean and beta; not that of the variances. "paper" and `prior` have only the first.
+    `errors` are those of the prediction theta^_i - theta_i: they include the posterior variance and
+    the uncertainty of mean and beta, but not that of the variances. With "paper" and with `prior`
+    they include only the posterior variance.
     """
     check.choice(_OWNER, "method", method, _ROUNDS)
     limit = _ROUNDS[method] if max_rounds is None else max_rounds
@@ -96,7 +98,7 @@ def _check_choices(
 
 
 def _guess(rows: GroupedRows, corner: np.ndarray) -> RegressionPopulation:
-    """Pooled coefficients; what they leave unexplained is half noise and half spread."""
+    """Pooled coefficients; half of the residual variance is noise and half is between groups."""
     coefficients = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
     half = corner[-1, -1] ** 2 / rows.num_rows / 2
     length = np.sum(corner[:-1, : rows.num_features] ** 2) / rows.num_rows
@@ -153,7 +155,7 @@ def _em(
 ) -> RegressionFit:
     reduction = reduce(rows, corner, covariance)
     check_identified(reduction)
-    turned, back = turn(rows, corner)  # mean and fixed take steps apart: let them be uncorrelated
+    turned, back = turn(rows, corner)  # mean and fixed are updated separately: decorrelate them
     noise = float(start.noise_variance or 1.0)
     mean, fixed = back.into(start.mean, start.fixed)
     fitted = fit_em(

@@ -1,4 +1,4 @@
-"""What rows must hold for a mean, a spread and a noise to be told apart; refusals otherwise."""
+"""Checks that the rows identify the mean, the variance between groups and the noise."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from fedprior.regression.linear.reduction import Reduction, TurnedGroups
 from fedprior.regression.rows import GroupedRows
 
 _OWNER = "fit_linear"
-_NOTHING = 1e-12  # of y's length that counts as rounding
-_CONFOUNDED = 1e-10  # least eigenvalue of the correlations between the covariances' directions
-_WIDEST = 16  # features up to which all directions of a full covariance are compared
+_NOTHING = 1e-12  # residuals below this share of y's norm are rounding errors
+_CONFOUNDED = 1e-10  # smallest eigenvalue of the correlations between directions of the covariance
+_WIDEST = 16  # largest number of features for which all directions of a covariance are compared
 
 
 def check_coefficients(rows: GroupedRows) -> np.ndarray:
-    """`triangle(rows)`, once the coefficients are identified and y is not an exact sum of them."""
+    """Return `triangle(rows)`; raise unless the coefficients are identified and y is noisy."""
     groups = int((rows.sizes > 0).sum())
     check.require(rows.num_features > 0, _OWNER, "x", "at least one column", 0)
     check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
@@ -30,16 +30,15 @@ def check_coefficients(rows: GroupedRows) -> np.ndarray:
         "Take fewer features, or a known prior.",
     )
     exact = abs(corner[-1, -1]) <= _NOTHING * np.linalg.norm(corner[:, -1])
-    remedy = "With no noise pooled least squares is the answer."
-    rule = "more than a sum of the columns"
-    check.require(not exact, _OWNER, "y", rule, "an exact fit", remedy)
+    sentence = "y is an exact linear combination of the columns: use pooled least squares."
+    check.expect(not exact, _OWNER, sentence)
     return corner
 
 
 def check_identified(reduction: Reduction) -> None:
-    """Refuses rows in which spread and noise have the same covariance, or in which noise is 0."""
-    remedy = "Give some groups more rows, take a simpler covariance, or a known prior."
-    rule = "enough to tell the spread of theta from the noise"
+    """Raise if the variance between groups is confounded with the noise, or if the noise is 0."""
+    remedy = "Some groups need more rows; or use a simpler covariance, or a known prior."
+    rule = "enough to distinguish the variance of theta from the noise"
     counts = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
     check.require(_least(reduction) > _CONFOUNDED, _OWNER, "rows", rule, counts, remedy)
     width = reduction.num_features
@@ -50,12 +49,12 @@ def check_identified(reduction: Reduction) -> None:
     left = inner[-1, -1] - inner[-1, :-1] @ np.linalg.pinv(inner[:-1, :-1]) @ inner[:-1, -1]
     length = sum(float((part.columns[..., -1] ** 2).sum()) for part in reduction.parts)
     exact = left <= _NOTHING**1.5 * (length + inner[-1, -1])
-    remedy = "With no noise every group's own least squares fit is the answer."
-    check.require(not exact, _OWNER, "y", "noisy within groups", "exact fits", remedy)
+    sentence = "y has no noise within groups: use least squares for each group."
+    check.expect(not exact, _OWNER, sentence)
 
 
 def _least(reduction: Reduction) -> float:
-    """The least eigenvalue of the correlations between I and the directions of X covariance X'.
+    """The smallest eigenvalue of the correlations between I and the directions of X cov X'.
 
     The inner product of two directions is the sum over groups of the trace of their product.
     """

@@ -1,4 +1,4 @@
-"""The marginal likelihood of all rows, coefficients profiled out exactly, with its derivatives.
+"""The marginal likelihood with coefficients profiled out exactly, and its derivatives.
 
 V_i = noise (I + X_i relative X_i'); c = (mean, fixed) is the generalized least squares fit.
 """
@@ -14,9 +14,9 @@ from fedprior.regression.linear.structure import expand, restrict_slope
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CovarianceProfile:
-    """The likelihood at one `relative` covariance (in its own shape), in units of the noise.
+    """The likelihood at one covariance `relative` to the noise (in its own shape).
 
-    `normal` is Z'V^-1 Z, `coefficients` its solution, `squares` r'V^-1 r; the three derivatives are
+    `normal` is Z'V^-1 Z, `coefficients` the solution and `squares` r'V^-1 r; the derivatives are
     those of log|V|, of -squares and of -log|normal| (zeros unless restricted).
     """
 
@@ -34,7 +34,7 @@ class CovarianceProfile:
 def covariance_profile(
     reduction: Reduction, relative: np.ndarray, *, restricted: bool
 ) -> CovarianceProfile:
-    """One pass over all turned rows (two where they are not independent)."""
+    """Evaluate the likelihood in one pass over the transformed rows (two if not isotropic)."""
     if reduction.covariance == "isotropic":
         return _independent_profile(reduction, relative, restricted=restricted)
     matrix = expand(relative, width=reduction.num_features)
@@ -121,8 +121,8 @@ class _Solved:
 def _solve(cross: np.ndarray) -> _Solved:
     """The least squares fit of the last column on the others, from their cross products.
 
-    The offset of `Reduction` has left little in y for the others to explain, so the difference of
-    squares loses no digits.
+    The offset of `Reduction` has removed most of what the columns explain of y, so the difference
+    of squares loses no digits.
     """
     factor = linalg.cholesky(cross[:-1, :-1], lower=True)
     half = linalg.solve_triangular(factor, cross[:-1, -1], lower=True)
@@ -136,14 +136,14 @@ def _solve(cross: np.ndarray) -> _Solved:
 
 
 def freedom(reduction: Reduction, *, restricted: bool) -> int:
-    """What the squares are divided by for the noise variance: rows, or rows less coefficients."""
+    """Degrees of freedom of the noise variance: rows, or rows minus coefficients."""
     return reduction.num_rows - restricted * reduction.num_coefficients
 
 
 def profile_slope(
     profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> tuple[float, np.ndarray]:
-    """-2 log L over the degrees of freedom, the noise at its own maximum; d / d relative."""
+    """-2 log L / degrees of freedom with the noise at its maximum, and its slope by `relative`."""
     count = freedom(reduction, restricted=restricted)
     value = profile.log_determinant / count + np.log(profile.squares)
     value += restricted * profile.log_normal / count
@@ -154,7 +154,7 @@ def profile_slope(
 def natural_slope(
     profile: CovarianceProfile, reduction: Reduction, noise: float, *, restricted: bool
 ) -> tuple[float, np.ndarray]:
-    """Slopes d (-log L) / d noise variance and / d theta's covariance, in their own units."""
+    """Derivatives of -log L by the noise variance and by theta's covariance."""
     determinant, squares = profile.determinant_slope, profile.squares_slope
     by_covariance = (determinant - profile.normal_slope) / noise - squares / noise**2
     relative = profile.relative
@@ -168,9 +168,9 @@ def natural_slope(
 def profile_log_likelihood(
     profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> float:
-    """The log L at the noise variance squares / freedom; restricted: lme4's convention.
+    """Log L at the noise variance squares / freedom; restricted as in lme4.
 
-    The restricted likelihood is that of the residuals in the columns as they were given.
+    The restricted likelihood is that of the residuals for the original columns.
     """
     count = freedom(reduction, restricted=restricted)
     twice = count * (1 + np.log(2 * np.pi * profile.squares / count)) + profile.log_determinant

@@ -1,4 +1,4 @@
-"""The highest marginal likelihood over theta's covariance, its boundary included."""
+"""Maximum of the marginal likelihood over theta's covariance, including the boundary."""
 
 from typing import NamedTuple
 
@@ -14,20 +14,20 @@ from fedprior.regression.linear.likelihood import (
 from fedprior.regression.linear.reduction import Reduction
 from fedprior.regression.linear.structure import nearest_covariance
 
-# Variances of theta in units of the noise variance where the search may begin: with columns of
-# mean square 1 they span effects from far below the noise of one row to far above it.
+# Starting variances of theta in units of the noise variance: with columns of mean square 1 they
+# span effects from far below to far above the noise of one row.
 _LEVELS = (1e-3, 3e-2, 1.0, 30.0)
-_FEW = 1 << 12  # numbers up to which peaks may be several, and a search from each level cheap
-_LARGEST = 1e13  # of X relative X': beyond it I + X relative X' has lost its I
-ALL_SPREAD = 1e8  # relative variance of columns of mean square 1 that leaves no noise to speak of
-_SMALL = 1e-4  # below this a relative variance is tried at 0,
-_AS_LIKELY = 1e-6  # and set to it where the log-likelihood falls by no more than this
-_NO_ROOM = 1e-6  # least eigenvalue of correlations that counts as 0
-_FLAT = 1e-5  # a slope per row at which a search that ran out of digits has arrived
+_FEW = 1 << 12  # small tables may have several peaks, and a search from each level is cheap
+_LARGEST = 1e13  # of X relative X': beyond it, I + X relative X' loses I to rounding
+ALL_SPREAD = 1e8  # relative variance (columns of mean square 1) at which there is hardly any noise
+_SMALL = 1e-4  # smaller relative variances are set to 0
+_AS_LIKELY = 1e-6  # if the log-likelihood decreases by no more than this
+_NO_ROOM = 1e-6  # smaller eigenvalues of the correlations count as 0
+_FLAT = 1e-5  # slope per row at which a search that ran out of digits has converged
 
 
 class Maximum(NamedTuple):
-    """The profile at the maximum, evaluations it took, and whether the search settled."""
+    """The profile at the maximum, the number of evaluations, and whether the search converged."""
 
     profile: CovarianceProfile
     num_evaluations: int
@@ -37,10 +37,10 @@ class Maximum(NamedTuple):
 def maximum_likelihood(
     reduction: Reduction, *, restricted: bool, start: np.ndarray | None = None, most: int = 500
 ) -> Maximum:
-    """L-BFGS on log variances, or on the Cholesky factor where the covariance is full.
+    """L-BFGS on log variances, or on the Cholesky factor if the covariance is full.
 
-    The factor itself, not its logarithm: the likelihood is then smooth, and not flat, where the
-    covariance is singular. `start` is a relative covariance in its own shape.
+    In terms of the factor itself, not its logarithm, the likelihood is smooth and not flat where
+    the covariance is singular. `start` is a relative covariance in its own shape.
     """
     width = reduction.num_features
     if start is not None:
@@ -50,7 +50,7 @@ def maximum_likelihood(
             nearest_covariance(level * np.eye(width), reduction.covariance) for level in _LEVELS
         ]
         tried = [_climb(reduction, each, restricted=restricted, most=most) for each in starts]
-        # without noise a small table may be interpolated: no answer where there is another
+        # A small table may be interpolated without noise: prefer other solutions.
         noisy = [each for each in tried if np.max(each.profile.relative) < ALL_SPREAD]
         best = min(noisy or tried, key=lambda each: each.value)
     else:
@@ -62,7 +62,7 @@ def maximum_likelihood(
 
 
 def _best_level(reduction: Reduction, restricted: bool) -> np.ndarray:
-    """The likeliest of _LEVELS, from below: with many rows there is one peak."""
+    """The first local maximum among _LEVELS: with many rows there is one peak."""
     best, least = np.zeros(()), np.inf
     for level in _LEVELS:
         relative = nearest_covariance(level * np.eye(reduction.num_features), reduction.covariance)
@@ -119,7 +119,7 @@ def _largest(reduction: Reduction) -> float:
 
 
 def _point(relative: np.ndarray) -> np.ndarray:
-    """Where the search stands at `relative`; a variance of 0 begins just above."""
+    """Coordinates of the search at `relative`; a variance of 0 starts slightly above 0."""
     if relative.ndim == 2:
         values, vectors = np.linalg.eigh(relative)
         root = vectors * np.sqrt(np.maximum(values, _SMALL**2))
@@ -142,7 +142,7 @@ def _relative(point: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pull_back(change: np.ndarray, point: np.ndarray, relative: np.ndarray) -> np.ndarray:
-    """The slope by the search's own coordinates."""
+    """The slope in the coordinates of the search."""
     if relative.ndim == 2:
         width = len(relative)
         return (2 * change @ _factor(point, width))[np.tril_indices(width)]
@@ -152,7 +152,7 @@ def _pull_back(change: np.ndarray, point: np.ndarray, relative: np.ndarray) -> n
 def _settle(
     profile: CovarianceProfile, reduction: Reduction, *, restricted: bool
 ) -> CovarianceProfile:
-    """`found` with tiny variances at exactly 0 where that is as likely."""
+    """Set tiny variances to exactly 0 if that is as likely."""
     relative = profile.relative
     if relative.ndim == 2:
         values, vectors = np.linalg.eigh(relative)
@@ -172,7 +172,7 @@ def _settle(
 
 
 def room(matrix: np.ndarray) -> float:
-    """The least eigenvalue of the correlations: 0 where a direction of theta does not vary."""
+    """The smallest eigenvalue of the correlations; 0 if a direction of theta does not vary."""
     scale = np.sqrt(np.diag(matrix))
     if (scale == 0).any():
         return 0.0

@@ -1,4 +1,4 @@
-"""Fits that borrow nothing and fits that borrow all: least squares by group, and over all rows."""
+"""Least squares for each group alone, and for all rows together."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from scipy import linalg
 from fedprior.core import check
 from fedprior.regression.rows import GroupedRows
 
-_ROWS = 1 << 12  # rows that are looked at once
-_SAFE = 1e-3  # a column's share of length left beside those before it, with which squaring is safe
-_DEPENDENT = 1e-9  # of a column's length that must be left beside the columns before it
+_ROWS = 1 << 12  # rows processed at a time
+_SAFE = 1e-3  # share of a column's norm, orthogonal to earlier columns, for which Cholesky is safe
+_DEPENDENT = 1e-9  # below this share a column depends on the earlier columns
 
 
 def triangle(rows: GroupedRows) -> np.ndarray:
     """R of the QR decomposition of [x, fixed, y], (d + p + 1, d + p + 1), over all rows.
 
-    By Cholesky's decomposition of the cross products R'R, ten times as fast, where no column is
-    near to a sum of the others, else by Householder's, which loses no digits.
+    By Cholesky decomposition of the cross products, which is ten times faster, unless a column is
+    nearly a combination of others; then by Householder QR, which loses no digits.
     """
     width = rows.num_features + rows.num_fixed + 1
     cross = np.zeros((width, width))
@@ -36,7 +36,7 @@ def triangle(rows: GroupedRows) -> np.ndarray:
 
 
 def _tables(rows: GroupedRows) -> Iterator[np.ndarray]:
-    """The tables [x, fixed, y] of some rows at a time."""
+    """Chunks of the table [x, fixed, y]."""
     for begin in range(0, rows.num_rows, _ROWS):
         part = slice(begin, begin + _ROWS)
         yield np.column_stack([rows.x[part], rows.fixed[part], rows.y[part]])
@@ -45,9 +45,9 @@ def _tables(rows: GroupedRows) -> Iterator[np.ndarray]:
 def dependent_columns(
     rows: GroupedRows, *, corner: np.ndarray | None = None
 ) -> list[tuple[str, int]]:
-    """Columns that those before them determine, as ("x" or "fixed", index); zeros are such too.
+    """Columns determined by earlier ones (or zero), as ("x" or "fixed", index).
 
-    `corner` is `triangle(rows)` where the caller has it already.
+    `corner` is `triangle(rows)` if the caller has it already.
     """
     corner = triangle(rows) if corner is None else corner
     width = rows.num_features
@@ -68,8 +68,8 @@ def check_columns(owner: str, rows: GroupedRows, *, corner: np.ndarray | None = 
 def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
     """(Z'Z)^+ Z'y with Z = [x, fixed], (d + p,), and its standard errors: one model for all.
 
-    The errors take rows for independent, as pooling does; they are infinite where there are no
-    more rows than coefficients. Collinear columns share their effect (pseudo-inverse).
+    The errors treat rows as independent; they are infinite if there are no more rows than
+    coefficients. Collinear columns share their effect (pseudo-inverse).
     """
     check.require(rows.num_rows > 0, "pooled_linear", "rows", "at least one row", 0)
     corner = triangle(rows)
@@ -83,10 +83,10 @@ def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def local_linear(rows: GroupedRows) -> np.ndarray:
-    """theta_i = X_i^+ (y_i - F_i beta), (m, d), with the pooled beta: each group on its own.
+    """theta_i = X_i^+ (y_i - F_i beta), (m, d), with the pooled beta: each group alone.
 
-    The squared error is noise * tr((X'X)^-1) where X_i has rank d. With fewer rows than features
-    the pseudo-inverse answers 0 in the directions it does not see, which adds |(I - P) theta_i|^2,
+    The squared error is noise * tr((X'X)^-1) if X_i has rank d. With fewer rows than features the
+    pseudo-inverse gives 0 in the directions that are not observed, which adds |(I - P) theta_i|^2,
     P the projection on the rows of X_i (ERRATA 29); a group without rows has theta_i = 0.
     """
     theta = np.zeros((rows.num_groups, rows.num_features))

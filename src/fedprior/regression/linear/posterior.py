@@ -42,10 +42,10 @@ def posterior(
 ) -> tuple[np.ndarray, np.ndarray]:
     """E[theta_i | y_i] and its standard deviations, (m, d) each; a group without rows has the mean.
 
-    With everything known, sum(errors**2) of a group is its mean squared error, Thm6's trace. With
-    `coefficient_covariance` (d + p, d + p), that of the estimated (mean, fixed), the errors are
-    those of the prediction theta^_i - theta_i, which moves with the estimate: J C J' is added,
-    J = [I, 0] - relative X'V^-1 Z, as mixed-model software does for its predictors.
+    If the population is known, sum(errors**2) of a group is its mean squared error, Thm6's trace.
+    With `coefficient_covariance` (d + p, d + p), that of the estimated (mean, fixed), the errors
+    are those of the prediction theta^_i - theta_i: J C J' is added, J = [I, 0] - relative X'V^-1 Z,
+    as mixed-model software does.
     """
     noise = population.noise_variance or 1.0
     relative, width = population.covariance / noise, len(population.mean)

@@ -1,8 +1,8 @@
-"""Every group turned so that at most d of its rows carry the spread of theta.
+"""Rows of every group transformed so that at most d of them depend on theta's covariance.
 
-With X = Q R and Q'Q = I, the rows Q'[X, F, y] hold all that depends on theta's covariance; those
-orthogonal to X have the covariance of the noise and enter as one table of cross products. A group
-of n < d rows stays as it is, so that the work is in the smaller of n and d.
+With X = Q R and Q'Q = I, only the rows Q'[X, F, y] depend on theta's covariance; those orthogonal
+to X have the covariance of the noise and enter as one table of cross products. A group of n < d
+rows is not transformed, so that the work depends on the smaller of n and d.
 """
 
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from fedprior.regression.linear.pooled import inverse_triangle
 from fedprior.regression.result import Covariance
 from fedprior.regression.rows import GroupedRows
 
-CELLS = 1 << 17  # numbers handled at once: 1 MB, which stays in the cache between operations
-_SUBSTITUTE = 4  # up to this size a loop over the triangle's entries beats its inverse
+CELLS = 1 << 17  # numbers processed at a time: 1 MB, which stays in the cache
+_SUBSTITUTE = 4  # up to this size forward substitution is faster than the inverse
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TurnedGroups:
-    """Groups with equally many turned rows: `columns` (g, k, d + p + 1) are [x, fixed, y].
+    """Groups with equally many transformed rows: `columns` (g, k, d + p + 1) are [x, fixed, y].
 
-    With an isotropic covariance the rows are turned once more, until they are independent:
-    `columns` is then (1, g k, d + p + 1) and `levels` (g k,) the eigenvalues of X X'.
+    With an isotropic covariance the rows are transformed again to be independent: `columns` is then
+    (1, g k, d + p + 1), and `levels` (g k,) are the eigenvalues of X X'.
     """
 
     columns: np.ndarray
@@ -32,10 +32,10 @@ class TurnedGroups:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reduction:
-    """All groups with rows in coordinates x T, y - [x, fixed] offset in which columns have size 1.
+    """All groups with rows, in coordinates x T and y - [x, fixed] offset with mean squares of 1.
 
-    `transform` (d + p, d + p) is T, `rest` the cross products of all rows orthogonal to their X,
-    `num_rest` their number.
+    `transform` (d + p, d + p) is T, `rest` are the cross products of all rows orthogonal to X, and
+    `num_rest` is the number of those rows.
     """
 
     parts: tuple[TurnedGroups, ...]
@@ -54,7 +54,7 @@ class Reduction:
 
 
 def reduce(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> Reduction:
-    """The turned rows; `corner` is `triangle(rows)` of independent columns."""
+    """Transform the rows; `corner` is `triangle(rows)`, whose columns must be independent."""
     transform = _transform(rows, corner, covariance)
     offset = inverse_triangle(corner[:-1, :-1]) @ corner[:-1, -1]
     mapping = np.column_stack([transform, -offset])
@@ -90,9 +90,9 @@ def reduce(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> Red
 
 
 def _transform(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> np.ndarray:
-    """T with x T of mean square 1: whitened where the covariance is full, else only scaled.
+    """T such that x T has mean square 1: whitened if the covariance is full, else only scaled.
 
-    Columns of `fixed` are whitened, and freed of x, in every case: that changes no theta.
+    Columns of `fixed` are always whitened and made orthogonal to x, which does not change theta.
     """
     width, count = rows.num_features, np.sqrt(rows.num_rows)
     transform = count * inverse_triangle(corner[:-1, :-1])
@@ -106,7 +106,7 @@ def _transform(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) ->
 
 
 def _merge(tables: list[np.ndarray]) -> Iterator[np.ndarray]:
-    """The same groups in fewer tables of at most CELLS numbers, those larger left as they are."""
+    """Merge tables up to at most CELLS numbers each."""
     kept: list[np.ndarray] = []
     for table in tables:
         if kept and sum(each.size for each in kept) + table.size > CELLS:
@@ -117,7 +117,7 @@ def _merge(tables: list[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _independent(columns: np.ndarray, width: int) -> TurnedGroups:
-    """U'[x, fixed, y] with X X' = U diag(levels) U', all groups' rows beneath each other."""
+    """U'[x, fixed, y] with X X' = U diag(levels) U', the rows of all groups stacked."""
     x = columns[..., :width]
     levels, basis = np.linalg.eigh(x @ x.transpose(0, 2, 1))
     flat = (basis.transpose(0, 2, 1) @ columns).reshape(1, -1, columns.shape[2])
@@ -125,7 +125,7 @@ def _independent(columns: np.ndarray, width: int) -> TurnedGroups:
 
 
 def top_rows(columns: np.ndarray, width: int) -> np.ndarray:
-    """Q'columns with columns[..., :width] = Q R where there are more rows than `width`."""
+    """Q'columns with columns[..., :width] = Q R if there are more rows than `width`."""
     if columns.shape[1] <= width:
         return columns
     basis = np.linalg.qr(columns[..., :width])[0]

@@ -1,4 +1,4 @@
-"""The free numbers of a covariance: one variance, d variances, or a whole matrix.
+"""The parameters of a covariance: one variance, d variances, or a full matrix.
 
 A covariance in its own shape is () for isotropic, (d,) for diagonal and (d, d) for full.
 """
@@ -16,7 +16,7 @@ def expand(values: np.ndarray, *, width: int) -> np.ndarray:
 
 
 def restrict_slope(matrix: np.ndarray, covariance: Covariance) -> np.ndarray:
-    """The slope d f / d values from d f / d matrix, (..., d, d): trace, diagonal, or all of it."""
+    """D f / d values from d f / d matrix, (..., d, d): the trace, the diagonal, or all of it."""
     if covariance == "full":
         return matrix
     diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
@@ -30,5 +30,5 @@ def nearest_covariance(matrix: np.ndarray, covariance: Covariance) -> np.ndarray
 
 
 def num_covariance_parameters(covariance: Covariance, width: int) -> int:
-    """How many numbers there are to learn."""
+    """The number of free parameters."""
     return {"isotropic": 1, "diagonal": width, "full": width * (width + 1) // 2}[covariance]

@@ -10,7 +10,7 @@ from fedprior.regression.linear.likelihood import (
 from fedprior.regression.linear.maximum import room
 from fedprior.regression.linear.reduction import Reduction
 
-MOST_PARAMETERS = 40  # each takes two passes over the data
+MOST_PARAMETERS = 40  # each requires two passes over the data
 _STEP = 1e-4  # relative: error of the difference about 1e-8, of the slopes 1e-12 / 1e-4
 
 
@@ -19,9 +19,9 @@ def variance_errors(
 ) -> tuple[np.ndarray, float]:
     """Standard errors of theta's covariance (d, d) and of the noise variance.
 
-    The inverse of the observed information: central differences of the analytic slope. A variance
-    of 0 is on the boundary, where curvature tells nothing: its error is NaN, and all of them are
-    where a full covariance is singular.
+    From the inverse of the observed information, by central differences of the analytic slope. A
+    variance of 0 is on the boundary, where the curvature is not informative: its error is NaN, and
+    so are all errors of a singular full covariance.
     """
     places = _free(profile)
     base = _pack(profile.relative * noise, noise, places)
@@ -43,20 +43,20 @@ def variance_errors(
 
 
 def _step(profile: CovarianceProfile, places: np.ndarray) -> float:
-    """_STEP, or less where a correlation is so high that such a step would leave covariances."""
+    """_STEP, or less if a correlation is so high that the matrix would become indefinite."""
     free = profile.relative.ndim == 2 and len(places) > 0
     return min(_STEP, room(profile.relative) / 4) if free else _STEP
 
 
 def _on_boundary(profile: CovarianceProfile, width: int) -> np.ndarray:
-    """Entries of the covariance of which curvature tells nothing; a zero by structure is exact."""
+    """Entries of the covariance on the boundary; zeros by structure are exact."""
     if profile.relative.ndim == 2:
         return np.full((width, width), not room(profile.relative))
     return np.diag(np.broadcast_to(profile.relative == 0, (width,)))
 
 
 def _free(profile: CovarianceProfile) -> np.ndarray:
-    """Places in the covariance's own shape, flattened, that may move: (places,)."""
+    """Flat indices of the free entries of the covariance in its own shape."""
     relative = profile.relative
     if relative.ndim == 2:
         if not room(relative):

@@ -1,4 +1,4 @@
-"""Personalized logistic and softmax regression: theta integrated out, or the paper's descent."""
+"""Personalized logistic and softmax regression, with theta integrated out."""
 
 from fedprior.regression.logistic.fit import fit_logistic
 from fedprior.regression.logistic.pooled import local_logistic, pooled_logistic

@@ -1,4 +1,4 @@
-"""Which approximation of the integral over theta, and what is to be said of it."""
+"""The choice of the approximation to the integral over theta, and a note on its bias."""
 
 from typing import Literal, get_args
 
@@ -13,8 +13,8 @@ from fedprior.regression.logistic.quadrature import by_points
 
 Approximation = Literal["auto", "laplace", "quadrature", "variational", "expectation-propagation"]
 
-_FEW = 2  # coefficients per group up to which a product rule costs no more than a sweep or two
-_MOST = 24  # coefficients per group up to which free points are better than none
+_FEW = 2  # coefficients per group up to which a product rule is as cheap as a sweep or two
+_MOST = 24  # coefficients per group up to which scattered points are better than none
 _PRODUCT = 3
 _SOLVES: dict[str, Solve] = {
     "laplace": laplace_posterior,
@@ -26,7 +26,7 @@ _SOLVES: dict[str, Solve] = {
 def choose_approximation(
     owner: str, approximation: Approximation, *, width: int, num_classes: int
 ) -> Approximation:
-    """The approximation by name; "auto" is the least biased one at a reasonable cost."""
+    """The name of the approximation; "auto" is the least biased one at a reasonable cost."""
     check.choice(owner, "approximation", approximation, get_args(Approximation))
     two = num_classes == 2
     if approximation == "auto":
@@ -40,34 +40,34 @@ def choose_approximation(
 
 
 def solver(approximation: Approximation, *, num_classes: int) -> Solve:
-    """The function that finds posteriors."""
+    """The function that computes posteriors."""
     if approximation == "quadrature":
         return by_points(propagated_posterior if num_classes == 2 else laplace_posterior)
     return _SOLVES[approximation]
 
 
 def slack(approximation: Approximation, *, width: int) -> float:
-    """How far per group the evidence may fall below its best (see `EvidenceProblem`).
+    """The tolerated decrease of the evidence per group below its best (see `EvidenceProblem`).
 
-    Free points move with the posterior, and so does their error.
+    Scattered points move with the posterior, and so does their error.
     """
     return 1e-3 if approximation == "quadrature" and width > _PRODUCT else 1e-9
 
 
 def remark(approximation: Approximation, *, width: int) -> str:
-    """In words, with its bias."""
+    """A note that names the approximation and its bias."""
     if approximation == "laplace":
         return (
-            "theta integrated out by Laplace's approximation, which biases spread and mean toward "
-            "0 where groups have few rows."
+            "theta is integrated out by Laplace's approximation, which biases variance and mean "
+            "toward 0 if groups have few rows."
         )
     if approximation == "variational":
         return (
-            "theta integrated out by a variational bound, which biases the spread down where "
+            "theta is integrated out by a variational bound, which biases the variance downward if "
             "groups have few rows."
         )
     if approximation == "expectation-propagation":
-        return "theta integrated out by expectation propagation."
+        return "theta is integrated out by expectation propagation."
     if width <= _PRODUCT:
-        return "theta integrated out by Gauss-Hermite quadrature."
-    return "theta integrated out by quadrature with 64 points per group."
+        return "theta is integrated out by Gauss-Hermite quadrature."
+    return "theta is integrated out by quadrature with 64 points per group."

@@ -1,4 +1,4 @@
-"""The population of largest evidence: Newton's method with the groups' scores, or plain EM."""
+"""Maximization of the evidence over the population: Newton's method with scores, or EM."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from fedprior.regression.logistic.posterior import Solve
 from fedprior.regression.logistic.totals import ScoreTotals, survey
 
 _HALVINGS = 12
-_GROUPS_A_NUMBER = 20  # from so many on the scores' outer product is their information to 10%
-_NEAR = 0.02  # gain per group of the last step, below which that information is trusted
+_GROUPS_A_NUMBER = 20  # per parameter: then the scores' outer product is the information to 10%
+_NEAR = 0.02  # gain per group of the last step below which that information is used
 
 _PATIENCE = 10  # rounds
 _SHORT = 1.0  # growth of a step near the maximum; `step_gamma` would cut it from 1.5 on
 
 
 class Ascent(NamedTuple):
-    """The best of an ascent, the totals there, and the evidence after each round.
+    """The best point of an ascent, the totals there, and the evidence after each round.
 
-    `short` says that it ended where no step gained although one promised to: the evidence is
-    not known any closer.
+    `short` means that no step gained although one was predicted to, because the evidence is not
+    known more precisely.
     """
 
     gamma: LogisticGamma
@@ -35,7 +35,7 @@ class Ascent(NamedTuple):
 
 
 class AscentPoint(NamedTuple):
-    """The value and the totals at gamma, and what the parts remember."""
+    """The value and the totals at gamma, and the memory of the parts."""
 
     gamma: LogisticGamma
     value: float
@@ -43,15 +43,15 @@ class AscentPoint(NamedTuple):
     memory: list[Any]
 
 
-Step = Callable[[float], LogisticGamma]  # where that share of a step leads
+Step = Callable[[float], LogisticGamma]  # from a fraction of the step to the point it leads to
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EvidenceProblem:
     """Maximize evidence(gamma) - sum ridge (mean, fixed)^2 / 2, `ridge` (D + P,).
 
-    `slack` is the fall of the evidence per group, from its best, that is still taken for none: more
-    than rounding where the totals' score is not quite the slope of the evidence that `solve` gives.
+    `slack` is the tolerated decrease of the evidence per group below its best. It exceeds rounding
+    if the score is not exactly the slope of the evidence that `solve` computes.
     """
 
     parts: Sequence[ClassBlock]
@@ -63,7 +63,7 @@ class EvidenceProblem:
     def at(
         self, gamma: LogisticGamma, memory: Sequence[Any] | None = None, *, sweeps: int = 3
     ) -> tuple[float, ScoreTotals, list[Any]]:
-        """The value, the totals, and what the parts remember."""
+        """The value, the totals, and the memory of the parts."""
         known = [None] * len(self.parts) if memory is None else memory
         totals, kept = survey(self.parts, gamma, self.shape, self.solve, known, sweeps=sweeps)
         both = np.concatenate([gamma.mean, gamma.fixed])
@@ -72,8 +72,9 @@ class EvidenceProblem:
     def penalized(
         self, gamma: LogisticGamma, totals: ScoreTotals
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The score, the information by mean and fixed, and the scores' outer product about their
-        mean, each with the ridge's part.
+        """The score, the information of mean and fixed, and the centered outer product of scores.
+
+        Each includes the ridge.
         """
         both, width = len(totals.information), totals.width
         chart = np.eye(both)
@@ -94,12 +95,12 @@ def ascend(
     max_rounds: int,
     tolerance: float,
 ) -> Ascent:
-    """Steps from `start` until one promises or gains less than `tolerance` of evidence per group.
+    """Steps from `start` until the predicted or actual gain is below `tolerance` per group.
 
-    A step that leads below the best so far, by more than the slack, is halved; where that does not
-    help either, or ten rounds raise the best by less than a hundredth of the slack, the best is the
-    maximum as closely as the evidence is known. Both methods end at the same point, save that EM
-    hardly leaves the bounds.
+    A step that leads below the best value by more than the slack is halved. If that does not help,
+    or if ten rounds improve the best by less than a hundredth of the slack, the best point is the
+    maximum as precisely as the evidence is known. Both methods end at the same point, except that
+    EM hardly leaves the bounds.
     """
     here = best = _place(problem, start)
     history, gain, enough = [here.value], np.inf, tolerance * here.totals.num_groups
@@ -127,10 +128,10 @@ def ascend(
 def settle(
     problem: EvidenceProblem, start: LogisticGamma, *, max_rounds: int, tolerance: float
 ) -> Ascent:
-    """Where the score is 0, for posteriors whose score is not the slope of their evidence.
+    """Find a zero of the score, for posteriors whose score is not the slope of their evidence.
 
-    Newton's steps as long as each halves the promise of the next, EM's otherwise: those creep where
-    a variance goes to 0, but are sure to settle.
+    Newton's steps as long as each halves the predicted gain, else EM steps, which are slow where a
+    variance tends to 0 but always converge.
     """
     here = _place(problem, start)
     history, enough = [here.value], tolerance * here.totals.num_groups
@@ -151,7 +152,7 @@ def settle(
 
 
 def promise(problem: EvidenceProblem, here: AscentPoint, trial: LogisticGamma) -> float:
-    """Half of score times step, what a Newton step gains; a bound that holds it back counts."""
+    """The predicted gain of a Newton step, half of score times step, with bounds respected."""
     gamma, totals = here.gamma, here.totals
     score = problem.penalized(gamma, totals)[0]
     mean = np.linalg.solve(gamma.factor, trial.mean - gamma.mean)
@@ -165,7 +166,7 @@ def promise(problem: EvidenceProblem, here: AscentPoint, trial: LogisticGamma) -
 def em_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
     """EM: mean <- mean of E theta_i, covariance <- mean of E (theta_i - m)(theta_i - m)'.
 
-    With fixed coefficients, mean and fixed take Newton's step on the evidence instead.
+    With fixed coefficients, mean and fixed are updated by Newton's step on the evidence instead.
     """
     totals = here.totals
     score, information, _ = problem.penalized(here.gamma, totals)
@@ -182,10 +183,11 @@ def em_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
 def _steps(
     problem: EvidenceProblem, here: AscentPoint, *, method: Literal["default", "em"], near: bool
 ) -> Iterator[Step]:
-    """The steps to try, in turn: EM's, or Newton's.
+    """The steps to try in order: those of EM, or of Newton's method.
 
-    Near the maximum, with groups enough, that is outer^-1 score in all coordinates at once, unless
-    it multiplies a variance by far: the maximum has none there, and its logarithm no parabola.
+    Near the maximum and with enough groups, Newton's step is outer^-1 score in all coordinates at
+    once, unless it changes a variance by a large factor: then the variance tends to 0, where its
+    logarithm has no quadratic approximation.
     """
     if method == "em":
         yield em_step(problem, here)
@@ -201,12 +203,12 @@ def _steps(
 
 
 def _far_step(problem: EvidenceProblem, here: AscentPoint) -> Step:
-    """information^-1 score, by mean and fixed and by growth apart.
+    """information^-1 score, separately for mean and fixed and for growth.
 
-    The growth's information is sum_i P_i (x) P_i / 2, as in a linear model: exactly that where
-    growth is one number or one per feature. Where it is full, it is a multiple of mean P (x) mean P
-    with the same trace, and the step goes straight to where it leads among covariances, not along
-    growth: a direction without variance may then turn.
+    The information of the growth is sum_i P_i (x) P_i / 2, as in a linear model; it is exact for
+    one variance or one per feature. For a full covariance it is replaced by a multiple of mean P
+    (x) mean P with the same trace, and the step is a straight line between covariances instead of
+    along growth, so that a direction without variance can rotate.
     """
     gamma, totals, shape = here.gamma, here.totals, problem.shape
     score, information, _ = problem.penalized(gamma, totals)
@@ -244,7 +246,7 @@ def _place(
 def _kept(
     problem: EvidenceProblem, here: AscentPoint, step: Step, least: float
 ) -> AscentPoint | None:
-    """Where the step, or the first half of it and so on, reaches `least`; None where none does."""
+    """The point after the step, halved until its value reaches `least`; None if it never does."""
     for halving in range(_HALVINGS):
         there = _place(problem, step(0.5**halving), here.memory)
         if there.value >= least:

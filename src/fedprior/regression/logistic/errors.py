@@ -13,16 +13,16 @@ from fedprior.regression.logistic.totals import posterior_of, through_fixed
 from fedprior.regression.packed import pack
 from fedprior.regression.turn import TurnBack
 
-# With more groups the scores' outer product differs from the curvature by a few percent, and costs
-# nothing; with fewer the curvature is measured by differences.
+# With more groups the scores' outer product differs from the curvature by a few percent and costs
+# nothing; with fewer groups the curvature is computed by differences.
 _MANY = 1000
-_STRIDE = 1e-3  # of a difference, in standard deviations of the population
+_STRIDE = 1e-3  # step of a difference, in standard deviations of the population
 _SWEEPS = 50
-_FEW_SWEEPS = 8  # from a posterior that has settled, a thousandth of a standard deviation away
+_FEW_SWEEPS = 8  # starting from a converged posterior at such a distance
 
 
 class Uncertainty(NamedTuple):
-    """Covariance (D + P, D + P) of (mean in z, fixed), and the errors of what is reported."""
+    """Covariance (D + P, D + P) of (mean in z, fixed), and standard errors of the parameters."""
 
     coefficients: np.ndarray
     mean: np.ndarray
@@ -31,9 +31,9 @@ class Uncertainty(NamedTuple):
 
 
 class Posteriors(NamedTuple):
-    """E theta_i (m, D), its standard deviations, and the evidence of all.
+    """E theta_i (m, D), its standard deviations, and the total evidence.
 
-    `triangles` are of the covariances of theta_i for the population as it is (`packed.pack`).
+    `triangles` are the packed covariances of theta_i given the population (`packed.pack`).
     """
 
     theta: np.ndarray
@@ -43,10 +43,10 @@ class Posteriors(NamedTuple):
 
 
 def uncertainty(problem: EvidenceProblem, ascent: Ascent, back: TurnBack) -> Uncertainty | None:
-    """From the observed information of the evidence; None where that is not positive.
+    """Standard errors from the observed information; None if it is not positive definite.
 
-    On a bound the covariance has no errors (NaN), and mean and fixed have those that they would
-    have if it were known. Errors are those of the coefficients to which `back` leads.
+    If a variance is at its bound, the covariance has errors NaN, and those of mean and fixed treat
+    it as known. Errors refer to the original coefficients, see `back`.
     """
     gamma, totals = ascent.gamma, ascent.totals
     bound = any(problem.shape.at_bounds(gamma.covariance))
@@ -79,11 +79,11 @@ def posteriors(
     coefficients: np.ndarray | None,
     back: TurnBack,
 ) -> Posteriors:
-    """What every group knows of its own theta.
+    """The posterior of every group's theta.
 
-    With `coefficients`, the covariance of (mean in z, fixed), the errors hold their uncertainty: a
-    step of the mean moves E theta by factor spread, one of fixed by -factor spread design' W fixed.
-    `back` leads from the coefficients of `gamma` to those that are reported.
+    With `coefficients`, the covariance of (mean in z, fixed), the errors include their uncertainty:
+    a change of the mean moves E theta by factor spread, one of fixed by -factor spread design' W
+    fixed. `back` leads from the coefficients of `gamma` to the original ones.
     """
     outer = outward(gamma, back)
     doubt = np.zeros((back.x.shape[1] + back.cross.shape[1],) * 2)
@@ -110,7 +110,7 @@ def posteriors(
 
 
 def _by_differences(problem: EvidenceProblem, ascent: Ascent) -> np.ndarray:
-    """Minus the slope of the score, by differences of both sides in every coordinate."""
+    """Minus the slope of the score, by central differences in every coordinate."""
     size = len(ascent.totals.score)
     rows = []
     for place in range(size):
@@ -127,7 +127,7 @@ def _by_differences(problem: EvidenceProblem, ascent: Ascent) -> np.ndarray:
 
 
 def _entry_errors(shape: CovarianceShape, factor: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Of the entries of the covariance, which growth moves by factor growth factor'."""
+    """Errors of the entries of the covariance, which growth changes by factor growth factor'."""
     directions = [factor @ shape.growth(each) @ factor.T for each in np.eye(len(inverse))]
     variance = np.einsum("kab,kl,lab->ab", directions, inverse, directions, optimize=True)
     return np.sqrt(np.maximum(variance, 0.0))

@@ -1,4 +1,4 @@
-"""A logistic or softmax regression of its own for every group, from a common population."""
+"""A logistic or softmax regression for every group, with a population as the prior."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,20 +55,21 @@ def fit_logistic(
 ) -> RegressionFit:
     """Log odds x theta_i + fixed beta, theta_i ~ N(mean, covariance): E[theta_i | y_i].
 
-    "default" maximizes the evidence, theta integrated out, to `tolerance` a group; "em" goes there
-    by messages that add; "paper" is Algorithm 3 with its signs set right, `max_rounds` steps of
-    `rate`, the variance above `floor` times its start (ERRATA 34-37). With `prior` nothing is
-    learned. Softmax: class 0 is the reference, theta (m, d (C - 1)) class-major.
+    "default" maximizes the evidence, with theta integrated out, to `tolerance` per group; "em" does
+    so by messages that add; "paper" is Algorithm 3 with its signs corrected, `max_rounds` steps of
+    `rate`, with a variance of at least `floor` times its start (ERRATA 34-37). With `prior` nothing
+    is learned. For softmax, class 0 is the reference and theta (m, d (C - 1)) is class-major.
 
-    The integral, and what it makes of a variance of 1 with groups of 5 to 40 rows (of 5 rows) and 5
-    features: "laplace" 0.49 (0.15), "variational" 0.97 (0.64), "expectation-propagation" 0.99
-    (0.84). "quadrature" is exact up to 3 coefficients per group; beyond, it has 64 points, which
-    know the evidence to about 0.001 a group. "auto" is quadrature up to 2 coefficients, else
-    propagation; for softmax quadrature up to 24, else Laplace. Softmax has no other.
+    Approximations of the integral, with their estimate of a true variance of 1 for groups of 5 to
+    40 rows (of 5 rows) and 5 features: "laplace" 0.49 (0.15), "variational" 0.97 (0.64),
+    "expectation-propagation" 0.99 (0.84). "quadrature" is exact up to 3 coefficients per group;
+    beyond, it uses 64 points, which give the evidence to about 0.001 per group. "auto" is
+    quadrature up to 2 coefficients, else expectation propagation; for softmax quadrature up to 24,
+    else Laplace, which are the only ones available there.
 
-    `errors` hold the uncertainty of mean and beta, not that of the covariance. Groups of one class
-    are no trouble; classes that features separate in all groups together get a weak ridge on mean
-    and beta (SEPARATION_RIDGE), and a note.
+    `errors` include the uncertainty of mean and beta, but not that of the covariance. Groups of a
+    single class are fine. If the features separate the classes in all groups together, mean and
+    beta get a weak ridge (SEPARATION_RIDGE), and there is a note.
     """
     check.choice(_OWNER, "covariance", covariance, get_args(Covariance))
     check.choice(_OWNER, "method", method, _ROUNDS)
@@ -117,17 +118,17 @@ def fit_logistic(
 
 
 def _check_rows(rows: GroupedRows) -> None:
-    """Two groups, and one of them of two rows: or the spread has no bearing on the data."""
+    """Raise unless there are two groups, and one of them has two rows."""
     groups = int((rows.sizes > 0).sum())
     check.require(groups >= 2, _OWNER, "rows", "of at least 2 groups", groups)
     most = int(rows.sizes.max())
-    remedy = "With one row per group, spread cannot be told from chance. Give a known prior."
+    remedy = "With one row per group, heterogeneity cannot be told from chance. Give a known prior."
     check.require(most >= 2, _OWNER, "largest group", "of at least 2 rows", most, remedy)
     check_columns(_OWNER, rows)
 
 
 def _start(shape: CovarianceShape, coefficients: np.ndarray) -> LogisticGamma:
-    """The pooled coefficients, and a spread that adds 1 to the variance of the log odds."""
+    """The pooled coefficients, and a covariance that adds 1 to the variance of the log odds."""
     width = len(shape.unit)
     unit = shape.unit.mean() if shape.kind == "isotropic" else shape.unit
     variance = np.broadcast_to(1 / (shape.num_features * unit), width)
@@ -137,14 +138,14 @@ def _start(shape: CovarianceShape, coefficients: np.ndarray) -> LogisticGamma:
 
 
 def _gamma(population: RegressionPopulation) -> LogisticGamma:
-    """A square root of the covariance, which may be singular."""
+    """Convert a population; its covariance may be singular."""
     values, vectors = np.linalg.eigh(population.covariance)
     factor = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return LogisticGamma(mean=population.mean, factor=factor, fixed=population.fixed)
 
 
 def _begun(shape: CovarianceShape, start: RegressionPopulation, back: TurnBack) -> LogisticGamma:
-    """From `start` in the turned rows' coefficients, within the shape and its bounds."""
+    """Convert `start` to the new basis, within the shape and its bounds."""
     gamma = inward(_gamma(start), back)
     covariance = shape.bounded(gamma.factor @ gamma.factor.T)
     return LogisticGamma(mean=gamma.mean, factor=np.linalg.cholesky(covariance), fixed=gamma.fixed)
@@ -233,18 +234,18 @@ def _notes(
     yield remark(name, width=ascent.totals.width)
     low, high = problem.shape.at_bounds(ascent.gamma.covariance)
     if low:
-        yield "Spread at its lower bound in some direction: groups do not differ visibly there."
+        yield "A variance is at its lower bound: groups do not visibly differ in that direction."
     if high:
-        yield "Spread at its upper bound in some direction: groups are almost of one class each."
+        yield "A variance is at its upper bound: nearly every group has a single class."
     if problem.ridge.any():
         yield (
             "The features separate the classes: mean and fixed coefficients have no finite maximum "
             f"and are held by a ridge of {SEPARATION_RIDGE} on features of mean square 1."
         )
     if ascent.short:
-        yield "Steps gain no more evidence: the maximum, as closely as the evidence is known."
+        yield "Steps gain no more evidence: this is the maximum as precisely as it is known."
     if not ascent.converged:
         rounds = len(ascent.history) - 1
-        yield f"Stopped after {rounds} rounds, the last of which still changed the evidence."
+        yield f"Not converged: stopped after {rounds} rounds."
     if doubt is None:
-        yield "The curvature at the maximum is not positive: no standard errors."
+        yield "The curvature at the maximum is not positive definite: no standard errors."

@@ -1,4 +1,4 @@
-"""The population's parameters, and steps among them that stay inside their bounds."""
+"""The population's parameters, and steps that keep them within bounds."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,14 +10,14 @@ from fedprior.regression.result import Covariance
 from fedprior.regression.rows import GroupedRows
 from fedprior.regression.turn import TurnBack
 
-# A feature's bounds, in units of 1 / its mean square, so that they bound what it adds to the
-# variance of the log odds. At the lower one a group of mean size n has weight n / 4 * floor on its
-# own rows, 5e-6: no data can tell it from 0. At the upper one log odds of +-10 are usual, which
-# only groups of one class each ask for.
+# Bounds of a variance in units of 1 / mean square of its feature, so that they bound its
+# contribution to the variance of the log odds. At the lower bound a group of mean size n has weight
+# n / 4 * floor = 5e-6 on its own rows, which no data can distinguish from 0. At the upper bound log
+# odds of +-10 are common, which occurs only if nearly every group has a single class.
 _LOW_A_GROUP = 2e-5
 _HIGH = 100.0
-_TOUCH = 1.001  # a variance this near to a bound lies on it
-_LONGEST = 1.5  # a step multiplies no variance by more than exp(1.5)
+_TOUCH = 1.001  # a variance within this factor of a bound counts as being on it
+_LONGEST = 1.5  # a step changes variances by at most a factor of exp(1.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,9 +35,9 @@ class LogisticGamma:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CovarianceShape:
-    """What the covariance may be: its kind, and the least and the largest variance of a feature.
+    """The kind of covariance, and the smallest and largest variance of a feature.
 
-    `unit` (D,) is the mean square of each feature, of each class.
+    `unit` (D,) is the mean square of each feature, repeated for each class.
     """
 
     kind: Covariance
@@ -59,7 +59,7 @@ class CovarianceShape:
 
     @property
     def num_scales(self) -> int:
-        """How many free numbers the covariance has."""
+        """The number of free parameters of the covariance."""
         return num_covariance_parameters(self.kind, len(self.unit))
 
     def gather(self, excess: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ class CovarianceShape:
         return excess[:, rows, columns] * np.where(rows == columns, 1.0, 2.0)
 
     def growth(self, amounts: np.ndarray) -> np.ndarray:
-        """sum_k amount_k G_k, (D, D): I, each feature's own, or each pair's."""
+        """sum_k amount_k G_k, (D, D); G is I, or one matrix per feature or pair of features."""
         width = len(self.unit)
         if self.kind == "isotropic":
             return np.eye(width) * amounts[0]
@@ -84,7 +84,7 @@ class CovarianceShape:
         return matrix
 
     def logarithm(self, ratio: np.ndarray) -> np.ndarray:
-        """The amounts of growth that multiply the covariance, in its factor's terms, by `ratio`."""
+        """The amounts of growth that multiply the covariance by `ratio`, in terms of its factor."""
         if self.kind == "isotropic":
             return np.log([np.trace(ratio) / len(ratio)])
         if self.kind == "diagonal":
@@ -94,7 +94,7 @@ class CovarianceShape:
         return logarithm[np.tril_indices(len(ratio))]
 
     def bounded(self, covariance: np.ndarray) -> np.ndarray:
-        """The covariance of this kind, its scaled variances cut to [low, high]."""
+        """The nearest covariance of this kind, with scaled variances clipped to [low, high]."""
         if self.kind == "isotropic":
             unit = float(self.unit.mean())
             variance = float(np.trace(covariance)) / len(covariance)
@@ -109,10 +109,11 @@ class CovarianceShape:
         return cut / np.outer(root, root)
 
     def projected(self, gamma: LogisticGamma, ratio: np.ndarray, metric: np.ndarray) -> np.ndarray:
-        """The covariance nearest to factor ratio factor' among those not below the lower bound.
+        """The covariance nearest to factor ratio factor' that respects the lower bound.
 
-        Near in |root' (ratio - other) root|, root root' = `metric` (D, D): so it is the highest of
-        a parabola that has this metric for curvature and its top at `ratio`, bound or not.
+        The distance is |root' (ratio - other) root| with root root' = `metric` (D, D), so that the
+        result maximizes, within the bound, a quadratic function with this curvature and its maximum
+        at `ratio`.
         """
         floor = np.linalg.solve(gamma.factor, np.diag(np.sqrt(self.low / self.unit)))
         least = floor @ floor.T
@@ -123,26 +124,26 @@ class CovarianceShape:
         return above + np.diag(self.low / self.unit)
 
     def at_bounds(self, covariance: np.ndarray) -> tuple[bool, bool]:
-        """Whether some variance lies on the lower, and on the upper bound."""
+        """Whether some variance is at the lower bound, and whether some is at the upper bound."""
         unit = self.unit.mean() if self.kind == "isotropic" else self.unit
         root = np.sqrt(np.broadcast_to(unit, self.unit.shape))
         values = np.linalg.eigvalsh(covariance * np.outer(root, root))
         return bool(values[0] <= self.low * _TOUCH), bool(values[-1] >= self.high / _TOUCH)
 
     def features_at_bounds(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which features' variances, each by itself, lie on the lower, and on the upper bound."""
+        """Masks of the features whose variances are at the lower and at the upper bound."""
         variance = np.diag(covariance) * self.unit
         return variance <= self.low * _TOUCH, variance >= self.high / _TOUCH
 
 
 def outward(gamma: LogisticGamma, back: TurnBack) -> LogisticGamma:
-    """The population in the coefficients of the rows given, from those of turned rows."""
+    """The population in the original basis."""
     mean, fixed = back.out(gamma.mean, gamma.fixed)
     return LogisticGamma(mean=mean, factor=back.x @ gamma.factor, fixed=fixed)
 
 
 def inward(gamma: LogisticGamma, back: TurnBack) -> LogisticGamma:
-    """The population in the coefficients of turned rows."""
+    """The population in the new basis."""
     mean, fixed = back.into(gamma.mean, gamma.fixed)
     return LogisticGamma(mean=mean, factor=np.linalg.solve(back.x, gamma.factor), fixed=fixed)
 
@@ -150,7 +151,8 @@ def inward(gamma: LogisticGamma, back: TurnBack) -> LogisticGamma:
 def step_gamma(gamma: LogisticGamma, shape: CovarianceShape, step: np.ndarray) -> LogisticGamma:
     """One step: mean + factor step, fixed + step, factor exp(growth) factor', within bounds.
 
-    `step` (D + P + q,) holds all three in turn; growth's eigenvalues are cut to [-1.5, 1.5].
+    `step` (D + P + q,) contains the three in order; eigenvalues of the growth are clipped to
+    [-1.5, 1.5].
     """
     width, others = len(gamma.mean), len(gamma.fixed)
     values, vectors = np.linalg.eigh(shape.growth(step[width + others :]))

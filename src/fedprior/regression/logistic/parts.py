@@ -1,4 +1,4 @@
-"""Groups of one size with their classes, and the likelihood of one row."""
+"""Blocks of groups of one size with their classes, and the likelihood of their rows."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from fedprior.regression.rows import GroupedRows
 class ClassBlock(NamedTuple):
     """Groups of one size n, (g,): log odds of the c = C - 1 classes against class 0.
 
-    log odds (g, n, c) = x theta + fixed beta, `x` (g, n, c, D) and `fixed` (g, n, c, P) spread out
-    over the classes (D = d c, P = p c, class-major); `y` (g, n, c) is 1 in its class.
+    log odds (g, n, c) = x theta + fixed beta, with `x` (g, n, c, D) and `fixed` (g, n, c, P)
+    expanded over the classes (D = d c, P = p c, class-major); `y` (g, n, c) is one-hot.
     """
 
     groups: np.ndarray
@@ -22,7 +22,7 @@ class ClassBlock(NamedTuple):
 
 
 class LikelihoodTerms(NamedTuple):
-    """Of each group at given log odds: sum log p(y), its slope by the log odds, and p (g, n, c)."""
+    """For each group at given log odds: sum of log p(y), its slope, and p (g, n, c)."""
 
     log_likelihood: np.ndarray
     pull: np.ndarray
@@ -32,7 +32,7 @@ class LikelihoodTerms(NamedTuple):
 def check_classes(
     owner: str, rows: GroupedRows, num_classes: int, *, all_seen: bool = True
 ) -> None:
-    """Targets are whole numbers 0, ..., C - 1; with `all_seen` each of them is somewhere."""
+    """Raise unless targets are 0, ..., C - 1 and, with `all_seen`, every class occurs."""
     check.count(owner, least=2, num_classes=num_classes)
     good = (rows.y == np.floor(rows.y)) & (rows.y >= 0) & (rows.y < num_classes)
     if not good.all():
@@ -45,7 +45,7 @@ def check_classes(
 
 
 def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
-    """The blocks of `rows`, spread out over the classes."""
+    """The blocks of `rows`, expanded over the classes."""
     own = num_classes - 1
     cells = max(1, (1 << 15) // own**2)
     return [
@@ -60,7 +60,7 @@ def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
 
 
 def terms_at(odds: np.ndarray, y: np.ndarray) -> LikelihoodTerms:
-    """Softmax over (0, odds): exact at any size of the log odds."""
+    """Softmax over (0, odds), without overflow for large log odds."""
     most = np.maximum(odds.max(axis=-1, keepdims=True), 0.0)
     weight = np.exp(odds - most)
     total = np.exp(-most) + weight.sum(axis=-1, keepdims=True)
@@ -92,7 +92,7 @@ def across(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def spread_out(columns: np.ndarray, num_odds: int) -> np.ndarray:
-    """(g, n, q) to (g, n, c, c q), zero outside the class's own columns."""
+    """Expand (g, n, q) to (g, n, c, c q): each class has its own columns, zero elsewhere."""
     if num_odds == 1:
         return columns[:, :, None, :]
     groups, size, width = columns.shape

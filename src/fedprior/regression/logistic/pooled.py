@@ -1,4 +1,4 @@
-"""One regression for all groups, and one for each alone."""
+"""One regression for all groups together, and one for each group alone."""
 
 from typing import NamedTuple
 
@@ -18,16 +18,16 @@ from fedprior.regression.logistic.parts import (
 from fedprior.regression.logistic.posterior import laplace_posterior
 from fedprior.regression.rows import GroupedRows
 
-# A coefficient of a feature of mean square 1 is N(0, 5^2): so weak that it moves no coefficient
-# that the data determine, and log odds of 10 are still believed.
+# Prior N(0, 5^2) for a coefficient of a feature of mean square 1: so weak that it does not change
+# coefficients that the data determine, and log odds of 10 remain plausible.
 SEPARATION_RIDGE = 0.04
 _MOST_STEPS = 40
-_SETTLED = 1e-9  # of a coefficient in units of 1 / root mean square of its feature
-_UNSETTLED = 1e-3  # separated classes: each step of Newton's method adds about 1 for ever
+_SETTLED = 1e-9  # change of a coefficient in units of 1 / root mean square of its feature
+_UNSETTLED = 1e-3  # with separated classes every Newton step adds about 1
 
 
 class Pooled(NamedTuple):
-    """`coefficients` of x then of fixed, each class-major; `errors` if the groups were alike."""
+    """`coefficients` of x, then of fixed, class-major; `errors` if groups do not differ."""
 
     coefficients: np.ndarray
     errors: np.ndarray
@@ -36,8 +36,8 @@ class Pooled(NamedTuple):
 def pooled_logistic(rows: GroupedRows, *, num_classes: int = 2) -> Pooled:
     """The argmax of sum log p(y | x b + fixed beta), one for all groups.
 
-    Classes that a combination of features separates have no finite maximum: they are fitted with
-    the ridge SEPARATION_RIDGE on features of mean square 1.
+    If a combination of features separates the classes, there is no finite maximum; they are then
+    fitted with the ridge SEPARATION_RIDGE on features of mean square 1.
     """
     check_classes("pooled_logistic", rows, num_classes)
     check_columns("pooled_logistic", rows)
@@ -47,8 +47,8 @@ def pooled_logistic(rows: GroupedRows, *, num_classes: int = 2) -> Pooled:
 def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.01) -> np.ndarray:
     """theta_i = argmax sum_j log p(y_ij | x theta_i + fixed beta) - ridge |theta_i|^2 / 2, (m, D).
 
-    Each group by itself; beta is the pooled one. The ridge keeps separated groups finite, and a
-    group without rows at 0.
+    Each group is fitted alone, with the pooled beta. The ridge keeps theta finite for separated
+    classes, and 0 for a group without rows.
     """
     owner = "local_logistic"
     check.positive(owner, ridge=ridge)
@@ -69,7 +69,7 @@ def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.
 def ridged(
     rows: GroupedRows, parts: list[ClassBlock], num_classes: int
 ) -> tuple[Pooled, np.ndarray]:
-    """The pooled fit and the ridge (D + P,) that it needed: zeros unless classes are separated."""
+    """The pooled fit and its ridge (D + P,), zeros unless the classes are separated."""
     columns = np.concatenate([rows.x, rows.fixed], axis=1)
     unit = (columns**2).mean(axis=0)
     own, features = num_classes - 1, rows.num_features
@@ -86,7 +86,7 @@ def ridged(
 
 
 def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:
-    """Newton's method; None where its steps do not settle, as happens with separated classes."""
+    """Newton's method; None if it does not converge, as happens with separated classes."""
     root = np.sqrt(unit)
     b, value = np.zeros(len(unit)), -np.inf
     step, moved = np.zeros_like(b), np.inf
@@ -114,7 +114,7 @@ def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Poo
 def _pooled_at(
     parts: list[ClassBlock], b: np.ndarray, ridge: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """The log-likelihood with its ridge, the slope by b, and minus the curvature."""
+    """The penalized log-likelihood, its slope by b, and minus its curvature."""
     value = -0.5 * float(ridge @ b**2)
     slope, information = -ridge * b, np.diag(ridge)
     for part in parts:

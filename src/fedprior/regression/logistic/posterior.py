@@ -15,9 +15,9 @@ import numpy as np
 from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, terms_at, weighed
 from fedprior.regression.logistic.sigmoid import averaged, averaged_softplus, tilted
 
-_SETTLED = 1e-7  # largest change in a sweep: 1e-7 standard deviations of the population
+_SETTLED = 1e-7  # largest change in a sweep, in standard deviations of the population
 _HALVINGS = 30
-_LEAST_ROOM = 1e-9  # what a row may leave of a variance
+_LEAST_ROOM = 1e-9  # smallest fraction of a variance that a row may leave
 
 
 class LatentPosterior(NamedTuple):
@@ -41,7 +41,7 @@ Solve = Callable[[ClassBlock, np.ndarray, np.ndarray, Any, int], tuple[LatentPos
 def laplace_posterior(
     part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
 ) -> tuple[LatentPosterior, Any]:
-    """The mode of p(y | z) N(z; 0, I) by Newton's method; remembers the mode.
+    """The mode of p(y | z) N(z; 0, I) by Newton's method; the memory is the mode.
 
     evidence = log p(y, mode) + log |spread| / 2, up to the constants that cancel.
     """
@@ -71,10 +71,10 @@ def laplace_posterior(
 def variational_posterior(
     part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
 ) -> tuple[LatentPosterior, Any]:
-    """The Gaussian q of largest E_q log p(y, z) + entropy(q); remembers its mean and variances.
+    """The Gaussian q that maximizes E_q log p(y, z) + entropy(q).
 
-    Mean and covariance satisfy mean = design' E_q (y - p), inverse(spread) = I + design' E_q
-    p (1 - p) design, which are iterated.
+    Mean and covariance satisfy mean = design' E_q (y - p) and inverse(spread) = I + design' E_q
+    p (1 - p) design, which are iterated. The memory is the mean and the variances of log odds.
     """
     y = part.y[..., 0]
     if memory is None:
@@ -107,10 +107,11 @@ def variational_posterior(
 def propagated_posterior(
     part: ClassBlock, design: np.ndarray, offset: np.ndarray, memory: Any, sweeps: int
 ) -> tuple[LatentPosterior, Any]:
-    """Expectation propagation, all rows at once; remembers each row's Gaussian site in log odds.
+    """Expectation propagation for all rows in parallel; the memory is each row's Gaussian site.
 
-    A row's site exp(-weight a^2 / 2 + nudge a) makes the posterior's mean and variance of its log
-    odds a those of cavity times likelihood, where the cavity is the posterior without the site.
+    A row's site exp(-weight a^2 / 2 + nudge a) makes the posterior mean and variance of its log
+    odds a equal to those of cavity times likelihood, where the cavity is the posterior without the
+    site.
     """
     sign, shift = 2 * part.y[..., 0] - 1, offset[..., 0]
     weight, nudge = (np.zeros_like(sign), np.zeros_like(sign)) if memory is None else memory
@@ -147,7 +148,7 @@ def _from_sites(
 def _cavity(
     design: np.ndarray, mean: np.ndarray, spread: np.ndarray, weight: np.ndarray, lean: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of design z with the row's own site (weight, lean) taken out."""
+    """Mean and variance of design z with the row's own site (weight, lean) removed."""
     variance = _variances(design, spread)
     rest = np.maximum(1 - weight * variance, _LEAST_ROOM)
     return (odds_of(design, mean)[..., 0] - lean * variance) / rest, variance / rest
@@ -162,7 +163,7 @@ def _site_evidence(
     shift: np.ndarray,
     sign: np.ndarray,
 ) -> np.ndarray:
-    """Log p(y) less log |spread| / 2: the sites' normalizers, each from its own cavity."""
+    """Log p(y) - log |spread| / 2: the normalizers of the sites, each from its own cavity."""
     center, room = _cavity(design, mean, spread, weight, lean)
     variance = _variances(design, spread)
     a = odds_of(design, mean)[..., 0]
@@ -186,7 +187,7 @@ def _inverse(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _climb(
     height: Callable[[np.ndarray], np.ndarray], z: np.ndarray, step: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """The sum z + step, halved in the groups where `height` would fall; and the longest move."""
+    """Z + step, with the step halved in groups where `height` would decrease; and its length."""
     level = height(z)
     for _ in range(_HALVINGS):
         falls = height(z + step) < level - 1e-9 * (1 + np.abs(level))

@@ -1,4 +1,4 @@
-"""Class probabilities at a theta, and averaged over a theta that few rows determine."""
+"""Class probabilities for given theta, and averaged over the posterior of theta."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from fedprior.regression.logistic.sigmoid import averaged
 from fedprior.regression.packed import unpack
 from fedprior.regression.result import RegressionFit
 
-_AVERAGED = 32  # points over which softmax is averaged
-_CELLS = 1 << 21  # numbers of covariances that are gathered at once: 16 MB
+_AVERAGED = 32  # quadrature points for softmax
+_CELLS = 1 << 21  # numbers of covariances gathered at a time: 16 MB
 
 
 def probabilities(
@@ -23,9 +23,9 @@ def probabilities(
 ) -> np.ndarray:
     """Class probabilities (rows, C) at log odds x theta + fixed coefficients against class 0.
 
-    `theta` (rows, d c) is that of each row's group, class-major. With the `covariance`
-    (rows, c, c) of the log odds the probability is averaged over N(log odds, covariance): that of
-    uncertain log odds is nearer to 1 / C than the one at their mean, and predicts better.
+    `theta` (rows, d c) is that of each row's group, class-major. With the `covariance` (rows, c, c)
+    of the log odds, probabilities are averaged over N(log odds, covariance). They are then closer
+    to 1 / C than at the mean, and predict better.
 
     >>> probabilities(np.array([[0.0]]), np.array([[1.0]]))
     array([[0.5, 0.5]])
@@ -49,8 +49,8 @@ def probabilities(
 def odds_covariance(triangles: np.ndarray, x: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Covariance x' Sigma x of each row's log odds, for every pair of classes, (rows, c, c).
 
-    `triangles` (m, ...) are of the covariances of theta, class-major, as `packed.pack` has them;
-    `place` (rows,) says whose.
+    `triangles` (m, ...) are the packed covariances of theta, class-major; `place` (rows,) is the
+    group of each row.
     """
     rows, features = x.shape
     width = unpack(triangles[:1]).shape[-1]
@@ -71,13 +71,12 @@ def predictive(
 ) -> np.ndarray:
     """P(class | data), (rows, C): sum_l alpha_il E p(class | theta_il), theta_il ~ its posterior.
 
-    `place` (rows,) is each row's group. Coefficients of a group are correlated given the data, an
-    intercept and a slope the more the farther x lies from 0: log odds have variance x' Sigma x. The
-    population is taken as fitted, so that what it does not know of itself is left out.
+    `place` (rows,) is the group of each row. The log odds have variance x' Sigma x, since the
+    coefficients of a group are correlated given the data, in particular intercept and slope if x is
+    far from 0. The uncertainty of the population itself is ignored.
     """
-    name, rule = "fit", "one of classes, with the means of its components"
     if fit.means is None:
-        raise ValueError(check.message("predictive", name, rule, fit.family))
+        raise ValueError(check.message("predictive", "fit", "that of a classifier", fit.family))
     num_classes = fit.theta.shape[1] // x.shape[1] + 1
     chances = np.zeros((len(x), num_classes))
     for number in range(fit.means.shape[1]):

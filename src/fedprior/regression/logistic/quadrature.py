@@ -1,4 +1,4 @@
-"""Posterior moments and evidence by weighted points, placed where a Gaussian posterior says."""
+"""Posterior moments and evidence by quadrature about a Gaussian approximation."""
 
 from functools import cache
 from typing import Any
@@ -10,15 +10,15 @@ from fedprior.regression.logistic.parts import ClassBlock, across, along
 from fedprior.regression.logistic.posterior import LatentPosterior, Solve
 
 _POINTS_AN_AXIS = {1: 21, 2: 9, 3: 7}
-_FREE_POINTS = 64  # in more dimensions: 32 spread evenly, and their mirror images
-_EDGE = 1e-9  # the outermost point lies 6 standard deviations out
+_FREE_POINTS = 64  # in higher dimensions: 32 evenly distributed points and their mirror images
+_EDGE = 1e-9  # the outermost point is 6 standard deviations from the center
 
 
 def by_points(around: Solve) -> Solve:
-    """The integral of p(y | z) N(z; 0, I) with points about the Gaussian that `around` finds.
+    """The integral of p(y | z) N(z; 0, I) with points about the Gaussian that `around` computes.
 
-    Up to three dimensions a product of Gauss-Hermite rules, else points of low discrepancy, shifted
-    from group to group so that their errors cancel in sums. The pull is exact given the weights.
+    Up to three dimensions, a product of Gauss-Hermite rules; otherwise points of low discrepancy,
+    shifted from group to group so that errors cancel in sums. The pull is exact given the weights.
     """
 
     def solve(
@@ -70,9 +70,9 @@ def _by_slopes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """E z = m + S E r and Cov z = S + S (Cov r + E slope of r) S, of a guide N(m, S).
 
-    r is the slope by z of log posterior - log guide (Stein's identity, twice). So the points' error
-    multiplies only what the data do that the guide does not know. Their own moments are off where
-    the data say nothing, too, which times 1 / variance made a slope by every small variance.
+    r is the slope by z of log posterior - log guide (Stein's identity, applied twice). The error of
+    the points thus affects only the difference between posterior and guide. Direct moments of the
+    points would be inexact even without data, which would bias the slope for small variances.
     """
     curvature = across(design, guide.weigh(design))
     slope = (z - guide.mean[:, None, :]) @ curvature
@@ -92,11 +92,11 @@ def _by_slopes(
 
 
 def _plausible(spread: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """The spread cut to [inverse(I + squares / 2) / 2, I], as matrices.
+    """Clip the spread to [inverse(I + squares / 2) / 2, I], as matrices.
 
-    A row's curvature is at most 1 / 2, so that no posterior is narrower than inverse(I + squares /
-    2) (Cramer and Rao), nor wider than its prior (Brascamp and Lieb). Half of the least leaves room
-    for chance; what is outside comes from spreads too large for the points.
+    A row's curvature is at most 1 / 2, so no posterior is narrower than inverse(I + squares / 2)
+    (Cramer and Rao), nor wider than its prior (Brascamp and Lieb). Half of the lower bound allows
+    for the error of the points; values outside occur if the spread is too large for them.
     """
     root = np.linalg.cholesky(np.linalg.inv(2 * np.eye(squares.shape[-1]) + squares))
     inner = np.linalg.solve(root, np.linalg.solve(root, spread).transpose(0, 2, 1))
@@ -125,7 +125,7 @@ def _at_points(
 
 
 def _points(groups: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points (g or 1, K, D) and the log of their weights (K,), which add to 1, for N(0, I)."""
+    """Points (g or 1, K, D) for N(0, I), and the log of their weights (K,), which sum to 1."""
     if width in _POINTS_AN_AXIS:
         return _product(width)
     turn = groups[:, None, None] * np.sqrt(2.0) * _golden(width)[::-1]
@@ -134,9 +134,9 @@ def _points(groups: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def even_points(width: int, count: int, *, turn: np.ndarray | float = 0.0) -> np.ndarray:
-    """`count` points (count, D) spread like N(0, I): half of them, and their mirror images.
+    """`count` points (count, D) distributed like N(0, I): half of them and their mirror images.
 
-    `turn` (g, 1, D) shifts those of each group within the unit cube first.
+    `turn` (g, 1, D) first shifts the points of each group within the unit cube.
     """
     place = np.arange(1, count // 2 + 1)[:, None] * _golden(width)
     half = special.ndtri(np.clip((place + turn) % 1.0, _EDGE, 1 - _EDGE))
@@ -153,7 +153,7 @@ def _product(width: int) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _golden(width: int) -> np.ndarray:
-    """1/r, 1/r^2, ..., with r^(width + 1) = r + 1: multiples of it fill the unit cube evenly."""
+    """1/r, 1/r^2, ... with r^(width + 1) = r + 1; its multiples fill the unit cube evenly."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (width + 1))

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 _NODES = 10  # error of the function below 1.5e-7; of its logarithm below 1e-3 down to exp(-30)
-_SMALLEST = 1e-200  # an average below it is taken in its limit: log = a + v / 2
+_SMALLEST = 1e-200  # below this average its limit is used: log = a + v / 2
 _ROOT = np.sqrt(2 * np.pi)
 
 
@@ -28,7 +28,7 @@ class Tilt(NamedTuple):
 
 
 def averaged(a: np.ndarray, variance: np.ndarray) -> Averaged:
-    """s(a) = sum_k share_k Phi(a / width_k), so that N(0, v) only adds v to each width^2."""
+    """s(a) = sum_k share_k Phi(a / width_k), so that averaging over N(0, v) adds v to width^2."""
     value, slope, bend = np.zeros_like(a), np.zeros_like(a), np.zeros_like(a)
     for share, width in zip(*_scales(), strict=True):
         root = np.sqrt(width**2 + variance)
@@ -62,12 +62,12 @@ def tilted(a: np.ndarray, variance: np.ndarray) -> Tilt:
 
 @cache
 def _scales() -> tuple[np.ndarray, np.ndarray]:
-    """Shares and widths: a logistic variable is 2 K times a normal one, K Kolmogorov's.
+    """Shares and widths: a logistic variable is 2 K times a normal one.
 
-    K is the limit law of the Kolmogorov-Smirnov statistic (Andrews and Mallows 1974). This is the
-    Gauss rule of its density, found by Stieltjes' recurrence on a fine grid.
+    K has the limiting distribution of the Kolmogorov-Smirnov statistic (Andrews and Mallows 1974).
+    This is the Gauss rule of its density, by Stieltjes' recurrence on a fine grid.
     """
-    grid = np.linspace(0.12, 5.0, 4000)  # below and above it the density is under 1e-20
+    grid = np.linspace(0.12, 5.0, 4000)  # outside, the density is below 1e-20
     mass = _kolmogorov_density(grid)
     mass /= mass.sum()
     middle, off = np.empty(_NODES), np.empty(_NODES)
@@ -83,7 +83,7 @@ def _scales() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _kolmogorov_density(k: np.ndarray) -> np.ndarray:
-    """Derivative of P(K <= k): one of its two series converges fast on either side of 0.9."""
+    """Derivative of P(K <= k); one of two series converges fast on either side of 0.9."""
     n = np.arange(1, 21)[:, None]
     sign = np.where(n % 2 == 1, 1.0, -1.0)
     upper = 8 * k * (sign * n**2 * np.exp(-2 * n**2 * k**2)).sum(axis=0)

@@ -1,4 +1,4 @@
-"""One pass over the groups: sums that a server could add up, from each group's posterior."""
+"""One pass over the groups: sums over their posteriors, which a server could compute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def survey(
     *,
     sweeps: int,
 ) -> tuple[ScoreTotals, list[Any]]:
-    """The totals of all groups at `gamma`, and what each part remembers."""
+    """The totals of all groups at `gamma`, and the memory of each block."""
     width, others = len(gamma.mean), len(gamma.fixed)
     score = np.zeros(width + others + shape.num_scales)
     outer = np.zeros((len(score), len(score)))
@@ -82,7 +82,7 @@ def survey(
 def posterior_of(
     part: ClassBlock, gamma: LogisticGamma, solve: Solve, memory: Any, *, sweeps: int
 ) -> tuple[np.ndarray, LatentPosterior, Any]:
-    """The design x factor, the posterior of z, and what is remembered of it."""
+    """The design x factor, the posterior of z, and its memory."""
     design = part.x @ gamma.factor
     offset = part.x @ gamma.mean + part.fixed @ gamma.fixed
     latent, after = solve(part, design, offset, memory, sweeps)
@@ -92,7 +92,7 @@ def posterior_of(
 def through_fixed(
     part: ClassBlock, design: np.ndarray, latent: LatentPosterior
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W fixed, design' W fixed, and spread times that: -1 times the slope of z's mean by fixed."""
+    """W fixed, design' W fixed, and spread times that, minus the slope of z's mean by fixed."""
     weighted = latent.weigh(part.fixed)
     link = across(design, weighted)
     return weighted, link, latent.spread @ link
@@ -101,7 +101,7 @@ def through_fixed(
 def _add_fixed(
     information: np.ndarray, part: ClassBlock, design: np.ndarray, latent: LatentPosterior
 ) -> None:
-    """The rows and columns of the fixed coefficients, theta integrated out."""
+    """Add the rows and columns of the fixed coefficients, with theta integrated out."""
     width = design.shape[-1]
     weighted, link, through = through_fixed(part, design, latent)
     cross = through.sum(axis=0)

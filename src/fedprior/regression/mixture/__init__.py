@@ -1,3 +1,3 @@
-"""Regressions that come in a few kinds: theta_i is near, or is, one of k centers."""
+"""Mixtures of regressions: theta_i is near, or equal to, one of k centers."""
 
 from fedprior.regression.mixture.fit import fit_mixture as fit_mixture

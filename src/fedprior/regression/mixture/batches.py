@@ -1,4 +1,4 @@
-"""Groups of nearly one size as one array, short ones filled up with rows of zeros."""
+"""Groups of similar size as one array, padded with rows of zeros."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from fedprior.regression.rows import GroupedRows
 
-_CELLS = 1 << 18  # numbers in one batch: 2 MB, of which a few copies stay near the processor
+_CELLS = 1 << 18  # numbers in one batch: 2 MB, so that a few copies fit in the cache
 
 
 class Padded(NamedTuple):
@@ -19,10 +19,10 @@ class Padded(NamedTuple):
 
 
 def padded(rows: GroupedRows, *, copies: int = 1) -> Iterator[Padded]:
-    """All groups with rows. A row of zeros tells nothing of theta, and few widths make few batches.
+    """Yield all groups with rows in padded batches; a row of zeros is not informative on theta.
 
-    The widths are 1, 2, 3, 4, 6, 8, 12, ...: at most a third of a batch is filling. A number of the
-    table will be held `copies` times.
+    The widths are 1, 2, 3, 4, 6, 8, 12, ..., so that at most a third of a batch is padding. Each
+    number of the table will be stored `copies` times by the caller.
     """
     table = np.concatenate([rows.x, rows.fixed, rows.y[:, None]], axis=1)
     most = int(rows.sizes.max(initial=0))

@@ -14,7 +14,7 @@ _HALVINGS = 30
 
 
 class MixtureEvidence(Protocol):
-    """What the groups hold, seen through sums only."""
+    """The data of the groups, accessible only through sums and each group's own posterior."""
 
     def total(self, parts: MixtureParameters) -> MixtureTotals: ...
 

@@ -1,4 +1,4 @@
-"""theta_i near, or at, one of k centers: mixtures of linear and logistic regressions."""
+"""Mixtures of linear and logistic regressions: theta_i is near, or at, one of k centers."""
 
 import numpy as np
 
@@ -34,22 +34,22 @@ def fit_mixture(
 ) -> RegressionFit:
     """theta_i = sum_l alpha_il theta_il, alpha_il ~ p_l p(y_i | component l) (ERRATA 20-27, D4).
 
-    `spread` "component": theta_il is the posterior mean under N(mean_l, covariance_l), by EM that
-    adds the posterior spread, so that no scale collapses (ERRATA 27). "none": theta_il = mean_l, a
-    discrete mixture (D4). The number of components is given, or that of least BIC among 1..6. EM
-    starts from the best of `restarts` k-means++ draws among the groups' ridge estimates. A
-    component that less than half a group belongs to is removed, with a note: it stands for no
-    group, and the other starts were no better. The likelihood is exact for the Gaussian family and
-    for a discrete mixture; members that spread are integrated out by expectation propagation for
-    two classes, nearly exactly, and by Laplace's approximation for more, whose spread is too low
-    where groups have few rows (ERRATA 37).
+    With `spread="component"`, theta_il is the posterior mean under N(mean_l, covariance_l), by EM
+    that includes the posterior variance, so that no scale collapses (ERRATA 27). With "none",
+    theta_il = mean_l, a discrete mixture (D4). The number of components is given, or the one of
+    lowest BIC among 1..6. EM starts from the best of `restarts` k-means++ draws among the groups'
+    ridge estimates. A component with less than half an expected member is removed, with a note. The
+    likelihood is exact for the Gaussian family and for discrete mixtures. Otherwise theta is
+    integrated out by expectation propagation for two classes, which is nearly exact, and by
+    Laplace's approximation for more, whose variances are too low if groups have few rows (ERRATA
+    37).
 
-    `errors` are the posterior standard deviations of theta_i for the population as fitted. With a
+    `errors` are the posterior standard deviations of theta_i under the fitted population. With a
     known population as `prior` nothing is learned. `noise_variance` is learned unless given.
 
-    `method="paper"`: Algorithm 7 ("none") or Algorithm 4 with its signs put right ("component"),
+    `method="paper"` is Algorithm 7 ("none") or Algorithm 4 with corrected signs ("component"):
     `rounds` times `cluster(theta, num_components) -> probabilities, centers, scales` on a server
-    that sees every theta_i. With more than one round the centers draw together (ERRATA 23).
+    that sees every theta_i. With more than one round the centers collapse (ERRATA 23).
     """
     known_prior = prior is not None
     _check(rows, family, num_components, spread, covariance, method, rounds, restarts, known_prior)
@@ -99,7 +99,7 @@ def _check(
     restarts: int,
     known: bool,
 ) -> None:
-    """Where the population is known nothing is learned from the rows, and any of them will do."""
+    """Check the options; with a known population nothing is learned, so any rows will do."""
     check.choice(_OWNER, "family", family, ("gaussian", "binomial", "multinomial"))
     check.choice(_OWNER, "spread", spread, ("component", "none"))
     check.choice(_OWNER, "covariance", covariance, ("isotropic", "diagonal", "full"))
@@ -110,7 +110,7 @@ def _check(
         return
     if family == "gaussian":
         varied = rows.num_rows > 0 and bool(np.ptp(rows.y) > 0)
-        check.require(varied, _OWNER, "y", "of two values or more", "one value")
+        check.expect(varied, _OWNER, "all values of y are equal.")
     some = int((rows.sizes > 0).sum())
     check.require(some > 0, _OWNER, "rows", "of one group or more", some)
     if isinstance(num_components, str):
@@ -126,7 +126,7 @@ def _classes(rows: GroupedRows, family: Family, num_classes: int | None) -> int:
     if family == "gaussian":
         return 2
     whole = bool((rows.y == np.floor(rows.y)).all() and (rows.y >= 0).all())
-    check.require(whole, _OWNER, "y", "a class 0, 1, ...", "other values")
+    check.expect(whole, _OWNER, "y must contain the classes 0, 1, ... only.")
     largest = int(rows.y.max(initial=0)) + 1
     if family == "binomial":
         check.require(largest <= 2, _OWNER, "y", "0 or 1 for the binomial family", largest - 1)
@@ -141,12 +141,14 @@ def _classes(rows: GroupedRows, family: Family, num_classes: int | None) -> int:
 
 
 def _identifiable(rows: GroupedRows, family: Family, spread: str, noise: float | None) -> None:
-    """One row per group of constant length tells noise + spread, and not one from the other."""
+    """Raise if noise and spread are confounded: one row per group, all of the same norm."""
     if family != "gaussian" or spread == "none" or noise is not None:
         return
     length = (rows.x**2).sum(axis=1)
     same = np.ptp(length) <= 1e-9 * length.max(initial=1e-300)
-    rule = "groups of two rows or more, to tell the spread from the noise"
-    remedy = "Give noise_variance, or spread='none'."
     apart = not (same and rows.sizes.max() <= 1)
-    check.require(apart, _OWNER, "rows", rule, "one row in each", remedy)
+    sentence = (
+        "with one row per group, differences between groups cannot be told from noise. Give "
+        "noise_variance, or spread='none'."
+    )
+    check.expect(apart, _OWNER, sentence)

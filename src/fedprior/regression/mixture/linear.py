@@ -1,4 +1,4 @@
-"""The client's half of EM for a mixture of linear regressions: exact, theta integrated out."""
+"""The client's half of EM for a mixture of linear regressions, with theta integrated out."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from fedprior.regression.rows import GroupedRows
 class MixturePosterior(NamedTuple):
     """By group and component: alpha (m, k), theta given it (m, k, q), and its variances.
 
-    `triangles` (m, k, ...), of the covariances, are there where probabilities of classes need them.
+    `triangles` (m, k, ...) are the packed covariances, for classifiers only.
     """
 
     responsibilities: np.ndarray
@@ -25,14 +25,14 @@ class MixturePosterior(NamedTuple):
 
 
 class LinearBatch(NamedTuple):
-    """Groups of nearly one size, turned so that few rows are left and the likelihood is the same.
+    """Groups of similar size, transformed to few rows with the same likelihood.
 
-    `table` (g, r, q + p + 1) holds [x, fixed, y] with r at most q + p + 1; `lengths` (g, r) the
-    eigenvalues of x x' where the turn has made it diagonal, else None.
+    `table` (g, r, q + p + 1) holds [x, fixed, y] with r at most q + p + 1; `lengths` (g, r) are the
+    eigenvalues of x x' if the transformation has made it diagonal, else None.
     """
 
     groups: np.ndarray
-    sizes: np.ndarray  # (g,), rows before the turn
+    sizes: np.ndarray  # (g,), number of original rows
     table: np.ndarray
     lengths: np.ndarray | None
 
@@ -46,7 +46,7 @@ class LinearEvidence:
 
     @classmethod
     def of(cls, rows: GroupedRows, rules: MixtureRules) -> "LinearEvidence":
-        """Rows turned once, for every round to come."""
+        """Transform the rows once, for all rounds."""
         batches = []
         for groups, sizes, table in padded(rows):
             if table.shape[1] > table.shape[2]:
@@ -59,7 +59,7 @@ class LinearEvidence:
         return sum_totals(linear_mixture_totals(batch, parts) for batch in self.batches)
 
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
-        """What every group knows of its own theta."""
+        """The posterior of every group's theta."""
         count, size = parts.means.shape
         posterior = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
@@ -82,7 +82,7 @@ class LinearEvidence:
 
 
 class _LinearView(NamedTuple):
-    """Groups as seen by one component, whitened: V = L L', V = noise I + x covariance x'."""
+    """Groups under one component, whitened: V = L L', V = noise I + x covariance x'."""
 
     table: np.ndarray  # (g, r, q + p + 1), L^-1 [x, fixed, y]
     pull: np.ndarray  # (g, q + p), [x, fixed]' V^-1 r
@@ -93,7 +93,7 @@ class _LinearView(NamedTuple):
 def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> MixtureTotals:
     """Sum over groups of alpha (1, g, J, h h', r' V^-1 r), with g = [x, fixed]' V^-1 r (D4, D5).
 
-    Where the covariances are 0 these are alpha X'X and alpha X'(y - X mean), over the noise.
+    If the covariances are 0, these are alpha X'X and alpha X'(y - X mean), divided by the noise.
     """
     size = parts.means.shape[1]
     views = [_view(batch, parts, place) for place in range(len(parts.shares))]
@@ -127,11 +127,11 @@ def _responsibilities(
 
 def _view(batch: LinearBatch, parts: MixtureParameters, place: int) -> _LinearView:
     whitened, log_determinant = _whitened(batch, parts.covariances[place], parts.noise)
-    # one product on a flat table, and one sum in einsum: many tiny products would cost their calls
+    # One product on a flat table and one einsum are faster than many tiny products.
     coefficients = np.concatenate([-parts.means[place], -parts.fixed, [1.0]])
     residual = (whitened.reshape(-1, len(coefficients)) @ coefficients).reshape(whitened.shape[:2])
     squares = (residual**2).sum(axis=1)
-    # each row that the turn has emptied has variance `noise`, each that was filled in has none
+    # Rows removed by the transformation have variance `noise`; padding does not count.
     left = batch.sizes - batch.table.shape[1]
     log_determinant = log_determinant + left * np.log(parts.noise)
     constant = batch.sizes * np.log(2 * np.pi)
@@ -142,7 +142,7 @@ def _view(batch: LinearBatch, parts: MixtureParameters, place: int) -> _LinearVi
 def _whitened(
     batch: LinearBatch, covariance: np.ndarray, noise: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """L^-1 [x, fixed, y] and log |V| of the rows that are left."""
+    """L^-1 [x, fixed, y] and log |V| of the transformed rows."""
     if batch.lengths is not None:
         variance = noise + covariance[0, 0] * batch.lengths
         return batch.table / np.sqrt(variance)[:, :, None], np.log(variance).sum(axis=1)
@@ -157,7 +157,7 @@ def _whitened(
 def _diagonal(
     table: np.ndarray, num_features: int, rules: MixtureRules
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The table in the eigenbasis of x x', where one variance for all directions is diagonal."""
+    """The table in the eigenbasis of x x', where an isotropic covariance is diagonal."""
     if rules.spread == "none":
         return table, np.zeros(table.shape[:2])
     if rules.covariance != "isotropic":

@@ -1,8 +1,8 @@
 """The client's half of EM for a mixture of logistic or softmax regressions.
 
-Members that are all alike: exact. Members that spread: theta is integrated out under each component
-by expectation propagation for two classes, which is nearly exact, and by Laplace's approximation
-for more, which finds too little spread where groups have few rows (ERRATA 37).
+Exact if all members of a component are equal. Otherwise theta is integrated out under each
+component by expectation propagation for two classes, which is nearly exact, and by Laplace's
+approximation for more, which underestimates variances if groups have few rows (ERRATA 37).
 """
 
 from dataclasses import dataclass, field
@@ -28,13 +28,13 @@ from fedprior.regression.packed import pack
 from fedprior.regression.rows import GroupedRows
 
 _MOST_SWEEPS = 40
-_MORE_SWEEPS = 4  # of one that goes on from the round before, with which it converges
+_MORE_SWEEPS = 4  # with a warm start from the previous round
 
 
 class LogisticBatch(NamedTuple):
-    """Groups of nearly one size, their rows spread out over the classes.
+    """Groups of similar size, with rows expanded over the classes.
 
-    From row `sizes` on everything is 0: no score and no information, only a constant to take off.
+    From row `sizes` on everything is 0: no score and no information, only a constant to subtract.
     """
 
     part: ClassBlock
@@ -46,7 +46,7 @@ class LogisticBatch(NamedTuple):
 class LogisticEvidence:
     """P(y = c) ~ exp(x theta_i[c] + fixed beta[c]) for every group, class 0 the reference.
 
-    `memory` is where each group's integral stood in the round before, from which it goes on.
+    `memory` is the state of each group's integral in the previous round, used as a warm start.
     """
 
     batches: tuple[LogisticBatch, ...]
@@ -55,7 +55,7 @@ class LogisticEvidence:
 
     @classmethod
     def of(cls, rows: GroupedRows, num_classes: int) -> "LogisticEvidence":
-        """The groups' rows, their classes as indicators."""
+        """The groups' rows, with one-hot classes."""
         classes = np.arange(1, num_classes)
         batches = []
         for groups, sizes, table in padded(rows, copies=(num_classes - 1) ** 2):
@@ -73,7 +73,7 @@ class LogisticEvidence:
         )
 
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
-        """What every group knows of its own theta."""
+        """The posterior of every group's theta."""
         spreads = bool(parts.covariances.any())
         posterior = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
@@ -106,7 +106,7 @@ class LogisticEvidence:
 
 
 class LogisticView(NamedTuple):
-    """Groups as seen by one component."""
+    """Groups under one component."""
 
     theta: np.ndarray  # (g, q), posterior mean
     spread: np.ndarray | None  # (g, q, q), of z where theta = mean + factor z; None: no spread
@@ -118,7 +118,7 @@ class LogisticView(NamedTuple):
 def logistic_mixture_totals(
     batch: LogisticBatch, parts: MixtureParameters, views: list[LogisticView]
 ) -> MixtureTotals:
-    """Sum over groups of alpha (1, g, J, h h'), theta integrated out."""
+    """Sum over groups of alpha (1, g, J, h h'), with theta integrated out."""
     size = parts.means.shape[1]
     table, level = _responsibilities(views, parts)
     pairs = list(zip(views, table.T, strict=True))
@@ -143,7 +143,7 @@ def _responsibilities(
 def view(
     batch: LogisticBatch, parts: MixtureParameters, place: int, memory: Any
 ) -> tuple[LogisticView, Any]:
-    """One component's view, and what its integral wants to remember."""
+    """The groups under one component, and the memory of the integral."""
     part, mean, covariance = batch.part, parts.means[place], parts.covariances[place]
     odds = flat(batch.both) @ np.concatenate([mean, parts.fixed])
     odds = odds.reshape(part.y.shape)
@@ -160,7 +160,7 @@ def view(
     sweeps = _MOST_SWEEPS if memory is None else _MORE_SWEEPS
     latent, memory = solve(part, design, odds, memory, sweeps)
     weighted = latent.weigh(batch.both)
-    seen = across(design, weighted)  # what the data tell through theta, which is integrated out
+    seen = across(design, weighted)  # the information through theta, which is integrated out
     information = across(batch.both, weighted)
     information = information - np.swapaxes(seen, 1, 2) @ latent.spread @ seen
     theta = mean + latent.mean @ factor.T

@@ -1,4 +1,4 @@
-"""From the parameters of a mixture of regressions to what a fit gives back."""
+"""The result of fitting a mixture of regressions, from its parameters."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, S
 from fedprior.regression.mixture.start import MixtureProblem
 from fedprior.regression.result import Component, Covariance, RegressionFit, RegressionPopulation
 
-_NEGLIGIBLE = 1e3  # times the floor, and still 1e-3 of the sampling variance of a coefficient
-_FAR = 15.0  # a logit of which the probability differs from 0 or 1 by 3e-7
+_NEGLIGIBLE = 1e3  # times the floor, which is still 1e-3 of a coefficient's sampling variance
+_FAR = 15.0  # a logit whose probability differs from 0 or 1 by 3e-7
 
 
 def outcome(
@@ -35,7 +35,7 @@ def outcome(
     table = posterior.responsibilities[:, :, None]
     mean = (table * posterior.theta).sum(axis=1)
     variance = (table * (posterior.variances + (posterior.theta - mean[:, None]) ** 2)).sum(axis=1)
-    # a theta of the paper's own is the center of what its population leaves unknown
+    # For the printed algorithm, its own theta is the center of the posterior.
     away = 0.0 if theta is None else (theta - mean)[:, None]
     kind = kind or ("mixture" if rules.spread == "component" else "discrete")
     return RegressionFit(
@@ -76,7 +76,7 @@ def _population(
 
 
 def known_mixture(problem: MixtureProblem, prior: RegressionPopulation) -> RegressionFit:
-    """Every group's posterior under a population that is known: nothing is learned."""
+    """Every group's posterior under a known population; nothing is learned."""
     owner = "fit_mixture"
     noise = prior.noise_variance if problem.noise is None else problem.noise
     remedy = "The prior has none: give noise_variance."
@@ -102,7 +102,7 @@ def known_mixture(problem: MixtureProblem, prior: RegressionPopulation) -> Regre
 
 
 def _form(covariances: np.ndarray) -> tuple[Spread, Covariance]:
-    """The simplest form that holds the covariances."""
+    """The simplest form that can represent the covariances."""
     if not covariances.any():
         return "none", "isotropic"
     round_ones = covariances[:, :1, :1] * np.eye(covariances.shape[1])
@@ -112,33 +112,33 @@ def _form(covariances: np.ndarray) -> tuple[Spread, Covariance]:
 def fit_warnings(
     problem: MixtureProblem, rules: MixtureRules, reached: MixtureClimb
 ) -> tuple[str, ...]:
-    """Notes on floors, on what is approximate, on separated classes, on rounds that ran out."""
+    """Notes on floors, approximations, separated classes and missing convergence."""
     notes = []
     parts = reached.parts
     if _collinear(problem):
         notes.append(
-            "Some features are linear combinations of others: of all coefficients that fit alike "
-            "those of smallest norm are given."
+            "Some features are linear combinations of others: of all coefficients that fit equally "
+            "well, those of smallest norm are given."
         )
     if rules.spread == "component":
         least = np.linalg.eigvalsh(parts.covariances)[:, 0]
         few = int((least <= _NEGLIGIBLE * rules.spread_floor).sum())
         if few:
             notes.append(
-                f"The spread of {few} of {len(least)} components lies at, or falls to, its floor "
+                f"The spread of {few} of {len(least)} components is at or near its floor "
                 f"({np.sqrt(rules.spread_floor):.2g}): their members do not differ."
             )
         if problem.num_logits > 1:
             notes.append(
-                "Laplace's approximation: the spread within a component comes out too low where "
-                "groups have few rows (ERRATA 37)."
+                "Laplace's approximation underestimates the spread within a component if groups "
+                "have few rows (ERRATA 37)."
             )
     if rules.learns_noise and parts.noise <= rules.noise_floor * (1 + 1e-6):
-        notes.append("The rows are fitted perfectly: the noise variance lies on its floor.")
+        notes.append("The rows are fitted perfectly: the noise variance is at its floor.")
     if not problem.exact and _separated(problem, parts):
         notes.append(
-            "The features tell the classes of a component's members apart without error: its "
-            "coefficients are large because nothing bounds them, and their size means nothing."
+            "The features separate the classes within a component: its coefficients are unbounded, "
+            "and their size has no meaning."
         )
     if not reached.converged:
         notes.append(f"EM had not converged after {reached.rounds} rounds.")
@@ -146,7 +146,7 @@ def fit_warnings(
 
 
 def _collinear(problem: MixtureProblem) -> bool:
-    """Whether the rows of all groups together leave a direction of the coefficients unseen."""
+    """Whether the rows of all groups together do not determine some direction of coefficients."""
     design = np.concatenate([problem.rows.x, problem.rows.fixed], axis=1)
     lengths = np.linalg.norm(design, axis=0)
     square = (design.T @ design) / np.maximum(np.outer(lengths, lengths), 1e-300)

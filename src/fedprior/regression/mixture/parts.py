@@ -1,4 +1,4 @@
-"""The parameters of a mixture of regressions, and their form without constraints."""
+"""The parameters of a mixture of regressions, and their unconstrained form."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,10 +13,10 @@ Spread = Literal["component", "none"]
 
 
 class MixtureParameters(NamedTuple):
-    """theta_i ~ N(means[l], covariances[l]) with probability shares[l]; the rest is common.
+    """theta_i ~ N(means[l], covariances[l]) with probability shares[l].
 
-    `shares` (k,), `means` (k, q), `covariances` (k, q, q), `fixed` (p,), and the `noise` variance
-    of one target, 1 where the family has none. q and p count every class but the reference.
+    `shares` is (k,), `means` (k, q), `covariances` (k, q, q) and `fixed` (p,); `noise` is the
+    variance of one target, 1 if the family has none. q and p count every class but the reference.
     """
 
     shares: np.ndarray
@@ -28,10 +28,10 @@ class MixtureParameters(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureRules:
-    """What is learned, and how small a variance may become.
+    """What is learned, and lower bounds of the variances.
 
-    Under `spread_floor` (a variance of theta) the data cannot tell a component's members apart;
-    `noise_floor` keeps a perfect fit from an infinite likelihood.
+    Below `spread_floor` (a variance of theta) the data cannot distinguish a component's members;
+    `noise_floor` prevents an infinite likelihood of a perfect fit.
     """
 
     spread: Spread
@@ -42,7 +42,7 @@ class MixtureRules:
 
 
 def floored_covariance(matrix: np.ndarray, *, covariance: Covariance, floor: float) -> np.ndarray:
-    """The nearest matrix of the asked form whose variances are at least `floor`."""
+    """The nearest matrix of the given form whose variances are at least `floor`."""
     size = len(matrix)
     if covariance == "isotropic":
         return max(float(np.trace(matrix)) / size, floor) * np.eye(size)
@@ -57,7 +57,7 @@ def floored_covariance(matrix: np.ndarray, *, covariance: Covariance, floor: flo
 def num_mixture_parameters(
     num_components: int, num_features: int, num_fixed: int, rules: MixtureRules
 ) -> int:
-    """Parameters that the data decide, for BIC."""
+    """The number of free parameters, for BIC."""
     spread = num_covariance_parameters(rules.covariance, num_features)
     each = num_features + (spread if rules.spread == "component" else 0)
     return num_components * each + num_components - 1 + num_fixed + rules.learns_noise
@@ -71,9 +71,9 @@ def ahead(
 ) -> MixtureParameters | None:
     """The `extrapolated` parameters (SQUAREM).
 
-    A length for the means, one for the shares and one for the logarithms of the variances, because
-    each goes its own pace; covariances are moved along their matrix logarithms, which keeps their
-    form. At a = 1 it is x2 itself. None where the path is straight or leaves no probability.
+    Means, shares and logarithms of variances have separate step lengths, because they converge at
+    different rates; covariances move along their matrix logarithms, which keeps their form. None if
+    no probability is left or the step is too long.
     """
     paths = zip(_free(start, rules), _free(first, rules), _free(second, rules), strict=True)
     points = [extrapolated(*path) for path in paths]
@@ -96,7 +96,7 @@ def ahead(
     )
 
 
-_LARGEST_LOG = 200.0  # e^200: an extrapolation that far is no proposal
+_LARGEST_LOG = 200.0  # longer extrapolations, by a factor of e^200, are rejected
 
 
 def _free(

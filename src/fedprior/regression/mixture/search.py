@@ -1,4 +1,4 @@
-"""The number of components and the start: EM from the best of many, by likelihood and by BIC."""
+"""The search over starts, by likelihood, and over the number of components, by BIC."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ MOST_COMPONENTS = 6
 _MOST_ROUNDS = 200
 _TOLERANCE = 1e-8  # of the log-likelihood per group and step
 _ROUGH = 1e-6  # where the likelihood itself is an approximation
-_DEAD = 0.5  # expected members below which a component stands for no group
+_DEAD = 0.5  # components with fewer expected members are removed
 
 
 def search(
@@ -28,7 +28,7 @@ def search(
     restarts: int,
     seed: int,
 ) -> tuple[MixtureClimb, tuple[str, ...]]:
-    """EM with the given number of components, or with the one of least BIC."""
+    """EM with the given number of components, or with the one of lowest BIC."""
     starts = Starts.of(problem, rules, seed)
     if not isinstance(num_components, str):
         start = starts.best(num_components, restarts=restarts, seed=seed)
@@ -37,7 +37,7 @@ def search(
     tried = []
     for count in range(1, min(MOST_COMPONENTS, groups) + 1):
         start = starts.best(count, restarts=restarts, seed=seed)
-        # a component too many converges slowly and for nothing: near the maximum is near enough
+        # Superfluous components converge slowly; an approximate maximum is enough for a comparison.
         near = em.climb(
             evidence, start, rules, exact=problem.exact, most_rounds=50, tolerance=1e-6 * groups
         )
@@ -52,7 +52,7 @@ def search(
 def without_dead(
     problem: MixtureProblem, evidence: MixtureEvidence, rules: MixtureRules, reached: MixtureClimb
 ) -> tuple[MixtureClimb, tuple[str, ...]]:
-    """EM continued without the components that no group belongs to."""
+    """Remove the components that no group belongs to, and continue EM."""
     alive = reached.parts.shares * problem.num_groups >= _DEAD
     if alive.all() or not alive.any():
         return reached, ()

@@ -13,7 +13,7 @@ from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
 from fedprior.regression.result import Covariance, Family
 from fedprior.regression.rows import GroupedRows
 
-# Enough to rank the starts; the winner then sees every group. Integrals make logistic ones slow.
+# Enough groups to rank the starts; the best one is then fitted to all groups.
 _START_GROUPS = 5000
 _START_GROUPS_OF_CLASSES = 1000
 _SINGLE_ROUNDS = 50
@@ -22,14 +22,14 @@ _MORE_ROUNDS = 10
 _KEPT = 3
 _ENOUGH = 1e-6  # of the log-likelihood per group and step: starts are ranked, not finished
 _ENOUGH_OF_CLASSES = 1e-4
-# Of the sampling variance of a coefficient in an average group: 1000 such groups could not tell a
-# smaller one from none.
+# Relative to the sampling variance of a coefficient in an average group: 1000 such groups could not
+# distinguish a smaller variance from 0.
 _SPREAD_FLOOR = 1e-6
 _NOISE_FLOOR = 1e-10  # of the variance of y
 
 
 class MixtureProblem(NamedTuple):
-    """Rows and how they are to be read; `noise` is None where it is learned."""
+    """The rows and their family; `noise` is None if it is learned."""
 
     rows: GroupedRows
     family: Family
@@ -38,7 +38,7 @@ class MixtureProblem(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the likelihood of theta is a quadratic."""
+        """Whether the log-likelihood is quadratic in theta."""
         return self.family == "gaussian"
 
     @property
@@ -69,7 +69,7 @@ class MixtureProblem(NamedTuple):
         return LogisticEvidence.of(self.rows, self.num_classes)
 
     def some(self, seed: int) -> "MixtureProblem":
-        """At most 5,000 of the groups that have rows, 1,000 where targets are classes."""
+        """A sample of at most 5,000 groups that have rows, or 1,000 for classes."""
         there = np.flatnonzero(self.rows.sizes > 0)
         most = _START_GROUPS if self.exact else _START_GROUPS_OF_CLASSES
         if len(there) <= most:
@@ -80,7 +80,7 @@ class MixtureProblem(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """What all starts share: some groups, one component for all of them, and their estimates."""
+    """Common data of all starts: a sample of groups, a single component, and ridge estimates."""
 
     problem: MixtureProblem
     rules: MixtureRules
@@ -90,7 +90,7 @@ class Starts(NamedTuple):
 
     @classmethod
     def of(cls, problem: MixtureProblem, rules: MixtureRules, seed: int) -> "Starts":
-        """theta_i ~ N(mean, covariance): the ridge whose penalty the groups themselves decide."""
+        """Fit theta_i ~ N(mean, covariance), a ridge whose penalty is learned from the groups."""
         some = problem.some(seed)
         own = some.rules("component", rules.covariance)
         evidence = some.evidence(own)
@@ -101,8 +101,8 @@ class Starts(NamedTuple):
     def best(self, num_components: int, *, restarts: int, seed: int) -> MixtureParameters:
         """The start of highest likelihood among `restarts` k-means++ draws, after a little EM.
 
-        All draws get 2 rounds and the best three 10 more. Coefficients are compared in units of
-        their own scatter over the groups.
+        All draws get 2 rounds, and the best three 10 more. Coefficients are compared in units of
+        their standard deviation over the groups.
         """
         if num_components == 1:
             return self._around(self.parts.means)
@@ -122,7 +122,7 @@ class Starts(NamedTuple):
         return _climb(self.problem, self.evidence, parts, self.rules, rounds)
 
     def _around(self, centers: np.ndarray) -> MixtureParameters:
-        """Equal shares; the spread of all thetas divided among the components."""
+        """Equal shares, with the covariance of all thetas divided among the components."""
         count = len(centers)
         share = 1 / count**2 if self.rules.spread == "component" else 0.0
         covariances = np.tile(share * self.parts.covariances[0], (count, 1, 1))
@@ -149,7 +149,7 @@ def _climb(
 
 
 def _first(problem: MixtureProblem, rules: MixtureRules) -> MixtureParameters:
-    """Zero coefficients, half of y's variance for the noise and half for the spread."""
+    """Zero coefficients; half of the variance of y is noise and half is between groups."""
     rows, size = problem.rows, problem.num_logits * problem.rows.num_features
     variance = max(float(rows.y.var()) if problem.exact else 1.0, rules.noise_floor)
     length = max(float((rows.x**2).sum(axis=1).mean()), 1e-300)

@@ -10,10 +10,10 @@ from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules, f
 
 
 class MixtureTotals(NamedTuple):
-    """What the groups send; totals of several groups add up field by field.
+    """The groups' messages, which add up field by field.
 
-    Under component l group i has the score g_il in (theta, fixed) of its log density and the
-    information J_il, both with its own theta integrated out; alpha_il is its probability of l.
+    Under component l, group i has score g_il of its log density in (theta, fixed) and information
+    J_il, both with its own theta integrated out; alpha_il is its probability of component l.
     """
 
     counts: np.ndarray  # (k,), sum alpha_il
@@ -36,7 +36,7 @@ def _sum(one: MixtureTotals, other: MixtureTotals) -> MixtureTotals:
 
 
 def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Softmax by row, and log-sum-exp: no ratio of underflown numbers (ERRATA 21)."""
+    """Softmax and log-sum-exp of each row, without underflow (ERRATA 21)."""
     most = logits.max(axis=1, keepdims=True)
     table = np.exp(logits - most)
     whole = table.sum(axis=1, keepdims=True)
@@ -44,7 +44,7 @@ def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_shares(parts: MixtureParameters) -> np.ndarray:
-    """Log p_l, -inf for a component that has died."""
+    """Log p_l, which is -inf for a component without members."""
     with np.errstate(divide="ignore"):
         return np.log(parts.shares)
 
@@ -54,10 +54,10 @@ def move_means(
 ) -> MixtureParameters:
     """p_l = sum alpha_il / m; means and fixed coefficients by generalized least squares.
 
-    theta is integrated out, so that a step is the whole way for given covariances, where EM's mean
-    of the thetas goes slowly if groups are small. With members that are all alike it is D4's
-    mean_l = (sum alpha X'X)^+ sum alpha X'y, and the noise follows from the same sums. `most`
-    bounds the step by its average squared change of a row, in units of the noise.
+    theta is integrated out, so that one step is exact for given covariances, whereas the mean of
+    the thetas in plain EM converges slowly if groups are small. If all members of a component are
+    equal, this is D4's mean_l = (sum alpha X'X)^+ sum alpha X'y, and the noise follows from the
+    same sums. `most` bounds the average squared change of a row, in units of the noise.
     """
     count, size = parts.means.shape
     step = _solve(total, count, size)
@@ -78,7 +78,7 @@ def move_means(
 def move_spreads(
     total: MixtureTotals, parts: MixtureParameters, rules: MixtureRules
 ) -> MixtureParameters:
-    """Covariances and noise by EM with theta's posterior spread, never the joint mode (D5).
+    """Covariances and noise by EM with theta's posterior variance (D5).
 
     mean of (theta - mean)(theta - mean)' + Sigma is C + C (sum alpha h h' - sum alpha J) C / n_l
     and the noise's sum is v (sum r' V^-1 r - tr C sum alpha h h' + tr C sum alpha J).
@@ -115,7 +115,8 @@ def _solve(total: MixtureTotals, count: int, size: int) -> np.ndarray:
         right[own] = total.scores[place, :size]
     whole[shared, shared] = total.information[:, size:, size:].sum(axis=0)
     right[shared] = total.scores[:, size:].sum(axis=0)
-    # to a diagonal of 1: the features have units; the pseudo-inverse leaves alone what is unseen
+    # Scale to a unit diagonal, because features have units; the pseudo-inverse does not change
+    # directions without information.
     scale = np.sqrt(np.maximum(np.diag(whole), 1e-300))
     scale = np.where(np.diag(whole) > 0, scale, 1.0)
     solution = (

@@ -1,8 +1,8 @@
 """The paper's Algorithm 2: gradient steps on the joint objective of all thetas and gamma.
 
-That objective has no minimum: it falls without end as the spread or the noise goes to 0 (ERRATA
-31), and one rate for all parameters cannot be stable (ERRATA 32). So it runs on log-variances with
-floors, for a fixed number of steps, each parameter's rate in units of its own curvature.
+That objective is unbounded below as the spread or the noise tends to 0 (ERRATA 31), and no single
+rate is stable for all parameters (ERRATA 32). So it uses log-variances with floors, a fixed number
+of steps, and rates in units of each parameter's curvature.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from fedprior.regression.rows import Block, GroupedRows
 
 
 class LinearDescent(NamedTuple):
-    """theta (m, d) and gamma after the last step, and which floors hold it."""
+    """theta (m, d) and gamma after the last step, and which floors are active."""
 
     theta: np.ndarray
     gamma: LinearGamma
@@ -29,7 +29,7 @@ class LinearDescent(NamedTuple):
 
 
 def check_printed(owner: str, rows: GroupedRows, covariance: str) -> None:
-    """Raise for what the printed algorithms have not: other covariances, fixed coefficients."""
+    """Raise for options that the printed algorithms do not have."""
     remedy = 'The printed algorithm has no other: use method="default" or "em".'
     isotropic = covariance == "isotropic"
     check.require(isotropic, owner, "covariance", "isotropic with paper", covariance, remedy)
@@ -68,9 +68,9 @@ def descend_linear(
 ) -> LinearDescent:
     """`steps` steps of Algorithm 2 from Thm6's theta_i under `start`.
 
-    theta_i moves by rate / (|X_i'X_i| / noise + 1 / spread) times its gradient, mean and
-    log-variances likewise; variances stay above `floor` times those of `start`. Only groups with
-    rows take part; the others have the mean.
+    theta_i moves by rate / (|X_i'X_i| / noise + 1 / spread) times its gradient; mean and
+    log-variances likewise. Variances stay above `floor` times those of `start`. Only groups with
+    rows take part; the others get the mean.
     """
     theta, _ = posterior(rows, start)
     mean, width = start.mean.copy(), rows.num_features

@@ -1,7 +1,7 @@
-"""The paper's Algorithm 3 with its signs set right: gradient steps on the joint objective.
+"""The paper's Algorithm 3 with corrected signs: gradient steps on the joint objective.
 
-That objective has no minimum: it falls without end as theta_i = mean and the spread goes to 0
-(ERRATA 37). So it runs on the log-variance with a floor, for a fixed number of steps.
+That objective is unbounded below for theta_i = mean as the spread tends to 0 (ERRATA 37). So it
+uses the log-variance with a floor and a fixed number of steps.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fedprior.regression.turn import unturned
 
 
 class LogisticDescent(NamedTuple):
-    """theta (m, D), mean and variance after the last step, and whether the floor holds it."""
+    """theta (m, D), mean and variance after the last step, and whether the floor is active."""
 
     theta: np.ndarray
     mean: np.ndarray

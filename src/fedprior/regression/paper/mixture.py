@@ -1,8 +1,8 @@
-"""Algorithms 4 and 7 of the paper, for comparison: cluster the thetas, shrink them, again.
+"""Algorithms 4 and 7 of the paper: cluster the thetas, shrink them, and repeat.
 
-The server needs every theta_i, so nothing here adds up over groups. Printed errors that would keep
-them from running at all are put right: cluster first (ERRATA 22), signs, shares and exponents of
-the mixture's density (26), scales of the round before, given a floor (27).
+The server needs every theta_i, so messages do not add. Errors that would keep the algorithms from
+running are corrected: clustering comes first (ERRATA 22), signs, shares and exponents of the
+mixture's density (26), scales of the previous round with a floor (27).
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _MOST_SWEEPS = 40
 
 
 class Alternated(NamedTuple):
-    """The last clustering, the thetas that the clients were left with, and what to know of it."""
+    """The last clustering, the clients' final thetas, and notes."""
 
     parts: MixtureParameters
     theta: np.ndarray
@@ -81,7 +81,7 @@ def _parts(
 
 
 def _pooled_fixed(problem: MixtureProblem) -> np.ndarray:
-    """Coefficients in common from the pooled fit; the paper has none."""
+    """Fixed coefficients from the pooled fit; the paper has none."""
     rows, number = problem.rows, problem.num_logits * problem.rows.num_fixed
     if number == 0 or not problem.exact:
         remedy = "The printed algorithm has no fixed features: let them vary."
