@@ -177,7 +177,7 @@ def test_separated_classes_end_with_a_note():
     rows = GroupedRows.of(x, x[:, 1] > 0, np.arange(200) // 10, 20)
     found = fit_mixture(rows, family="binomial", num_components=1, spread="none")
     assert np.isfinite(found.theta).all()
-    assert any("apart without error" in note for note in found.notes)
+    assert any("separate the classes within" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
