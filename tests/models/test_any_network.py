@@ -72,7 +72,7 @@ def regression():
 )
 def test_regression_removes_most_of_the_squared_error(regression, factory, least):
     """Scores are minus squared errors; a shared model leaves the clients' differences."""
-    algorithm = factory(fedprior.models.linear(2), newcomer_steps=0, **OPTIONS)
+    algorithm = factory(fedprior.models.linear(2), **OPTIONS)
     before = fedprior.simulate(algorithm, regression, rounds=0)
     after = fedprior.simulate(algorithm, regression, rounds=40)
     assert after.scores.mean() > (1 - least) * before.scores.mean()

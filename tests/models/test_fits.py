@@ -20,27 +20,38 @@ def dense(normalize):
 def test_batch_normalization_is_refused():
     by_batch = dense(lambda x: (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-3))
     with pytest.raises(ValueError, match=r"^network: the output for a sample changes with the oth"):
-        check_network(by_batch, (3,), 2)
+        check_network(by_batch, (3,), (2,))
     by_sample = dense(lambda x: x - x.mean(axis=1, keepdims=True))
-    check_network(by_sample, (3,), 2)
+    check_network(by_sample, (3,), (2,))
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "classes"),
+    ("model", "shape", "outputs"),
     [
-        (fedprior.models.lenet5(), (28, 28, 1), 10),
-        (fedprior.mlp((4,), 3, hidden=(5,)), (4,), 3),
-        (fedprior.models.logistic(4, 3), (4,), 3),
-        (fedprior.models.linear(4), (4,), None),
-        (fedprior.mlp((4,), 1, hidden=(5,), regression=True), (4,), None),
+        (fedprior.models.lenet5(), (28, 28, 1), (10,)),
+        (fedprior.mlp((4,), 3, hidden=(5,)), (4,), (3,)),
+        (fedprior.models.logistic(4, 3), (4,), (3,)),
+        (fedprior.models.linear(4), (4,), ()),
+        (fedprior.mlp((4,), 1, hidden=(5,), regression=True), (4,), ()),
     ],
 )
-def test_our_own_networks_fit(model, shape, classes):
-    check_network(model, shape, classes)
+def test_our_own_networks_fit(model, shape, outputs):
+    check_network(model, shape, outputs)
 
 
-@pytest.mark.parametrize(("classes", "words"), [(3, "3 classes"), (None, "a quantity")])
-def test_outputs_that_do_not_match_the_target_are_refused(classes, words):
-    wording = rf"^network: outputs must be of shape .* for 4 samples and {words}, got \(4, 2\)"
+@pytest.mark.parametrize(("outputs", "words"), [((3,), "one per class .3."), ((), "one number")])
+def test_outputs_that_do_not_match_the_target_are_refused(outputs, words):
+    wording = rf"^network: outputs for 4 samples must be of shape .*{words}.* got \(4, 2\)"
     with pytest.raises(ValueError, match=wording):
-        check_network(dense(jnp.asarray), (3,), classes)
+        check_network(dense(jnp.asarray), (3,), outputs)
+
+
+@pytest.mark.parametrize("engine", [fedprior.simulate, fedprior.debug])
+def test_a_run_of_a_network_that_does_not_fit_ends_before_it_begins(federation, engine):
+    few = fedprior.mlp(federation.shape, 2, hidden=(3,))  # of 3 classes
+    with pytest.raises(ValueError, match="one per class"):
+        engine(fedprior.fedavg(few), federation, rounds=1)
+    wide = fedprior.mlp(federation.shape, 3, hidden=(3,))
+    by_batch = fedprior.network(wide.init, lambda theta, x: wide.apply(theta, x - x.mean(axis=0)))
+    with pytest.raises(ValueError, match="batch normalization"):
+        engine(fedprior.adaped(by_batch), federation, rounds=1)

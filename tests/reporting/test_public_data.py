@@ -8,8 +8,8 @@ import pytest
 from fedprior.core.check import PrivacyError
 from fedprior.data.table import fit_encoder
 from fedprior.reporting.config import Config, Data, Privacy, read
+from fedprior.reporting.federations import federation, fingerprint
 from fedprior.reporting.folder import Folder
-from fedprior.reporting.setting import federation, fingerprint
 
 ROWS = "shop,size,bought\na,1,yes\na,2,no\nb,3,yes\nb,4,no\nb,5,\n"
 SIMULATED = Privacy(epsilon=1.0, delta=1e-5)

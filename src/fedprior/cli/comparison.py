@@ -135,16 +135,16 @@ fedem = _command(
 
 
 def _check_own(folder: Path, name: str) -> None:
-    """The folder holds no other comparison."""
+    """Raise if the folder holds another comparison."""
     file = folder / "rows.json"
     if not file.exists():
         return
     try:
-        found = json.loads(file.read_text())["experiment"]
+        owner = json.loads(file.read_text())["experiment"]
     except (ValueError, TypeError, KeyError, OSError):
-        found = "another file"
+        owner = "another file"
     rule, remedy = f"of {name}", "Choose another --out."
-    check.require(found == name, name, str(file), rule, found, remedy)
+    check.require(owner == name, name, str(file), rule, owner, remedy)
 
 
 def _pieces(parts: "Sequence[Part]", known: "Comparison") -> list[str]:
@@ -172,22 +172,22 @@ def _report(
     from fedprior.experiments import comparison_report as report
     from fedprior.experiments.comparison_drawing import draw
 
-    found = report.rows(parts, settings)
-    document = report.to_json(found, settings, parts, experiment=name, command=command, quick=quick)
-    text = "\n\n".join([report.markdown(found, settings), *document["remarks"]])
+    rows = report.rows(parts, settings)
+    document = report.to_json(rows, settings, parts, experiment=name, command=command, quick=quick)
+    text = "\n\n".join([report.markdown(rows, settings), *document["remarks"]])
     report.save(document, text, folder)
     draw(parts, settings, folder / "clients.png")
     return document
 
 
 def _print(document: dict[str, Any], settings: "Sequence[Setting]") -> None:
-    """A table a setting, of the columns that 80 characters hold, then the words."""
+    """One table per setting, with the columns that fit 80 characters, then the remarks."""
     from fedprior.experiments.comparison_report import Row, cells, columns
 
-    found = [Row(**row) for row in document["rows"]]
+    rows = [Row(**row) for row in document["rows"]]
     tables = []
     for setting in settings:
-        own = [row for row in found if row.setting == setting.name]
+        own = [row for row in rows if row.setting == setting.name]
         if own:
             kept = [name for name in columns(own) if name != "worst decile"]
             table = new_table(f"{setting.title}: test accuracy in percent", *kept)

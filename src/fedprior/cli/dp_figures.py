@@ -38,7 +38,7 @@ def dp_figures(
     ] = None,
     from_json: Annotated[
         list[Path] | None,
-        typer.Option(help="Draw these rows.json again (one a setting), run nothing."),
+        typer.Option(help="Draw these rows.json again (one per setting); run nothing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -85,7 +85,7 @@ def dp_figures(
 
 
 def _print(rows: "list[Row]") -> None:
-    """A table a setting, of the columns that 80 characters hold; table.md has all of them."""
+    """One table per setting, with the columns that fit 80 characters; table.md has all of them."""
     from fedprior.experiments.dp_report import COLUMNS, cells, remarks
 
     kept = ("method", "epsilon", "accuracy", "over local", "verdict")
@@ -95,7 +95,7 @@ def _print(rows: "list[Row]") -> None:
         table = new_table(title, *kept)
         for row in rows:
             if row.setting == setting:
-                found = dict(zip(COLUMNS, cells(row), strict=True))
-                table.add_row(*(found[name] for name in kept))
+                shown = dict(zip(COLUMNS, cells(row), strict=True))
+                table.add_row(*(shown[name] for name in kept))
         tables.append(table)
     show(*tables, *remarks(rows))

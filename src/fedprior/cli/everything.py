@@ -48,7 +48,7 @@ def everything(
     check_out("all", out)
     root = data_root("all", data)
     make_folder(out)
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     missing: dict[str, str] = {}
     failed: dict[str, str] = {}
     for name in (row["name"] for row in EXPERIMENTS):
@@ -56,7 +56,7 @@ def everything(
         lacking = _lacking(name, quick, root)
         try:
             if file.exists():
-                found[name] = _read(file, _command(words))
+                answers[name] = _read(file, _command(words))
             elif lacking:
                 missing[name] = f"no {' and no '.join(lacking)} among the data"
                 say(f"{name} left out: {missing[name]}", quiet=quiet)
@@ -64,16 +64,16 @@ def everything(
                 say(f"{name} ...", quiet=quiet)
                 document = {"command": _command(words), "answer": json.loads(_run(words))}
                 write_json(file, document)
-                found[name] = document["answer"]
+                answers[name] = document["answer"]
         except (ValueError, TypeError, OSError) as error:
             failed[name] = str(error)
             say(f"{name} failed: {error}", quiet=quiet)
     if as_json:
-        answer = {"format": 1, "experiments": found, "left_out": missing, "failed": failed}
+        answer = {"format": 1, "experiments": answers, "left_out": missing, "failed": failed}
         typer.echo(json.dumps(answer))
     else:
         rest = f"left out: {', '.join(missing) or 'none'}; failed: {', '.join(failed) or 'none'}"
-        typer.echo(f"{len(found)} experiments in {out}; {rest}")
+        typer.echo(f"{len(answers)} experiments in {out}; {rest}")
     if failed:
         raise typer.Exit(1)
 

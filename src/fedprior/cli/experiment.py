@@ -75,8 +75,8 @@ def show(*parts: Table | str) -> None:
 
 def show_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int) -> None:
     """One object: the rows, what was asked for, and the remarks if there are any."""
-    found = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
-    typer.echo(json.dumps({**found, "remarks": list(remarks)} if remarks else found))
+    document = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
+    typer.echo(json.dumps({**document, "remarks": list(remarks)} if remarks else document))
 
 
 @contextmanager

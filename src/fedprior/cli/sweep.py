@@ -92,7 +92,7 @@ def sweep(
 
 
 def _table(summary: dict[str, Any]) -> Table:
-    """One row a method: what was chosen, and how it scores."""
+    """One row per method: what was chosen, and how it scores."""
     shown = Table(box=box.SIMPLE_HEAD, title="Chosen on validation scores", title_justify="left")
     shown.add_column("method", no_wrap=True)
     shown.add_column("chosen", overflow="fold")

@@ -139,7 +139,7 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
-    """One row a method: scores in percent, gains in points."""
+    """One row per method: scores in percent, gains in points."""
     title = f"Test scores of the clients' own models, {config.data.path or config.data.name}"
     if config.seeds > 1:
         title += f", {config.seeds} seeds"

@@ -52,6 +52,7 @@ class Algorithm:
     which the client took part, which amplification by fixed-size sampling requires. `bears_noise`
     states that `update` is still valid if the total is noisy, as private channels require.
     `num_clients` is the required number of clients, for methods that keep state for each client.
+    `model` is the clients' network, if there is one: a run checks that it fits the clients.
     Algorithms compare by identity, because compiled programs are cached per object.
     """
 
@@ -69,6 +70,7 @@ class Algorithm:
     memoryless: bool = False
     bears_noise: bool = True
     num_clients: int | None = None
+    model: Any = None
 
     @classmethod
     def of(cls, functions: Any, model: Any, *, name: str, **more: Any) -> "Algorithm":
@@ -79,4 +81,4 @@ class Algorithm:
         names = ("init", "enroll", "local", "update", "personalize")
         rounds = {name: getattr(functions, name) for name in names}
         outputs = {"predict": model.apply, "loss": model.loss, "score": model.score}
-        return cls(name=name, **{**rounds, **outputs, **more})
+        return cls(name=name, **{"model": model, **rounds, **outputs, **more})

@@ -88,9 +88,15 @@ class Agreement:
         identity: Any = "",
     ) -> "Agreement":
         """The agreement of a simulation, whose facts are those of the federation at hand."""
+        facts = Facts.of(federation)
+        if algorithm.model is not None:
+            from fedprior.models.fits import check_network
+
+            outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)
+            check_network(algorithm.model, facts.shape, outputs, facts.inputs)
         return cls(
             algorithm=algorithm,
-            facts=Facts.of(federation),
+            facts=facts,
             channel=Identity() if channel is None else channel,
             cohort=Everyone() if cohort is None else cohort,
             seed=seed,

@@ -24,9 +24,9 @@ def read_columns(owner: str, path: Path, columns: Mapping[str, type]) -> dict[st
     lines = [(number, line) for number, line in enumerate(rest, start=2) if line]
     check.require(len(lines) > 0, owner, str(path), "a file with rows", len(lines))
     for column in columns:
-        found = ", ".join(header)
+        names = ", ".join(header)
         remedy = check.nearest(column, header)
-        check.require(column in header, owner, path.name, f"a file with {column}", found, remedy)
+        check.require(column in header, owner, path.name, f"a file with {column}", names, remedy)
     return {
         column: _parse(owner, path, column, kind, header.index(column), lines)
         for column, kind in columns.items()

@@ -48,13 +48,13 @@ class Row:
 
 def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
     """The parts by setting, best first."""
-    found = []
+    made = []
     for setting in settings:
         own = [part for part in parts if part.setting == setting.name]
         own.sort(key=lambda part: -float(part.means.mean()))
         ours = [part for part in own if part.method == OURS]
-        found += [_row(part, (ours or own)[0], setting) for part in own]
-    return found
+        made += [_row(part, (ours or own)[0], setting) for part in own]
+    return made
 
 
 def _row(part: Part, reference: Part, setting: Setting) -> Row:
@@ -102,9 +102,9 @@ def interval(differences: np.ndarray) -> tuple[float, float | None, float | None
 COLUMNS = ("method", "accuracy", "worst decile", "printed", "rate", "gap")
 
 
-def columns(found: Sequence[Row]) -> list[str]:
+def columns(shown_rows: Sequence[Row]) -> list[str]:
     """Those of COLUMNS that say something about the rows."""
-    printed = any(row.paper_says is not None for row in found)
+    printed = any(row.paper_says is not None for row in shown_rows)
     return [name for name in COLUMNS if printed or name != "printed"]
 
 
@@ -131,11 +131,11 @@ def _gap(row: Row) -> str:
     return f"{row.gap:.2f}{shown}"
 
 
-def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
+def markdown(shown_rows: Sequence[Row], settings: Sequence[Setting]) -> str:
     """One table per setting."""
     parts = []
     for setting in settings:
-        own = [row for row in found if row.setting == setting.name]
+        own = [row for row in shown_rows if row.setting == setting.name]
         if not own:
             continue
         named = columns(own)
@@ -145,14 +145,14 @@ def markdown(found: Sequence[Row], settings: Sequence[Setting]) -> str:
     return "\n\n".join(parts)
 
 
-def remarks(found: Sequence[Row], settings: Sequence[Setting]) -> list[str]:
+def remarks(shown_rows: Sequence[Row], settings: Sequence[Setting]) -> list[str]:
     """What agrees with the paper and what does not, in plain words."""
     lines = []
     for setting in settings:
-        own = {row.method: row for row in found if row.setting == setting.name}
+        own = {row.method: row for row in shown_rows if row.setting == setting.name}
         if own:
             lines += [*_against_paper(setting, own), *_standing(setting, own)]
-    if any(row.at_edge for row in found):
+    if any(row.at_edge for row in shown_rows):
         lines.append(
             "A star: the rate was chosen at an end of the grid, so that a wider one may do better."
         )
@@ -201,7 +201,7 @@ def _standing(setting: Setting, own: Mapping[str, Row]) -> list[str]:
 
 
 def to_json(
-    found: Sequence[Row], settings: Sequence[Setting], parts: Sequence[Part], **facts: Any
+    shown_rows: Sequence[Row], settings: Sequence[Setting], parts: Sequence[Part], **facts: Any
 ) -> dict[str, Any]:
     """Rows, words, and what they were made with."""
     made_with = [dict(part.made_with) for part in parts]
@@ -212,8 +212,8 @@ def to_json(
         "grid": list(parts[0].grid) if parts else list(GRID),
         "seeds": list(parts[0].seeds) if parts else [],
         "made_with": made_with,
-        "rows": [asdict(row) for row in found],
-        "remarks": remarks(found, settings),
+        "rows": [asdict(row) for row in shown_rows],
+        "remarks": remarks(shown_rows, settings),
     }
 
 

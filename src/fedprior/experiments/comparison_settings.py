@@ -10,7 +10,7 @@ from fedprior.core import check
 from fedprior.data.federation import Federation
 from fedprior.learning import catalog
 from fedprior.learning.method import Method
-from fedprior.reporting import setting as clients
+from fedprior.reporting import federations
 from fedprior.reporting.config import Config, as_tables, read
 
 GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's; of equals the lower rate is taken
@@ -49,7 +49,7 @@ class Setting:
     def federation(self, seed: int, root: Path | None) -> Federation:
         """The clients as drawn for one seed."""
         data = replace(self.config.data, root="" if root is None else str(root))
-        return clients.federation(data, seed=seed)[0]
+        return federations.federation(data, seed=seed)[0]
 
     @property
     def quick(self) -> "Setting":
@@ -167,8 +167,8 @@ class Comparison:
         known = {setting.name: setting for setting in self.settings}
         for name in names or ():
             check.choice("reproduce", "--setting", name, known)
-        found = [setting for name, setting in known.items() if not names or name in names]
-        return [setting.quick for setting in found] if quick else found
+        chosen = [setting for name, setting in known.items() if not names or name in names]
+        return [setting.quick for setting in chosen] if quick else chosen
 
     def chosen_methods(self, names: Sequence[str] | None) -> list[str]:
         """The methods called so, or all of them."""

@@ -70,7 +70,7 @@ def cells(row: Row) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One line a row."""
+    """A table with one line per row."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -121,13 +121,13 @@ def _against_local(setting: str, rows: Sequence[Row]) -> str:
     words = {"above": "above it by 2 standard errors", "below": "below it"}
     parts = [f"{setting}: local has {100 * local.score:.1f}%"]
     for side, phrase in words.items():
-        found = []
+        hits_by_method = []
         for method in METHODS:
             hits = [row for row in rows if row.method == method and getattr(row, side)]
             at = [f"{row.epsilon:g}" for row in hits if row.epsilon is not None]
             if at:
-                found.append(f"{method} (epsilon {', '.join(at)})")
-        parts.append(f"private methods {phrase}: {', '.join(found) or 'none'}")
+                hits_by_method.append(f"{method} (epsilon {', '.join(at)})")
+        parts.append(f"private methods {phrase}: {', '.join(hits_by_method) or 'none'}")
     bare = [row.method for row in rows if row.below and row.epsilon is None]
     if bare:
         parts.append(f"below it without privacy, too: {', '.join(bare)}")
@@ -136,22 +136,22 @@ def _against_local(setting: str, rows: Sequence[Row]) -> str:
 
 def _path(setting: str, rows: Sequence[Row]) -> str:
     """Psi at its least and at the end, and whether it rises again."""
-    found, risen = [], []
+    phrases, risen = [], []
     for row in rows:
         if row.method != "adaped" or not row.psi:
             continue
         least = min(row.psi)
         name = "without privacy" if row.epsilon is None else f"at epsilon {row.epsilon:g}"
-        found.append(
+        phrases.append(
             f"{name}: {least:.2f} after round {row.psi.index(least) + 1}, {row.psi[-1]:.2f}"
         )
         if row.psi[-1] > _TURN * least:
             risen.append(name)
-    if not found:
+    if not phrases:
         return ""
     verdict = f"It rises again {', '.join(risen)}" if risen else "It does not rise again"
     return (
-        f"{setting}: psi of AdaPeD at its least, and at the end: {'; '.join(found)}. "
+        f"{setting}: psi of AdaPeD at its least, and at the end: {'; '.join(phrases)}. "
         f"{verdict} (the paper: it falls, then rises as noise accumulates)."
     )
 
@@ -179,8 +179,8 @@ def read(*files: Path) -> list[Row]:
     rows: list[Row] = []
     for path in files:
         try:
-            found = json.loads(path.read_text())["rows"]
-            own = [Row(**{**row, "psi": row["psi"] and tuple(row["psi"])}) for row in found]
+            tables = json.loads(path.read_text())["rows"]
+            own = [Row(**{**row, "psi": row["psi"] and tuple(row["psi"])}) for row in tables]
         except (ValueError, KeyError, TypeError) as error:
             rule = "a rows.json of this experiment"
             raise ValueError(check.message("dp-figures", "--from-json", rule, str(path))) from error

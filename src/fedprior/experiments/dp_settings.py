@@ -13,7 +13,7 @@ from fedprior.data.federation import Federation, Split
 from fedprior.exchange.facts import Facts
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, gaussian
-from fedprior.reporting import setting as clients
+from fedprior.reporting import federations
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Schedule
 from fedprior.reporting.training import Study, Training
 
@@ -72,7 +72,7 @@ class Panel:
 
     def federation(self, seed: int, root: Path | None) -> Federation:
         data = replace(self.config.data, root="" if root is None else str(root))
-        drawn, _, _ = clients.federation(data, seed=seed)
+        drawn, _, _ = federations.federation(data, seed=seed)
         return replace(drawn, train=_filled(drawn.train))
 
     def event(self, noise_multiplier: float) -> Event:

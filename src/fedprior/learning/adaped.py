@@ -100,5 +100,6 @@ def adaped_fine_tuning(model: Model, *, catch_up: int = 100, **options: Any) -> 
     They train against the gamma that they received last, the initial one if none (ERRATA 44), and
     catch up lazily: when they are next sampled or personalized.
     """
-    algorithm = adaped(model, catch_up=catch_up, **options)
-    return replace(algorithm, name="adaped-fine-tuning")
+    name = "adaped-fine-tuning"
+    require_classifier(name, model)
+    return replace(adaped(model, catch_up=catch_up, **options), name=name)

@@ -11,11 +11,11 @@ from fedprior.data.federation import ClientData
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """`size` samples a step, or `steps_per_epoch` steps of about n_i / steps_per_epoch samples.
+    """`size` samples per step, or `steps_per_epoch` steps of about n_i / steps_per_epoch samples.
 
     With a size, the last step of an epoch takes what is left. With steps_per_epoch (the paper's
     experiments) the n_i samples are cut into that many runs whose lengths differ by at most one,
-    and a client of fewer samples reads one sample a step.
+    and a client with fewer samples reads one sample per step.
     """
 
     size: int | None = None

@@ -14,7 +14,7 @@ from fedprior.learning.batches import Batches
 
 Curvature = Literal["diagonal", "full"]
 
-_ENTRIES = 2**20  # of the Jacobians that are held at once, a client
+_ENTRIES = 2**20  # of the Jacobians that are held at once, per client
 _BLOCK = 128  # samples evaluated together, at most: what a network makes of them stays in cache
 
 
@@ -76,7 +76,7 @@ def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvatu
     """Sum of the loss, its gradient and sum_i J_i^T (d^2 loss_i / d outputs^2) J_i at theta.
 
     That is the Hessian where outputs are linear in theta (linear and logistic models); elsewhere it
-    is the part of it that cannot be negative. Costs a backward pass an output and sample.
+    is the part of it that cannot be negative. Costs one backward pass per output and sample.
     """
     flat = tree.flatten(theta)
 
@@ -102,8 +102,8 @@ def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvatu
 
     outputs = jax.eval_shape(outputs_of, flat, samples.x[0])
     held = flat.size * (flat.size if curvature == "full" else outputs.size)
-    found = _in_blocks(block, samples, max(1, _ENTRIES // held))
-    return tree.combine(lambda leaf: samples.share * leaf, found)
+    sums = _in_blocks(block, samples, max(1, _ENTRIES // held))
+    return tree.combine(lambda leaf: samples.share * leaf, sums)
 
 
 def _kept(values: Array, mask: Array) -> Array:

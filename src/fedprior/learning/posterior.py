@@ -86,12 +86,12 @@ def gradient_fit(
         return toward(moved, center, tree.combine(lambda one: rate * share * one, precision))
 
     w = jax.lax.fori_loop(0, walk.number, body, w)
-    found = measure(model, w, samples, curvature="diagonal")
+    at_mode = measure(model, w, samples, curvature="diagonal")
     sure, prior = tree.flatten(certainty), tree.flatten(precision)
-    spread = 1 / (found.curvature / variance + sure)
+    spread = 1 / (at_mode.curvature / variance + sure)
     away = tree.flatten(w) - tree.flatten(center)
-    evidence = -found.loss / variance - jnp.sum(prior * away**2 - jnp.log(sure * spread)) / 2
-    squares = 2 * found.loss + jnp.sum(found.curvature * spread)
+    evidence = -at_mode.loss / variance - jnp.sum(prior * away**2 - jnp.log(sure * spread)) / 2
+    squares = 2 * at_mode.loss + jnp.sum(at_mode.curvature * spread)
     return Fit(w, tree.unflatten(spread, w), evidence, squares)
 
 
@@ -117,9 +117,9 @@ def full_fit(
         return jax.scipy.linalg.cho_factor(curvature / variance + jnp.diag(added), lower=True)
 
     def body(_: Array, vector: Array) -> Array:
-        found = measure(model, tree.unflatten(vector, w), samples, curvature="full")
-        slope = found.gradient / variance + prior * (vector - middle)
-        move = jax.scipy.linalg.cho_solve(factor(found.curvature, prior), slope)
+        here = measure(model, tree.unflatten(vector, w), samples, curvature="full")
+        slope = here.gradient / variance + prior * (vector - middle)
+        move = jax.scipy.linalg.cho_solve(factor(here.curvature, prior), slope)
         points = vector - jnp.asarray(_LENGTHS)[:, None] * move
         values = jax.vmap(objective)(points)
         harmless = values <= values[-1] + _ROUNDING * jnp.abs(values[-1])
@@ -127,12 +127,12 @@ def full_fit(
 
     vector = jax.lax.fori_loop(0, number, body, tree.flatten(w))
     mode = tree.unflatten(vector, w)
-    found = measure(model, mode, samples, curvature="full")
+    at_mode = measure(model, mode, samples, curvature="full")
     sure = tree.flatten(certainty)
-    root = factor(found.curvature, sure)
+    root = factor(at_mode.curvature, sure)
     covariance = jax.scipy.linalg.cho_solve(root, jnp.eye(len(prior)))
     logs = jnp.log(sure) / 2 - jnp.log(jnp.diagonal(root[0]))
     away = jnp.sum(prior * (vector - middle) ** 2) / 2
-    evidence = -found.loss / variance - away + jnp.sum(logs)
-    squares = 2 * found.loss + jnp.sum(found.curvature * covariance)
+    evidence = -at_mode.loss / variance - away + jnp.sum(logs)
+    squares = 2 * at_mode.loss + jnp.sum(at_mode.curvature * covariance)
     return Fit(mode, tree.unflatten(jnp.diagonal(covariance), w), evidence, squares)

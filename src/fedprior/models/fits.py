@@ -1,38 +1,46 @@
 """Whether a network fits the clients: its outputs, and that it treats samples one by one."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
 
 import jax
 import numpy as np
 
-from fedprior.core import check, random
+from fedprior.core import random
+from fedprior.core.algorithm import Array
 from fedprior.core.protocols import Model
 
 _SAMPLES = 4
 _ROUNDING = 1e-4  # relative: how much a matrix product of another batch may differ
 
 
-def check_network(model: Model, shape: Sequence[int], num_classes: int | None) -> None:
-    """Raise unless `model` gives one output per class (or one number) for each sample by itself.
+@lru_cache(maxsize=128)  # every run of a model asks again
+def check_network(
+    model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], inputs: str = "float32"
+) -> None:
+    """Raise unless `model` gives an array of shape `outputs` for each sample by itself.
 
     A network whose output for a sample depends on the other samples of the batch (batch
-    normalization) has no likelihood of one sample, and its predictions would depend on who is
-    asked beside whom.
+    normalization) has no likelihood of a single sample, and its predictions would depend on which
+    samples happen to be predicted together.
     """
-    parameters = model.init(random.root(0))
     draws = np.random.default_rng(0)
-    first, second = draws.normal(size=(2, _SAMPLES, *shape)).astype(np.float32)
+
+    def moved(leaf: Array) -> Array:  # a layer that starts at zero would hide the others
+        return leaf + draws.normal(size=leaf.shape).astype(leaf.dtype)
+
+    parameters = jax.tree.map(moved, model.init(random.root(0)))
+    first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
     second[0] = first[0]
-    outputs = jax.eval_shape(model.apply, parameters, first)
-    wanted = (_SAMPLES,) if num_classes is None else (_SAMPLES, num_classes)
-    got = getattr(outputs, "shape", None)
-    if got != wanted:
-        rule = f"of shape {wanted} for {_SAMPLES} samples and "
-        rule += "a quantity" if num_classes is None else f"{num_classes} classes"
-        raise ValueError(check.message("network", "outputs", rule, got))
+    got = jax.eval_shape(model.apply, parameters, first).shape
+    if got != (_SAMPLES, *outputs):
+        raise ValueError(
+            f"network: outputs for {_SAMPLES} samples must be of shape {(_SAMPLES, *outputs)}, "
+            f"{_reason(outputs)}, got {got}."
+        )
     one, other = (np.asarray(model.apply(parameters, each))[0] for each in (first, second))
-    if not np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING * _largest(one)):
+    scale = float(np.abs(one).max(initial=1e-6))
+    if not np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING * scale):
         raise ValueError(
             "network: the output for a sample changes with the other samples of its batch, as with "
             "batch normalization. Use a network that treats samples one by one, for example with "
@@ -40,5 +48,5 @@ def check_network(model: Model, shape: Sequence[int], num_classes: int | None) -
         )
 
 
-def _largest(values: Any) -> float:
-    return float(np.abs(values).max(initial=1e-6))
+def _reason(outputs: Sequence[int]) -> str:
+    return f"one per class ({outputs[-1]})" if outputs else "one number each for a quantity"

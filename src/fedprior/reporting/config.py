@@ -234,10 +234,10 @@ def _merged(base: dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     return base
 
 
-def _check_format(found: Any) -> None:
-    if not isinstance(found, int) or found > FORMAT:
+def _check_format(number: Any) -> None:
+    if not isinstance(number, int) or number > FORMAT:
         remedy = "A newer fedprior wrote it; upgrade."
-        raise ValueError(check.message("config", "format", f"at most {FORMAT}", found, remedy))
+        raise ValueError(check.message("config", "format", f"at most {FORMAT}", number, remedy))
 
 
 def build(kind: type, tables: Mapping[str, Any], owner: str) -> Any:

@@ -7,7 +7,7 @@ import tomli_w
 
 from fedprior.core import check, lock
 from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
-from fedprior.reporting import setting
+from fedprior.reporting import federations
 from fedprior.reporting.config import Config, as_tables, read
 
 
@@ -74,7 +74,7 @@ class Folder:
         if config.data.root:
             root = str(Path(config.data.root).resolve())
             config = replace(config, data=replace(config.data, root=root))
-        secure, found = config.privacy.noise == "secure", setting.fingerprint(config.data)
+        secure, found = config.privacy.noise == "secure", federations.fingerprint(config.data)
         if config.data.path:
             path = str(Path(config.data.path).resolve())
             encoder = config.data.encoder and str(Path(config.data.encoder).resolve())
@@ -105,7 +105,7 @@ class Folder:
     def open(self) -> Config:
         """The configuration of a run that was begun here and whose data have not changed."""
         config = self.read()
-        noted, found = config.data.fingerprint, setting.fingerprint(config.data)
+        noted, found = config.data.fingerprint, federations.fingerprint(config.data)
         if config.privacy.noise == "secure":
             there = self.fingerprint.is_file()
             remedy = "It stays with whoever holds the data."

@@ -77,9 +77,9 @@ def write_clients(
     *,
     sizes: bool = True,
 ) -> None:
-    """One row a seed and client: its name, training size, and test score under each method.
+    """One row per seed and client: its name, training size, and test score under each method.
 
-    Without `sizes` how many samples a client has stays untold.
+    Without `sizes` the numbers of training samples are left out.
     """
     seeds = list(clients)
     table = {

@@ -32,7 +32,7 @@ Watch = Callable[[str], Callable[[float, int], Any]]
 class SweepFolder:
     """config.toml, sweep.json, trainings.parquet: those of the last command; checkpoint/METHOD.
 
-    There lie the method's finished points, and what decides them in a sweep.json of its own.
+    There are the method's finished points and a sweep.json with what decides them.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class SweepFolder:
         check.require(fine, _OWNER, "--out", "a new or empty folder, or a sweep's", str(self.path))
 
     def check(self, plan: Plan) -> None:
-        """What was swept here already was swept as it is planned now."""
+        """Raise if the folder holds points of another plan."""
         self.check_place()
         for grid in plan.grids:
             folder = self.part(grid.method)
@@ -76,7 +76,7 @@ class SweepFolder:
                 )
 
     def begin(self, plan: Plan) -> None:
-        """The folder, checked, with the configuration and what decides each method's scores."""
+        """Write the configuration and what decides each method's scores."""
         self.check(plan)
         for grid in plan.grids:
             make_folder(self.part(grid.method))
@@ -87,10 +87,10 @@ class SweepFolder:
 def sweep_methods(
     plan: Plan, folder: SweepFolder, *, progress: Watch | None = None
 ) -> dict[str, Any]:
-    """Every method as planned; what is finished is read back.
+    """Sweep every method as planned; finished points are read from the folder.
 
-    Returns what sweep.json holds: a row a method, with the chosen values and its test scores, all
-    None where every point diverged.
+    Returns what sweep.json holds: one row per method, with the chosen values and its test scores,
+    all None where every point diverged.
     """
     with lock.owned(folder.path):
         return _sweep_methods(plan, folder, progress)
@@ -99,7 +99,7 @@ def sweep_methods(
 def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
-    found = {
+    swept = {
         grid.method: sweep(
             grid.build,
             plan.federations.__getitem__,
@@ -115,33 +115,33 @@ def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> d
         )
         for grid in plan.grids
     }
-    _write_trainings(found, folder.trainings)
+    _write_trainings(swept, folder.trainings)
     summary = {
         "format": FORMAT,
         "sweep": str(folder.path),
         "over": {name: list(values) for name, values in plan.over.items()},
         "seeds": list(plan.federations),
-        "methods": {name: _row(each) for name, each in found.items()},
+        "methods": {name: _row(each) for name, each in swept.items()},
     }
     write_atomically(folder.summary, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
 
 
-def _diverged(found: Sweep) -> bool:
+def _diverged(swept: Sweep) -> bool:
     """No point has a finite mean over all seeds and clients: there is nothing to choose by."""
-    return not np.isfinite(np.nanmean(found.valid, axis=2).mean(axis=1)).any()
+    return not np.isfinite(np.nanmean(swept.valid, axis=2).mean(axis=1)).any()
 
 
-def _row(found: Sweep) -> dict[str, Any]:
-    row: dict[str, Any] = {"chosen": None, "points": len(found.points)}
-    if _diverged(found):
+def _row(swept: Sweep) -> dict[str, Any]:
+    row: dict[str, Any] = {"chosen": None, "points": len(swept.points)}
+    if _diverged(swept):
         return {**row, "valid": None, "test": None, "test_sd": None}
-    tests = np.nanmean(found.scores, axis=1) if found.scores.size else np.array([np.nan])
+    tests = np.nanmean(swept.scores, axis=1) if swept.scores.size else np.array([np.nan])
     several = len(tests) > 1 and np.isfinite(tests).all()
     return {
         **row,
-        "chosen": found.chosen,
-        "valid": _mean(np.nanmean(found.valid[found.best], axis=1)),
+        "chosen": swept.chosen,
+        "valid": _mean(np.nanmean(swept.valid[swept.best], axis=1)),
         "test": _mean(tests),
         "test_sd": float(tests.std(ddof=1)) if several else None,
     }
@@ -151,18 +151,18 @@ def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if np.isfinite(values).all() else None
 
 
-def _write_trainings(found: Mapping[str, Sweep], path: Path) -> None:
-    """One row a training: method, its values, seed, mean scores; test where it was chosen."""
-    rows = [{"method": name, **row} for name, each in found.items() for row in _rows(each)]
+def _write_trainings(swept: Mapping[str, Sweep], path: Path) -> None:
+    """One row per training: method, its values, seed, mean scores; test where it was chosen."""
+    rows = [{"method": name, **row} for name, each in swept.items() for row in _rows(each)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     write_table(
         {name: _column([row.get(name) for row in rows]) for name in names}, path, owner="sweep"
     )
 
 
-def _rows(found: Sweep) -> list[dict[str, Any]]:
-    nothing = {"chosen": False, "test": None} if _diverged(found) else {}
-    return [{**row, **nothing} for row in found.rows()]
+def _rows(swept: Sweep) -> list[dict[str, Any]]:
+    nothing = {"chosen": False, "test": None} if _diverged(swept) else {}
+    return [{**row, **nothing} for row in swept.rows()]
 
 
 def _column(values: Sequence[Any]) -> np.ndarray:

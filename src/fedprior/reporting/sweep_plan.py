@@ -14,7 +14,7 @@ from fedprior.engines.trainings import Seeds
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import method
 from fedprior.learning.method import Method
-from fedprior.reporting import setting as settings
+from fedprior.reporting import federations
 from fedprior.reporting.config import Config
 from fedprior.reporting.training import Study, Training, rates
 
@@ -64,17 +64,17 @@ def read_over(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     >>> read_over(["lr=0.05,0.1", "fine_tuning_steps=5"])
     {'lr': (0.05, 0.1), 'fine_tuning_steps': (5,)}
     """
-    found: dict[str, tuple[Any, ...]] = {}
+    values_by_name: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, _, values = word.partition("=")
         texts = [value.strip() for value in values.split(",")]
         rule = "of the form NAME=VALUE,VALUE"
         check.require(bool(name) and all(texts), _OWNER, "--over", rule, word)
-        check.require(name not in found, _OWNER, "--over", "once for each name", name)
-        found[name] = tuple(_value(text) for text in texts)
-    both = all(name in found for name in RATE)
+        check.require(name not in values_by_name, _OWNER, "--over", "once for each name", name)
+        values_by_name[name] = tuple(_value(text) for text in texts)
+    both = all(name in values_by_name for name in RATE)
     check.require(not both, _OWNER, "--over", "of rate or of lr", RATE, "They are one.")
-    return found
+    return values_by_name
 
 
 def _value(text: str) -> Any:
@@ -92,15 +92,15 @@ def plan(config: Config, *, over: Values) -> Plan:
     """Check everything before the sweep begins: data, options, every point of every method."""
     _check(config, over)
     config = _complete(config)
-    federations, remarks = {}, []
+    drawn, remarks = {}, []
     for seed in config.all_seeds:
-        federations[seed], _, said = settings.federation(
+        drawn[seed], _, said = federations.federation(
             config.data, seed=seed, privacy=config.privacy
         )
         remarks += said if seed == config.seed else []
-    study = Study(config, Facts.of(federations[config.seed]))
-    Seeds(tuple(federations), tuple(federations.values()), study.cohort)  # refuses unequal ones
-    scored = all(each.valid.size.any() for each in federations.values())
+    study = Study(config, Facts.of(drawn[config.seed]))
+    Seeds(tuple(drawn), tuple(drawn.values()), study.cohort)  # refuses unequal ones
+    scored = all(each.valid.size.any() for each in drawn.values())
     check.require(scored, _OWNER, "data", "clients with validation samples", "none")
     grids = tuple(_grid(study, name, over) for name in config.methods)
     if config.privacy.epsilon:
@@ -109,9 +109,7 @@ def plan(config: Config, *, over: Values) -> Plan:
             "sweep is private."
         )
     remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
-    return Plan(
-        config=config, over=over, federations=federations, grids=grids, remarks=tuple(remarks)
-    )
+    return Plan(config=config, over=over, federations=drawn, grids=grids, remarks=tuple(remarks))
 
 
 def _check(config: Config, over: Values) -> None:
@@ -137,7 +135,7 @@ def _complete(config: Config) -> Config:
     whole: dict[str, Any] = {
         name: str(Path(place).resolve()) for name, place in given.items() if place
     }
-    content = settings.fingerprint(config.data)
+    content = federations.fingerprint(config.data)
     return replace(config, data=replace(config.data, fingerprint=content, **whole))
 
 

@@ -19,8 +19,7 @@ from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
-from fedprior.reporting import ledgers, model_file
-from fedprior.reporting import setting as settings
+from fedprior.reporting import federations, ledgers, model_file
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.summary import Scores, summarize, write_clients
@@ -53,7 +52,7 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     ends: list[End] = []
     sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for seed in config.all_seeds:
-        clients, _, _ = settings.federation(config.data, seed=seed, privacy=config.privacy)
+        clients, _, _ = federations.federation(config.data, seed=seed, privacy=config.privacy)
         sizes[seed] = (clients.clients, clients.train.size)
         study = Study(config, Facts.of(clients))
         for name in config.methods:
@@ -180,7 +179,9 @@ def _run(
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
-    clients, _, remarks = settings.federation(config.data, seed=config.seed, privacy=config.privacy)
+    clients, _, remarks = federations.federation(
+        config.data, seed=config.seed, privacy=config.privacy
+    )
     study = Study(config, Facts.of(clients))
     for name in config.methods:
         training = study.training(name)

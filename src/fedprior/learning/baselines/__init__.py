@@ -1,1 +1,1 @@
-"""Methods to compare with, one file a method."""
+"""Methods to compare with, one file per method."""

@@ -34,7 +34,7 @@ def ifca(
     """A client picks the model of least loss on its samples, trains that, and predicts with it.
 
     `averaging="models"`: `local_steps` steps on the chosen model; a model becomes the mean of those
-    that trained it, and stays where nobody did. `"gradients"`: one gradient a round, whatever
+    that trained it, and stays where nobody did. `"gradients"`: one gradient per round, whatever
     `local_steps` is, and the mean is over the whole cohort, so that a model of few clients moves
     slowly; both as printed. Models begin at draws of their own, `jitter` added to every entry.
 
