@@ -1,7 +1,7 @@
 """AdaMAP: one network for all, class frequencies of each client's own, a MAP step at the end."""
 
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning import averaging
 from fedprior.learning.averaging import Weight
-from fedprior.learning.descent import Descent, batch_key, masked_mean, take_steps
+from fedprior.learning.descent import Descent, masked_mean, take_steps
 from fedprior.learning.steps import Steps
 
 _NORM = 1.0  # what gradients are cut to where neither a norm nor a clip is given
@@ -59,12 +59,11 @@ def adamap(
     check.require(enough, name, "horizon", "a number of at least 1", horizon)
     check.nonnegative(name, precision=precision, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.flag(name, class_frequencies=class_frequencies, average_steps=average_steps)
-    check.choice(name, "weight", weight, get_args(Weight))
     if gradient_norm is None:
         gradient_norm = _NORM if steps.clip is None else steps.clip
     check.positive(name, gradient_norm=gradient_norm)
     steps = replace(steps, clip=gradient_norm)
-    method = _AdaMap(
+    functions = _AdaMap(
         model=model,
         steps=steps,
         own=steps.constant(theta_rate),
@@ -82,25 +81,15 @@ def adamap(
     def predict(theta: Theta, x: Array) -> Array:
         return model.apply(theta["network"], x) + theta["log_frequencies"]
 
-    return Algorithm.of(
-        method,
-        model,
-        name=name,
-        predict=predict,
-        unit_weight=weight == "uniform",
-        memoryless=True,
-    )
+    return functions.algorithm(name, predict=predict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _AdaMap:
+class _AdaMap(averaging.Averaged):
     """The functions of `adamap`. State: mean, its momentum and average. Memory: batches' key."""
 
-    model: Model
-    steps: Steps
     own: Descent
     shared: Descent
-    weight: Weight
     personal_steps: int
     momentum: float
     horizon: float
@@ -114,9 +103,6 @@ class _AdaMap:
         still = tree.combine(jnp.zeros_like, mean)
         return {**averaging.begun({"mean": mean}), "average": mean, "velocity": still}
 
-    def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return batch_key(key)
-
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
@@ -129,8 +115,7 @@ class _AdaMap:
             return jax.grad(self._loss)(mean, frequencies, x, y, mask)
 
         mean = take_steps(gradient, received, *batch, descent=self.shared, time=time)
-        weight = averaging.weight_of(self.weight, data)
-        return Message({"mean": averaging.increment(mean, received, weight)}, weight), memory
+        return self.message({"mean": mean}, {"mean": received}, data), memory
 
     def update(self, state: State, total: Message) -> State:
         share = averaging.mean_share(total)

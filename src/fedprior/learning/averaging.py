@@ -1,13 +1,16 @@
 """What clients send and servers do in federated averaging: increments, and their mean."""
 
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 
-from fedprior.core import tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.descent import batch_key
+from fedprior.learning.steps import Steps
 
 Weight = Literal["uniform", "samples"]
 
@@ -41,6 +44,39 @@ def added(state: State, total: Message, *, rate: float = 1.0) -> State:
     """Gamma plus `rate` times the mean increment; one round more."""
     gamma = moved(state["gamma"], total.value, rate * mean_share(total))
     return {**state, "gamma": gamma, "round": state["round"] + 1}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Averaged:
+    """Functions of methods whose server averages increments of what it sends to clients.
+
+    State: gamma, the number of rounds done. Memory: the key of the client's batches, which follow
+    the rounds and not the client's own past.
+    """
+
+    model: Model
+    steps: Steps
+    weight: Weight
+
+    def init(self, key: Key) -> State:
+        return begun(self.model.init(key))
+
+    def enroll(self, state: State, client: Array, key: Key) -> Memory:
+        return batch_key(key)
+
+    def update(self, state: State, total: Message) -> State:
+        return added(state, total)
+
+    def message(self, new: PyTree, received: PyTree, data: ClientData) -> Message:
+        """The weighted increment of the client's copy."""
+        weight = weight_of(self.weight, data)
+        return Message(increment(new, received, weight), weight)
+
+    def algorithm(self, name: str, **more: Any) -> Algorithm:
+        """The functions as an Algorithm."""
+        check.choice(name, "weight", self.weight, get_args(Weight))
+        flags = {"unit_weight": self.weight == "uniform", "memoryless": True, **more}
+        return Algorithm.of(self, self.model, name=name, **flags)
 
 
 def mean_of_thetas(algorithm: Algorithm, weight: Weight) -> Algorithm:

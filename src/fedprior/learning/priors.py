@@ -17,6 +17,7 @@ from fedprior.populations.mixture import SHARE_FLOOR, GaussianMixture
 _DEVIATIONS = 3.0  # of the noise on a share: a sum is divided by what the noise hardly reaches
 _MOST = 0.6  # of the components' masses, all together, that floors may take up
 # Options of `em`: of clients that have a theta of their own, and of those that have none.
+_KINDS = ("num_components", "share_floor", "jitter")
 _SHARED = ("steps", "gamma_rate", "curvature", "noise_variance")
 _FITTED = (*_SHARED, "theta_rate", "curvature_samples", "newcomer_steps", "personal_steps")
 
@@ -84,39 +85,38 @@ def mixture_em(
 
 
 @passes_on(em, *_SHARED)
-def discrete_mixture(
+def _discrete(
     model: Model,
+    name: str,
+    hard: bool,
     *,
     num_components: int = 2,
     share_floor: float = SHARE_FLOOR,
     jitter: float = 0.01,
     **options: Any,
 ) -> Algorithm:
+    population = Discrete(
+        num_components=num_components, hard=hard, share_floor=share_floor, jitter=jitter
+    )
+    return em(model, population, name=name, **options)
+
+
+@passes_on(_discrete, *_KINDS, *_SHARED)
+def discrete_mixture(model: Model, **options: Any) -> Algorithm:
     """theta_i is one of a few shared models, by EM (D4); a client predicts with all, weighted.
 
     Under a private channel raise `share_floor` (`shares_under_noise`).
     """
-    population = Discrete(num_components=num_components, share_floor=share_floor, jitter=jitter)
-    return em(model, population, name="discrete-mixture", **options)
+    return _discrete(model, "discrete-mixture", False, **options)
 
 
-@passes_on(em, *_SHARED)
-def clustered(
-    model: Model,
-    *,
-    num_components: int = 2,
-    share_floor: float = SHARE_FLOOR,
-    jitter: float = 0.01,
-    **options: Any,
-) -> Algorithm:
+@passes_on(_discrete, *_KINDS, *_SHARED)
+def clustered(model: Model, **options: Any) -> Algorithm:
     """Every client trains, and predicts with, the likeliest of a few shared models.
 
     Under a private channel raise `share_floor` (`shares_under_noise`).
     """
-    population = Discrete(
-        num_components=num_components, hard=True, share_floor=share_floor, jitter=jitter
-    )
-    return em(model, population, name="clustered", **options)
+    return _discrete(model, "clustered", True, **options)
 
 
 def shares_under_noise(

@@ -5,7 +5,6 @@ Distributions", NeurIPS 2021.
 """
 
 from dataclasses import dataclass
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
+from fedprior.learning.averaging import Averaged, Weight, begun
 from fedprior.learning.curvature import each_loss
 from fedprior.learning.descent import Descent, masked_mean, reading, take_steps
 from fedprior.learning.predictive import mixed, mixture, several
@@ -44,28 +43,21 @@ def fedem(
     steps.check_supported(name, rule=True)
     check.count(name, num_components=num_components)
     check.nonnegative(name, gamma_rate=gamma_rate)
-    check.choice(name, "weight", weight, get_args(Weight))
-    method = _Mixture(
+    return _Mixture(
         model=model,
         num_components=num_components,
         steps=steps,
         descent=steps.descent(gamma_rate),
         weight=weight,
-    )
-    return Algorithm.of(
-        method, model, name=name, predict=mixed(model), unit_weight=weight == "uniform"
-    )
+    ).algorithm(name, predict=mixed(model), memoryless=False)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Mixture:
+class _Mixture(Averaged):
     """The functions of `fedem`. Memory: the client's shares, its batches' key, its steps."""
 
-    model: Model
     num_components: int
-    steps: Steps
     descent: Descent
-    weight: Weight
 
     def init(self, key: Key) -> State:
         return begun(several(self.model, self.num_components, _JITTER, key))
@@ -93,11 +85,7 @@ class _Mixture:
         time = self.steps.times(state["round"])
         gamma = take_steps(jax.grad(objective), received, *batch, descent=self.descent, time=time)
         memory = {**memory, "shares": shares, "step": memory["step"] + self.steps.local_steps}
-        share = weight_of(self.weight, data)
-        return Message(increment(gamma, received, share), share), memory
-
-    def update(self, state: State, total: Message) -> State:
-        return added(state, total)
+        return self.message(gamma, received, data), memory
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         """The newest components, mixed by shares that fit the client's own samples best."""

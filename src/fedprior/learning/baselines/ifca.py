@@ -10,9 +10,9 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Weight, begun, mean_share, weight_of
+from fedprior.learning.averaging import Averaged, Weight, begun, mean_share, weight_of
 from fedprior.learning.curvature import total_loss
-from fedprior.learning.descent import Descent, batch_key
+from fedprior.learning.descent import Descent
 from fedprior.learning.posterior import Walk
 from fedprior.learning.predictive import several
 from fedprior.learning.steps import Steps
@@ -47,9 +47,8 @@ def ifca(
     steps.check_supported(name)
     check.count(name, num_components=num_components)
     check.choice(name, "averaging", averaging, get_args(Averaging))
-    check.choice(name, "weight", weight, get_args(Weight))
     check.nonnegative(name, jitter=jitter, gamma_rate=gamma_rate)
-    method = _Clusters(
+    return _Clusters(
         model=model,
         num_components=num_components,
         averaging=averaging,
@@ -57,31 +56,24 @@ def ifca(
         steps=replace(steps, local_steps=1) if averaging == "gradients" else steps,
         descent=steps.descent(gamma_rate),
         weight=weight,
-    )
-    return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
+    ).algorithm(name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Clusters:
+class _Clusters(Averaged):
     """The functions of `ifca`. Memory: the key of a client's batches; they follow the rounds.
 
     State: the models, the number of rounds done, the shares of the last cohort by model.
     """
 
-    model: Model
     num_components: int
     averaging: Averaging
     jitter: float
-    steps: Steps
     descent: Descent
-    weight: Weight
 
     def init(self, key: Key) -> State:
         centers = several(self.model, self.num_components, self.jitter, key)
         return {**begun({"centers": centers}), "members": jnp.zeros(self.num_components)}
-
-    def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key

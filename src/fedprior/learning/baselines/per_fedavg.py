@@ -14,8 +14,8 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
-from fedprior.learning.descent import Descent, batch_key, masked_mean, take_steps
+from fedprior.learning.averaging import Averaged, Weight
+from fedprior.learning.descent import Descent, masked_mean, take_steps
 from fedprior.learning.steps import Steps
 
 Order = Literal["first", "exact"]
@@ -44,34 +44,23 @@ def per_fedavg(
     steps.check_supported(name, rule=True)
     check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
     check.choice(name, "order", order, get_args(Order))
-    check.choice(name, "weight", weight, get_args(Weight))
-    method = _Adapted(
+    return _Adapted(
         model=model,
         order=order,
         steps=steps,
         theta_rate=theta_rate,
         descent=steps.descent(gamma_rate),
         weight=weight,
-    )
-    return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
+    ).algorithm(name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Adapted:
-    """The functions of `per_fedavg`. State: w, the rounds done. Memory: the key of the batches."""
+class _Adapted(Averaged):
+    """The functions of `per_fedavg`; gamma is w."""
 
-    model: Model
     order: Order
-    steps: Steps
     theta_rate: float
     descent: Descent
-    weight: Weight
-
-    def init(self, key: Key) -> State:
-        return begun(self.model.init(key))
-
-    def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
@@ -82,11 +71,7 @@ class _Adapted:
         numbers = number * time[:, None] + jnp.arange(number)
         batch = self.steps.batches.read(memory["words"], numbers, data)
         w = take_steps(self._meta_gradient, received, *batch, descent=self.descent, time=time)
-        share = weight_of(self.weight, data)
-        return Message(increment(w, received, share), share), memory
-
-    def update(self, state: State, total: Message) -> State:
-        return added(state, total)
+        return self.message(w, received, data), memory
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         adapted = self._adapt(state["gamma"], *data.all())

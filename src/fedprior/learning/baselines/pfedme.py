@@ -4,7 +4,7 @@ Dinh, Tran and Nguyen, "Personalized Federated Learning with Moreau Envelopes", 
 """
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Weight, added, begun, increment, weight_of
-from fedprior.learning.descent import Descent, batch_key, masked_mean
+from fedprior.learning.averaging import Averaged, Weight, added
+from fedprior.learning.descent import Descent, masked_mean
 from fedprior.learning.steps import Steps
 
 
@@ -45,8 +45,7 @@ def pfedme(
     check.count(name, inner_steps=inner_steps)
     check.positive(name, penalty=penalty, server_rate=server_rate)
     check.nonnegative(name, theta_rate=theta_rate, gamma_rate=gamma_rate)
-    check.choice(name, "weight", weight, get_args(Weight))
-    method = _Envelope(
+    return _Envelope(
         model=model,
         penalty=penalty,
         inner_steps=inner_steps,
@@ -55,35 +54,24 @@ def pfedme(
         own=steps.descent(theta_rate),
         shared=steps.bare(gamma_rate),
         weight=weight,
-    )
-    return Algorithm.of(method, model, name=name, unit_weight=weight == "uniform", memoryless=True)
+    ).algorithm(name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Envelope:
-    """The functions of `pfedme`. State: w, the rounds done. Memory: the key of the batches."""
+class _Envelope(Averaged):
+    """The functions of `pfedme`; gamma is w."""
 
-    model: Model
     penalty: float
     inner_steps: int
     server_rate: float
-    steps: Steps
     own: Descent
     shared: Descent
-    weight: Weight
-
-    def init(self, key: Key) -> State:
-        return begun(self.model.init(key))
-
-    def enroll(self, state: State, client: Array, key: Key) -> Memory:
-        return batch_key(key)
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         _, w = self._train(state, memory, data)
-        share = weight_of(self.weight, data)
-        return Message(increment(w, state["gamma"], share), share), memory
+        return self.message(w, state["gamma"], data), memory
 
     def update(self, state: State, total: Message) -> State:
         return added(state, total, rate=self.server_rate)
