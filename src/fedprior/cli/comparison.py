@@ -29,10 +29,14 @@ Data = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Folder for table, figure and rows (default: the name); goes on there."),
+    typer.Option(
+        help="Folder for table, figure and rows (default: the name); an existing one is continued."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Workers = Annotated[int, typer.Option(help="Methods at a time: one compiles while another trains.")]
+Workers = Annotated[
+    int, typer.Option(help="Number of methods at a time: one compiles while another trains.")
+]
 Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
 
 
@@ -60,6 +64,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         count = (1 if quick else known.seeds) if seeds is None else seeds
         check.count(name, seeds=count, workers=workers)
         first = check.seed(name, known.first if seed is None else seed)
+        check.seed(name, first + count - 1)
         check_drawing(name)
         folder = out or Path(name)
         check_out(name, folder)
@@ -75,7 +80,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         root = data_root(name, data)
         for each in chosen:
             if each in waiting:
-                each.federation(first, root)  # data that are not there are known before any work
+                each.federation(first, root)  # raises for missing data before any work
         line = ["fedprior reproduce", name, *(["--quick"] if quick else [])]
         line += [] if seeds is None else [f"--seeds {count}"]
         line += [] if seed is None else [f"--seed {first}"]
@@ -103,7 +108,7 @@ table1 = _command(
 
     MNIST and, in place of FEMNIST, MNIST by writer. Each method gets the same rates and the same
     number of gradient steps; its rate is chosen on validation scores, test samples are read once.
-    Finished methods are kept in the folder: run it in pieces, or again after an interrupt.
+    Finished methods are kept in the folder, so it can be run in pieces or continued.
 
     Example: `fedprior reproduce table1 --quick --data DIR --out table1`
     """,

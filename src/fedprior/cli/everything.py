@@ -32,14 +32,16 @@ def everything(
         Path | None,
         typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder; goes on there.")] = Path("reproduction"),
+    out: Annotated[Path, typer.Option(help="Folder; an existing one is continued.")] = Path(
+        "reproduction"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
 ) -> None:
-    """Run every experiment, one after the other; those whose data are missing are named.
+    """Run every experiment, one after the other; those whose data are missing are listed.
 
-    Each leaves OUT/NAME.json. What is there is not run again: the same command goes on. One that
-    fails does not keep the others from running; the exit status then is 1.
+    Each writes OUT/NAME.json. Running the same command again continues with the experiments that
+    are missing there. If one fails, the others still run, and the exit status is 1.
 
     Example: `fedprior reproduce all --quick --data DIR --out reproduction`
     """
@@ -79,7 +81,7 @@ def everything(
 
 
 def _lacking(name: str, quick: bool, root: Path | None) -> list[str]:
-    """Folders of data that the experiment needs and that are not there."""
+    """Folders of data that the experiment needs and that are missing."""
     if name == "dp-figures" and quick:
         return []
     given = root or Path(os.environ.get(ROOT_VARIABLE, ""))
@@ -116,7 +118,7 @@ def _read(file: Path, command: str) -> Any:
 
 
 def _command(words: list[str]) -> str:
-    """What decides the answer: not where data and files lie."""
+    """The command without what does not decide the answer: where data and files are."""
     return " ".join(["fedprior reproduce", words[0], *["--quick"] * ("--quick" in words)])
 
 

@@ -1,4 +1,4 @@
-"""What the commands under `reproduce` share: where data lie, tables, JSON, progress."""
+"""What the commands under `reproduce` share: where data are, tables, JSON, progress."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def data_root(owner: str, data: Path | None) -> Path | None:
 
 
 def check_out(owner: str, folder: Path) -> None:
-    """--out is a folder, or can become one."""
+    """Raise unless --out is a folder or can become one."""
     rule = "a folder, or a name that is free"
     check.require(may_be_folder(folder), owner, "--out", rule, str(folder))
 
@@ -50,7 +50,7 @@ def data_of(name: str, data: Path | None) -> Path:
 
 
 def new_table(title: str, *columns: str, caption: str = "") -> Table:
-    """Words on the left, figures on the right; beneath it the command that gives it again."""
+    """Words on the left, figures on the right; the command that reproduces it below."""
     made = Table(
         title=title or None,
         caption=caption or None,

@@ -36,7 +36,8 @@ def sweep(
     encoder: asked.Encoder = None,
     changes: asked.Changes = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder (default: sweeps/TIME); goes on there.")
+        Path | None,
+        typer.Option(help="Folder (default: sweeps/TIME); an existing sweep is continued."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
@@ -44,13 +45,13 @@ def sweep(
     """Try values of rates and options, choose on validation scores, test the choice once.
 
     Values with a decimal point and seeds are trained side by side in one program. Every method gets
-    the same values, where it has the option, and the same number of gradient steps. `lr` sets all
-    rates of a method, those of the configuration too, but for one that --over names by itself. Of
-    equal scores the value that was named first is taken. The same command with the same --out goes
-    on, also with another --algorithm.
+    the same values of the options that it has, and the same number of gradient steps. `lr` sets all
+    rates of a method and overrides those of the configuration, except for a rate that has its own
+    --over. Ties go to the value that was named first. The same command with the same --out
+    continues a sweep, and another --algorithm adds to it.
 
     Models are scored once, after their last round, whatever evaluate_every says, and stay on the
-    device: store = "disk" is refused. So is local-converged, which tunes its steps itself.
+    device: store = "disk" is refused, and so is local-converged, which tunes its number of steps.
 
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """

@@ -29,6 +29,7 @@ ROUNDS, LAST = 3, 5
 MOMENTUM, HORIZON, PRECISION, SMOOTHING = 0.5, 2.0, 2.0, 0.5
 GIVEN = {"momentum": MOMENTUM, "horizon": HORIZON, "precision": PRECISION}
 GIVEN |= {"smoothing": SMOOTHING, "newcomer_steps": LAST}
+CUT = fedprior.Steps(clip=0.2)
 
 
 def adamap(**options):
@@ -123,7 +124,7 @@ def test_a_round_of_nobody_changes_nothing_but_its_number(played):
 
 @pytest.mark.parametrize(
     ("given", "norm"),
-    [({}, 1.0), ({"clip": 0.2}, 0.2), ({"gradient_norm": 0.3, "clip": 0.2}, 0.3)],
+    [({}, 1.0), ({"steps": CUT}, 0.2), ({"gradient_norm": 0.3, "steps": CUT}, 0.3)],
 )
 def test_a_gradient_norm_that_is_given_wins_over_the_clip(given, norm):
     local = fedprior.adamap(MODEL, **given).local
