@@ -50,7 +50,7 @@ def test_outputs_that_do_not_match_the_target_are_refused(outputs, words):
 def test_a_run_of_a_network_that_does_not_fit_ends_before_it_begins(federation, engine):
     few = fedprior.mlp(federation.shape, 2, hidden=(3,))  # of 3 classes
     with pytest.raises(ValueError, match="one per class"):
-        engine(fedprior.fedavg(few), federation, rounds=1)
+        engine(fedprior.learning.fedavg(few), federation, rounds=1)
     wide = fedprior.mlp(federation.shape, 3, hidden=(3,))
     by_batch = fedprior.network(wide.init, lambda theta, x: wide.apply(theta, x - x.mean(axis=0)))
     with pytest.raises(ValueError, match="batch normalization"):
