@@ -64,8 +64,9 @@ def encoder(
         answer = {"format": 1, "out": str(out), **facts, "classes": found.classes}
         typer.echo(json.dumps(answer))
         return
+    read = "; ".join(f"`{name}`: {found.kinds[name][0]}" for name in found.features)
     kind = "a quantity" if found.classes is None else f"one of {', '.join(found.classes)}"
     Watcher(quiet=quiet).say(
-        f"{', '.join(found.features)} become {len(found.feature_names)} inputs; {label} is {kind}. "
+        f"Read {read}; they become {len(found.feature_names)} inputs; {label} is {kind}. "
         f"Written to {out}; it tells of the rows in {public}, which must be public."
     )

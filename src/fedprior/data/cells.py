@@ -29,6 +29,7 @@ _FORMS: dict[Kind, tuple[str, ...]] = {
         *("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y"),
     ),
 }
+_SAMPLE = 2000  # words that tell which kinds are not worth trying on all of them
 _MOST_LEVELS = 50  # a column mostly of numbers with more distinct cells is no category
 
 
@@ -197,14 +198,11 @@ def _guessed(source: Scan, name: str, missing: Sequence[str]) -> Column:
     """A column of text, by what all of its cells `w` (but for marks) have in common."""
     cell, word = (present(source.text(name), (*missing, *more)) for more in ((), _MARKS))
     rows = f"(SELECT {cell} AS c, {word} AS w FROM source)"
-    options = [(kind, form) for kind, forms in _FORMS.items() for form in forms]
-    values = [_value("w", *option) for option in options]
-    number = f"coalesce({', '.join(_value('w', 'number', form) for form in _FORMS['number'])})"
-    counts = ", ".join(f"count({each})" for each in ("w", number, *values))
-    words, numbers, *fitting = source.run(f"SELECT {counts} FROM {rows}")[0]
-    fits = [option for option, count in zip(options, fitting, strict=True) if count == words > 0]
+    fits = [(kind, form) for kind, forms in _FORMS.items() for form in forms]
+    for some in (f"(SELECT * FROM {rows} WHERE w IS NOT NULL LIMIT {_SAMPLE})", rows):
+        fits = _fitting(source, some, fits)
     if not fits:
-        note = _mixed(source, name, rows, number, numbers) if numbers else ""
+        note = _mixed(source, name, rows)
         return Column(name=name, kind="text", value=cell, cell=cell, note=note)
     kind, form = fits[0]
     if form == "," and source.semicolons:
@@ -212,6 +210,15 @@ def _guessed(source: Scan, name: str, missing: Sequence[str]) -> Column:
     for other in fits[1:] if form else ():
         _check_alike(source, name, rows, fits[0], other)
     return Column(name=name, kind=kind, value=_value(word, kind, form), cell=word, form=form)
+
+
+def _fitting(source: Scan, rows: str, options: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+    """Kinds and forms in which every word of the rows can be read."""
+    if not options:
+        return []
+    counts = ", ".join(f"count({each})" for each in ("w", *(_value("w", *o) for o in options)))
+    words, *readable = source.run(f"SELECT {counts} FROM {rows}")[0]
+    return [option for option, count in zip(options, readable, strict=True) if count == words > 0]
 
 
 def _check_alike(
@@ -228,17 +235,22 @@ def _check_alike(
         )
 
 
-def _mixed(source: Scan, name: str, rows: str, number: str, numbers: int) -> str:
+def _mixed(source: Scan, name: str, rows: str) -> str:
     """What to say of numbers and words in one column; an error where they are no categories."""
-    cells, distinct, odd, comma, point = source.run(
+    plain, comma, thousands = (_value("w", "number", form) for form in _FORMS["number"])
+    number = f"coalesce({plain}, {comma}, {thousands})"
+    numbers = source.run(f"SELECT count({number}) FROM {rows}")[0][0]
+    if not numbers:
+        return ""
+    cells, distinct, odd, with_comma, with_point = source.run(
         f"SELECT count(c), count(DISTINCT c), first(c) FILTER (WHERE {number} IS NULL), "
-        f"first(w) FILTER (WHERE {_value('w', 'number', '')} IS NULL), first(w) FILTER (WHERE "
-        f"{_value('w', 'number', ',')} IS NULL) FROM {rows}"
+        f"first(w) FILTER (WHERE {plain} IS NULL), first(w) FILTER (WHERE {comma} IS NULL) "
+        f"FROM {rows}"
     )[0]
     if odd is None:
         raise ValueError(
             f"{source.path}: column {name!r} has decimal commas and decimal points, as in "
-            f"{comma!r} and {point!r}. Write all of its numbers in one way."
+            f"{with_comma!r} and {with_point!r}. Write all of its numbers in one way."
         )
     if distinct > _MOST_LEVELS and numbers > cells / 2:
         place = f"SELECT row_number() OVER () AS place, c FROM {rows}"
