@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -9,6 +10,7 @@ from typing import IO
 from fedprior.core.files import make_folder, naming, remove_temporary
 
 NAME = ".lock"  # in an owned folder
+_TRIES, _PAUSE = 50, 0.02  # one second for the holder to write its process id
 
 
 def take(file: IO[bytes]) -> bool:
@@ -78,7 +80,9 @@ def _opened(path: Path) -> Iterator[IO[bytes] | None]:
 
 
 def _holder(path: Path) -> str:
-    try:
-        return f"process {int(path.read_bytes())}"
-    except (OSError, ValueError):
-        return "another process"
+    """Describe the process that a lock file names, which its holder does just after locking it."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(OSError, ValueError):
+            return f"process {int(path.read_bytes())}"
+        time.sleep(_PAUSE)
+    return "another process"
