@@ -204,7 +204,7 @@ from fedprior.data import synthetic
 clients = synthetic.classification(
     num_clients=6, samples_per_client=(4, 8), num_features=3, num_classes=2, seed=1
 )
-algorithm = fedprior.adaped(fedprior.logistic(3, 2))
+algorithm = fedprior.learning.adaped(fedprior.models.logistic(3, 2))
 print("ready", flush=True)
 sys.stdin.readline()
 saving = fedprior.Saving(folder=sys.argv[1], every=2, resume=True)
@@ -263,7 +263,7 @@ def expected_score():
     clients = synthetic.classification(
         num_clients=6, samples_per_client=(4, 8), num_features=3, num_classes=2, seed=1
     )
-    algorithm = fedprior.adaped(fedprior.logistic(3, 2))
+    algorithm = fedprior.learning.adaped(fedprior.models.logistic(3, 2))
     cohort = fedprior.FixedSize(size=3)
     result = fedprior.simulate(algorithm, clients, rounds=12, cohort=cohort, store="disk")
     return float(result.scores.sum())

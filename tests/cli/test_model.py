@@ -109,7 +109,7 @@ def test_a_model_is_the_result_of_the_run(tmp_path):
         num_clients=9, samples_per_client=(4, 30), num_features=3, num_classes=2, seed=1
     )
     config = Config(methods=("adaped",), model=ModelChoice(name="logistic"))
-    algorithm = fedprior.adaped(fedprior.models.logistic(3, 2))
+    algorithm = fedprior.learning.adaped(fedprior.models.logistic(3, 2))
     for store in ("device", "disk"):
         file = tmp_path / store / "model.safetensors"
         with model_file.keeping_thetas(file) as keep:
