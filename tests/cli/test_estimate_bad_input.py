@@ -60,15 +60,7 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ((*VALUE, "--seed", str(2**31)), "--seed must be below 2**31, got 2147483648"),
         ((*VALUE, "--noise-sd", "1e200"), "--noise-sd must be a number whose square"),
         ((*COUNTS, "--above", "1.5"), "estimate: --above must be a rate in [0, 1], got 1.5"),
-    ],
-)
-def test_options_that_do_not_fit(untouched, csv, words, wanted):
-    untouched(csv, *words, wanted=wanted)
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
+        # Options that do not go together.
         ((*COUNTS, "--by-size", "--population", "auto"), "got --by-size and --population auto"),
         ((*COUNTS, "--by-size", "--method", "paper"), "got --by-size and --method paper"),
         ((*VALUE, "--by-size", "--population", "auto"), "got --by-size and --population auto"),
@@ -83,24 +75,7 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
             (*COUNTS, "--by-size", "--intervals", "robust"),
             "--intervals must be default for rates with --by-size, got robust",
         ),
-    ],
-)
-def test_options_that_do_not_go_together(untouched, csv, words, wanted):
-    untouched(csv, *words, wanted=wanted)
-
-
-def test_options_that_go_together(command, csv):
-    """Means by size may have any shape, and any shape robust intervals."""
-    for words in (("--by-size",), ("--intervals", "robust"), ("--level", "0.5")):
-        both = (*VALUE, "--population", "nonparametric", *words, "--json")
-        assert command("estimate", csv, *both).code == 0, words
-    both = (*VALUE, "--population", "auto", "--fit", "moments", "--json")
-    assert command("estimate", csv, *both).code == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
+        # Options of private estimates.
         ((*VALUE, "--delta", "1e-5"), "--delta must be given with --epsilon, got no --epsilon"),
         ((*VALUE, "--low", "0"), "--low must be given with --epsilon"),
         ((*COUNTS, "--scheme", "split"), "--scheme must be given with --epsilon"),
@@ -117,20 +92,7 @@ def test_options_that_go_together(command, csv):
             "--delta must be",
         ),
         ((*COUNTS, "--epsilon", "1", "--plot", "p.png"), "--plot must be given with --release-gro"),
-    ],
-)
-def test_private_options_that_do_not_fit(untouched, csv, words, wanted):
-    untouched(csv, *words, wanted=wanted)
-
-
-def test_the_embedded_table_has_its_own_columns(untouched):
-    untouched("--group", "shop", "--value", "price", wanted="FILE must be given with columns of y")
-    untouched("baseball", "--outcome", "hits", wanted="the embedded table. Its columns are player")
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
+        # Columns of the table.
         (("--group", "shp", "--value", "price"), "got 'shp'. Did you mean shop?"),
         (("--group", "shop", "--value", "prise"), "got 'prise'. Did you mean price?"),
         (("--group", "SHOP", "--value", "price"), "got 'SHOP'. Did you mean shop?"),
@@ -140,8 +102,22 @@ def test_the_embedded_table_has_its_own_columns(untouched):
         (("--group", "shop", "--successes", "races", "--trials", "won"), "at most the trials"),
     ],
 )
-def test_columns_that_do_not_fit(untouched, csv, words, wanted):
+def test_words_that_do_not_fit(untouched, csv, words, wanted):
     untouched(csv, *words, wanted=wanted)
+
+
+def test_options_that_go_together(command, csv):
+    """Means by size may have any shape, and any shape robust intervals."""
+    for words in (("--by-size",), ("--intervals", "robust"), ("--level", "0.5")):
+        both = (*VALUE, "--population", "nonparametric", *words, "--json")
+        assert command("estimate", csv, *both).code == 0, words
+    both = (*VALUE, "--population", "auto", "--fit", "moments", "--json")
+    assert command("estimate", csv, *both).code == 0
+
+
+def test_the_embedded_table_has_its_own_columns(untouched):
+    untouched("--group", "shop", "--value", "price", wanted="FILE must be given with columns of y")
+    untouched("baseball", "--outcome", "hits", wanted="the embedded table. Its columns are player")
 
 
 @pytest.mark.parametrize(

@@ -55,15 +55,7 @@ GOOD = (*COLUMNS, "--features", "price")
         ((*GOOD, "--plot", "o.gif"), "--plot must be a .png, .svg or .pdf file, got o.gif"),
         ((*GOOD, "--out", "shops.csv"), "--out must be another file than the one that is read"),
         ((*GOOD, "--plot", "a/o.png"), "--plot must be in a folder that exists, got a/o.png"),
-    ],
-)
-def test_options_that_do_not_fit(untouched, csv, words, wanted):
-    untouched(csv, *words, wanted=wanted)
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
+        # Columns of the table, and options that do not go with them.
         ((*COLUMNS, "--features", "pric"), "got 'pric'. Did you mean price?"),
         (("--group", "town", *GOOD[2:]), "column must be one of shop, price, one"),
         (
@@ -111,7 +103,7 @@ def test_options_that_do_not_fit(untouched, csv, words, wanted):
         ),
     ],
 )
-def test_columns_that_do_not_fit(untouched, csv, words, wanted):
+def test_words_that_do_not_fit(untouched, csv, words, wanted):
     untouched(csv, *words, wanted=wanted)
 
 
