@@ -110,6 +110,10 @@ def test_a_chain_runs_in_the_engine(federation):
     algorithm = fedprior.learning.fedavg(
         model, steps=fedprior.Steps(local_steps=1, batches=fedprior.Batches(size=4))
     )
-    result = fedprior.simulate(algorithm, federation, rounds=2, channel=chain)
-    assert np.isfinite(result.scores).all()
+    run = {"rounds": 2, "channel": chain}
+    result = fedprior.simulate(algorithm, federation, **run)
+    slow = fedprior.debug(algorithm, federation, **run)
+    learned, again = (each.state["gamma"]["mean"]["weight"] for each in (result, slow))
+    np.testing.assert_allclose(learned, again, atol=1e-5)
+    assert np.abs(learned).max() > 0.3  # noise of scale 3 on a mean of five messages
     assert hash(chain) == hash(Chain((CENTRAL, ROUNDING)))

@@ -206,8 +206,11 @@ def test_every_method_builds_in_every_setting():
         for setting in each.settings:
             whole = Study(setting.config, images(setting.config.data.options["num_clients"]))
             for name in each.methods:
-                options = setting.method_options(name)
-                whole.training(settings.method(name).name, options, rate=0.1)
+                options, method = setting.method_options(name), settings.method(name)
+                training = whole.training(method.name, options, rate=0.1)
+                assert training.method is method
+                alone = whole.alone_rounds if method.alone else setting.config.training.rounds
+                assert training.rounds == alone, (setting.name, name)
 
 
 def test_the_same_steps_for_every_method():

@@ -36,7 +36,10 @@ def test_batch_normalization_is_refused():
     ],
 )
 def test_our_own_networks_fit(model, shape, outputs):
+    """Their own target, and no other."""
     check_network(model, shape, outputs)
+    with pytest.raises(ValueError, match=r"^network: outputs for 4 samples must be of shape"):
+        check_network(model, shape, (2,) if outputs == () else ())
 
 
 @pytest.mark.parametrize(("outputs", "words"), [((3,), "one per class .3."), ((), "one number")])
