@@ -11,7 +11,7 @@ from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
-    from fedprior.experiments.dp_report import Row
+    from fedprior.experiments.dp_report import PrivateRow
 
 OUT = Path("dp-figures")
 
@@ -84,7 +84,7 @@ def dp_figures(
     _print(rows)
 
 
-def _print(rows: "list[Row]") -> None:
+def _print(rows: "list[PrivateRow]") -> None:
     """One table per setting, with the columns that fit 80 characters; table.md has all of them."""
     from fedprior.experiments.dp_report import COLUMNS, cells, remarks
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprior.experiments.dp_report import ERRORS, METHODS, Row
+from fedprior.experiments.dp_report import ERRORS, METHODS, PrivateRow
 from fedprior.experiments.figures import side_by_side
 
 # Colors of Okabe and Ito, told apart without red and green.
@@ -20,7 +20,7 @@ _GAP = 0.05  # between methods at one epsilon, so that their bars can be told ap
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
 
 
-def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
+def draw(rows: Sequence[PrivateRow], folder: Path) -> list[Path]:
     """accuracy.png and, where AdaPeD ran, psi.png: one panel per setting."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = list(dict.fromkeys(row.setting for row in rows))
@@ -58,7 +58,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     return paths
 
 
-def _accuracy(axes: Any, rows: Sequence[Row]) -> None:
+def _accuracy(axes: Any, rows: Sequence[PrivateRow]) -> None:
     """Lines over the private points, without privacy at the right; local as a band."""
     budgets = sorted({row.epsilon for row in rows if row.epsilon is not None})
     ticks = [*budgets, None]
@@ -87,7 +87,7 @@ def _accuracy(axes: Any, rows: Sequence[Row]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _psi(axes: Any, rows: Sequence[Row]) -> None:
+def _psi(axes: Any, rows: Sequence[PrivateRow]) -> None:
     for shade, row in zip(_SHADES, rows, strict=False):
         label = "without privacy" if row.epsilon is None else f"epsilon {row.epsilon:g}"
         psi = row.psi or ()

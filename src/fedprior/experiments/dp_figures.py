@@ -18,7 +18,7 @@ from fedprior.engines.result import Result
 from fedprior.engines.simulate import simulate
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import Watch, unwatched
-from fedprior.experiments.dp_report import ERRORS, METHODS, Row, save
+from fedprior.experiments.dp_report import ERRORS, METHODS, PrivateRow, save
 from fedprior.experiments.dp_settings import (
     EPSILONS,
     GROUPS,
@@ -55,7 +55,7 @@ def dp_figures(
     noise: Noise | None = None,
     root: Path | None = None,
     watch: Watch = unwatched,
-) -> list[Row]:
+) -> list[PrivateRow]:
     """Every method at every epsilon and without privacy, against local at equal gradient steps.
 
     `noise` gives the noise multipliers (else they are planned here, which takes dp-accounting);
@@ -72,7 +72,7 @@ def dp_figures(
         done += 1
         watch(done, total)
 
-    rows: list[Row] = []
+    rows: list[PrivateRow] = []
     for panel in panels:
         own = planned.get(panel.name, {})
         for epsilon in epsilons:
@@ -152,7 +152,7 @@ def _row(
     outcomes: Sequence[Outcome],
     baseline: np.ndarray,
     noise_multiplier: float | None,
-) -> Row:
+) -> PrivateRow:
     method, epsilon = case
     scores = np.stack([outcome.scores for outcome in outcomes])
     score, score_se, over = _mean(scores)
@@ -160,7 +160,7 @@ def _row(
     noised = noise_multiplier if epsilon is not None else None
     paths = [outcome.psi for outcome in outcomes if outcome.psi is not None]
     psi = tuple(round(float(value), 6) for value in np.mean(paths, axis=0)) if paths else None
-    return Row(
+    return PrivateRow(
         setting=panel.name,
         num_clients=panel.num_clients,
         rounds=panel.rounds,
@@ -230,7 +230,7 @@ def main(words: Sequence[str] | None = None) -> None:
     noise = None if given.noise is None else read_noise(given.noise, panels)
     seeds = range(given.seed, given.seed + given.seeds)
     start = time.perf_counter()
-    rows: list[Row] = []
+    rows: list[PrivateRow] = []
     for panel in panels:
 
         def watch(done: int, total: int, name: str = panel.name) -> None:

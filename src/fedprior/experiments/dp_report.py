@@ -19,7 +19,7 @@ _TURN = 1.05  # psi counts as risen again when it ends this many times its least
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PrivateRow:
     """One method at one epsilon (None: without privacy, neither clip nor noise).
 
     `score` is the mean test accuracy over clients and seeds, `difference` that over local, client
@@ -53,7 +53,7 @@ class Row:
     psi: tuple[float, ...] | None
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: PrivateRow) -> list[str]:
     """The row in COLUMNS; accuracies and differences in percent, with one standard error."""
     numbers = (row.noise_multiplier, row.noise_to_signal)
     own = row.method == "local"
@@ -69,13 +69,13 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[PrivateRow]) -> str:
     """A table with one line per row."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def remarks(rows: Sequence[Row]) -> list[str]:
+def remarks(rows: Sequence[PrivateRow]) -> list[str]:
     """What was measured, which methods beat local and which fall below, and what psi does."""
     lines = [_terms(rows)]
     for setting in _settings(rows):
@@ -96,11 +96,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _settings(rows: Sequence[Row]) -> list[str]:
+def _settings(rows: Sequence[PrivateRow]) -> list[str]:
     return list(dict.fromkeys(row.setting for row in rows))
 
 
-def _terms(rows: Sequence[Row]) -> str:
+def _terms(rows: Sequence[PrivateRow]) -> str:
     deltas = {row.setting: row.delta for row in rows if row.delta is not None}
     shown = ", ".join(f"{delta:g} ({setting})" for setting, delta in deltas.items())
     seeds = "1 seed" if rows[0].num_seeds == 1 else f"{rows[0].num_seeds} seeds"
@@ -115,7 +115,7 @@ def _terms(rows: Sequence[Row]) -> str:
     )
 
 
-def _against_local(setting: str, rows: Sequence[Row]) -> str:
+def _against_local(setting: str, rows: Sequence[PrivateRow]) -> str:
     """Private methods above and below local, with their epsilon."""
     local = next(row for row in rows if row.method == "local")
     words = {"above": "above it by 2 standard errors", "below": "below it"}
@@ -134,7 +134,7 @@ def _against_local(setting: str, rows: Sequence[Row]) -> str:
     return "; ".join(parts) + "."
 
 
-def _path(setting: str, rows: Sequence[Row]) -> str:
+def _path(setting: str, rows: Sequence[PrivateRow]) -> str:
     """Psi at its least and at the end, and whether it rises again."""
     phrases, risen = [], []
     for row in rows:
@@ -156,7 +156,7 @@ def _path(setting: str, rows: Sequence[Row]) -> str:
     )
 
 
-def to_json(rows: Sequence[Row]) -> dict[str, Any]:
+def to_json(rows: Sequence[PrivateRow]) -> dict[str, Any]:
     """Rows and remarks; scores as fractions."""
     return {
         "format": _FORMAT,
@@ -166,7 +166,7 @@ def to_json(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def save(rows: Sequence[Row], folder: Path) -> None:
+def save(rows: Sequence[PrivateRow], folder: Path) -> None:
     """rows.json and table.md in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rows.json").write_text(json.dumps(to_json(rows), indent=1) + "\n")
@@ -174,13 +174,13 @@ def save(rows: Sequence[Row], folder: Path) -> None:
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
 
 
-def read(*files: Path) -> list[Row]:
+def read(*files: Path) -> list[PrivateRow]:
     """The rows of files that `save` wrote, one after the other; a setting has one file."""
-    rows: list[Row] = []
+    rows: list[PrivateRow] = []
     for path in files:
         try:
             tables = json.loads(path.read_text())["rows"]
-            own = [Row(**{**row, "psi": row["psi"] and tuple(row["psi"])}) for row in tables]
+            own = [PrivateRow(**{**row, "psi": row["psi"] and tuple(row["psi"])}) for row in tables]
         except (ValueError, KeyError, TypeError) as error:
             rule = "a rows.json of this experiment"
             raise ValueError(check.message("dp-figures", "--from-json", rule, str(path))) from error

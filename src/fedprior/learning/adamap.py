@@ -85,7 +85,7 @@ def adamap(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _AdaMap(averaging.Averaged):
+class _AdaMap(averaging.AveragedModel):
     """The functions of `adamap`. State: mean, its momentum and average. Memory: batches' key."""
 
     own: Descent

@@ -47,7 +47,7 @@ def added(state: State, total: Message, *, rate: float = 1.0) -> State:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Averaged:
+class AveragedModel:
     """Functions of methods whose server averages increments of what it sends to clients.
 
     State: gamma, the number of rounds done. Memory: the key of the client's batches, which follow

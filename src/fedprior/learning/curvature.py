@@ -18,7 +18,7 @@ _ENTRIES = 2**20  # of the Jacobians that are held at once, per client
 _BLOCK = 128  # samples evaluated together, at most: what a network makes of them stays in cache
 
 
-class Measure(NamedTuple):
+class Quadratic(NamedTuple):
     """Sums over samples, for theta as a flat vector of d entries."""
 
     loss: Array
@@ -72,7 +72,7 @@ def total_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
     return jnp.sum(_kept(each_loss(model, theta, data), data.rows < data.size))
 
 
-def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvature) -> Measure:
+def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvature) -> Quadratic:
     """Sum of the loss, its gradient and sum_i J_i^T (d^2 loss_i / d outputs^2) J_i at theta.
 
     That is the Hessian where outputs are linear in theta (linear and logistic models); elsewhere it
@@ -83,7 +83,7 @@ def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvatu
     def outputs_of(vector: Array, x: Array) -> Array:
         return model.apply(tree.unflatten(vector, theta), x[None])[0]
 
-    def one(x: Array, y: Array) -> Measure:
+    def one(x: Array, y: Array) -> Quadratic:
         outputs = outputs_of(flat, x)
 
         def loss_of(outputs: Array) -> Array:
@@ -94,9 +94,9 @@ def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvatu
         slope = jax.grad(loss_of)(outputs).reshape(width)
         bent = jax.hessian(loss_of)(outputs).reshape(width, width) @ jacobian
         curved = jacobian.T @ bent if curvature == "full" else jnp.sum(jacobian * bent, axis=0)
-        return Measure(loss_of(outputs), slope @ jacobian, curved)
+        return Quadratic(loss_of(outputs), slope @ jacobian, curved)
 
-    def block(x: Array, y: Array, mask: Array) -> Measure:
+    def block(x: Array, y: Array, mask: Array) -> Quadratic:
         each = jax.vmap(one)(x, y)
         return tree.combine(lambda leaf: jnp.sum(_kept(leaf, mask), axis=0), each)
 
@@ -112,8 +112,8 @@ def _kept(values: Array, mask: Array) -> Array:
 
 
 def _in_blocks(
-    block: Callable[[Array, Array, Array], Measure], samples: Samples, length: int
-) -> Measure:
+    block: Callable[[Array, Array, Array], Quadratic], samples: Samples, length: int
+) -> Quadratic:
     """Sum of `block` over runs of at most `length` samples."""
     x, y, mask = samples.x, samples.y, samples.mask
     number = len(mask)
@@ -123,7 +123,7 @@ def _in_blocks(
     inside = (places < number).reshape(-1, length)
     places = jnp.minimum(places, number - 1).reshape(-1, length)
 
-    def add(total: Measure, rows: tuple[Array, Array]) -> tuple[Measure, None]:
+    def add(total: Quadratic, rows: tuple[Array, Array]) -> tuple[Quadratic, None]:
         own, there = rows
         return tree.combine(jnp.add, total, block(x[own], y[own], mask[own] & there)), None
 

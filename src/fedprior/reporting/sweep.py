@@ -21,7 +21,7 @@ from fedprior.core.files import (
 from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
 from fedprior.reporting.config import as_tables
-from fedprior.reporting.sweep_plan import Plan
+from fedprior.reporting.sweep_plan import SweepPlan
 
 FORMAT = 1
 _OWNER = "sweep"
@@ -61,7 +61,7 @@ class SweepFolder:
             fine = any(self.path.glob("checkpoint/*/sweep.*")) or not inside
         check.require(fine, _OWNER, "--out", "a new or empty folder, or a sweep's", str(self.path))
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: SweepPlan) -> None:
         """Raise if the folder holds points of another plan."""
         self.check_place()
         for grid in plan.grids:
@@ -75,7 +75,7 @@ class SweepFolder:
                     f"{self.path}, got another {', '.join(changed)}. Choose another --out."
                 )
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: SweepPlan) -> None:
         """Write the configuration and what decides each method's scores."""
         self.check(plan)
         for grid in plan.grids:
@@ -85,7 +85,7 @@ class SweepFolder:
 
 
 def sweep_methods(
-    plan: Plan, folder: SweepFolder, *, progress: Watch | None = None
+    plan: SweepPlan, folder: SweepFolder, *, progress: Watch | None = None
 ) -> dict[str, Any]:
     """Sweep every method as planned; finished points are read from the folder.
 
@@ -96,7 +96,7 @@ def sweep_methods(
         return _sweep_methods(plan, folder, progress)
 
 
-def _sweep_methods(plan: Plan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
+def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
     swept = {

@@ -48,7 +48,7 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SweepPlan:
     """A sweep before anything is trained or written; `remarks` are about the data."""
 
     config: Config
@@ -88,7 +88,7 @@ def _value(text: str) -> Any:
     return text
 
 
-def plan(config: Config, *, over: Values) -> Plan:
+def plan(config: Config, *, over: Values) -> SweepPlan:
     """Check everything before the sweep begins: data, options, every point of every method."""
     _check(config, over)
     config = _complete(config)
@@ -109,7 +109,9 @@ def plan(config: Config, *, over: Values) -> Plan:
             "sweep is private."
         )
     remarks += [f"{name}: {method(name).remark}" for name in config.methods if method(name).remark]
-    return Plan(config=config, over=over, federations=drawn, grids=grids, remarks=tuple(remarks))
+    return SweepPlan(
+        config=config, over=over, federations=drawn, grids=grids, remarks=tuple(remarks)
+    )
 
 
 def _check(config: Config, over: Values) -> None:

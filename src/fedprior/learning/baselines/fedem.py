@@ -13,7 +13,7 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Averaged, Weight, begun
+from fedprior.learning.averaging import AveragedModel, Weight, begun
 from fedprior.learning.curvature import each_loss
 from fedprior.learning.descent import Descent, masked_mean, reading, take_steps
 from fedprior.learning.predictive import mixed, mixture, several
@@ -53,7 +53,7 @@ def fedem(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Mixture(Averaged):
+class _Mixture(AveragedModel):
     """The functions of `fedem`. Memory: the client's shares, its batches' key, its steps."""
 
     num_components: int

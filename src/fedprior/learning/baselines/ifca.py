@@ -10,7 +10,7 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Averaged, Weight, begun, mean_share, weight_of
+from fedprior.learning.averaging import AveragedModel, Weight, begun, mean_share, weight_of
 from fedprior.learning.curvature import total_loss
 from fedprior.learning.descent import Descent
 from fedprior.learning.posterior import Walk
@@ -60,7 +60,7 @@ def ifca(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Clusters(Averaged):
+class _Clusters(AveragedModel):
     """The functions of `ifca`. Memory: the key of a client's batches; they follow the rounds.
 
     State: the models, the number of rounds done, the shares of the last cohort by model.

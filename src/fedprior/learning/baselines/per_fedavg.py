@@ -14,7 +14,7 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Averaged, Weight
+from fedprior.learning.averaging import AveragedModel, Weight
 from fedprior.learning.descent import Descent, masked_mean, take_steps
 from fedprior.learning.steps import Steps
 
@@ -55,7 +55,7 @@ def per_fedavg(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Adapted(Averaged):
+class _Adapted(AveragedModel):
     """The functions of `per_fedavg`; gamma is w."""
 
     order: Order

@@ -13,7 +13,7 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import Averaged, Weight, added
+from fedprior.learning.averaging import AveragedModel, Weight, added
 from fedprior.learning.descent import Descent, masked_mean
 from fedprior.learning.steps import Steps
 
@@ -58,7 +58,7 @@ def pfedme(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Envelope(Averaged):
+class _Envelope(AveragedModel):
     """The functions of `pfedme`; gamma is w."""
 
     penalty: float
