@@ -56,8 +56,8 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
         sizes[seed] = (clients.clients, clients.train.size)
         study = Study(config, Facts.of(clients))
         for name in config.methods:
-            one = (study.training(name), config, folder, seed, clients, resume, watch)
-            history, end = _one(*one, scores[name])
+            job = _Job(study.training(name), config, folder, seed, clients, resume)
+            history, end = _finish(job, watch, scores[name])
             if scores_stay(config.privacy) and METHODS[name].alone:
                 continue
             ends.append(end)
@@ -105,76 +105,84 @@ def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
     return {name: value for name, value in entry.items() if name not in hidden}
 
 
-def _one(
-    training: Training,
-    config: Config,
-    folder: Folder,
-    seed: int,
-    clients: Federation,
-    resume: bool,
-    watch: Watch,
-    scores: Scores,
-) -> tuple[list[dict[str, float]], End]:
-    """Run a method for a seed, or read it back; note its scores and how it ended."""
-    name, identity = training.method.name, checkpoint.fingerprint(training.identity)
+@dataclass(frozen=True)
+class _Job:
+    """One method's training for one seed, in the folder of its run."""
+
+    training: Training
+    config: Config
+    folder: Folder
+    seed: int
+    clients: Federation
+    resume: bool
+
+    @property
+    def name(self) -> str:
+        return self.training.method.name
+
+    @property
+    def identity(self) -> str:
+        return checkpoint.fingerprint(self.training.identity)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, seed {self.seed}" if self.config.seeds > 1 else self.name
+
+    def simulate(
+        self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
+    ) -> Result:
+        """Run the training, saved in the folder."""
+        training, name = self.training, self.name
+        with ExitStack() as held:
+            ledger = None
+            if training.terms is not None:
+                path = self.folder.ledger(name, self.seed)
+                ledger = held.enter_context(Ledger(path, training.terms))
+            return simulate(
+                training.algorithm,
+                self.clients,
+                **training.arguments,
+                seed=self.seed,
+                store=self.config.training.store,
+                saving=Saving(
+                    folder=self.folder.part(name, self.seed),
+                    every=self.config.training.checkpoint_every,
+                    resume=self.resume,
+                    identity=self.identity,
+                ),
+                ledger=ledger,
+                progress=progress,
+                keep=keep,
+            )
+
+
+def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, float]], End]:
+    """Run a job, or read it from the folder; note its scores and how it ended."""
+    name, seed, folder = job.name, job.seed, job.folder
     file = folder.scores(name, seed)
-    if resume and file.exists():
-        saved = checkpoint.read_checkpoint(file, identity=identity)
-        like = {part: np.empty(clients.num_clients) for part in ("test", "valid")}
+    if job.resume and file.exists():
+        saved = checkpoint.read_checkpoint(file, identity=job.identity)
+        like = {part: np.empty(job.clients.num_clients) for part in ("test", "valid")}
         arrays, header = saved.tree(like), saved.facts
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
         return history, End(name, seed, len(history), header.get("planned", len(history)), why)
-    label = f"{name}, seed {seed}" if config.seeds > 1 else name
     own_model = folder.model(name, seed)
-    with watch(label) as progress, model_file.keeping_thetas(own_model) as keep:
-        result = _run(training, config, folder, seed, clients, resume, progress, keep)
-    guarantee = ledgers.guarantee(folder.ledger(name, seed)) if training.terms else None
-    model_file.save(own_model, result, config, training, guarantee=guarantee)
+    with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
+        result = job.simulate(progress, keep)
+    guarantee = ledgers.guarantee(folder.ledger(name, seed)) if job.training.terms else None
+    model_file.save(own_model, result, job.config, job.training, guarantee=guarantee)
     scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
+    planned = job.training.rounds
     checkpoint.save_checkpoint(
         file,
         {"test": result.scores, "valid": result.valid_scores},
-        identity=identity,
+        identity=job.identity,
         history=result.history,
-        planned=training.rounds,
+        planned=planned,
         ended_by=result.ended_by,
     )
-    return result.history, End(name, seed, result.rounds, training.rounds, result.ended_by)
-
-
-def _run(
-    training: Training,
-    config: Config,
-    folder: Folder,
-    seed: int,
-    clients: Federation,
-    resume: bool,
-    progress: Callable[[Progress], Any],
-    keep: Callable[[int, Theta], Any],
-) -> Result:
-    """Simulate a training for one seed, saved in the run folder."""
-    name = training.method.name
-    with ExitStack() as held:
-        ledger = None
-        if training.terms is not None:
-            ledger = held.enter_context(Ledger(folder.ledger(name, seed), training.terms))
-        return simulate(
-            training.algorithm,
-            clients,
-            **training.arguments,
-            seed=seed,
-            store=config.training.store,
-            saving=Saving(
-                folder=folder.part(name, seed),
-                every=config.training.checkpoint_every,
-                resume=resume,
-                identity=checkpoint.fingerprint(training.identity),
-            ),
-            ledger=ledger,
-            progress=progress,
-            keep=keep,
-        )
+    return result.history, End(name, seed, result.rounds, planned, result.ended_by)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
