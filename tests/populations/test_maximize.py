@@ -355,9 +355,7 @@ def test_floors_hold_and_a_narrower_start_is_its_own_floor(population):
 
 
 def test_a_law_of_points_has_no_density():
-    with pytest.raises(
-        TypeError, match=r"^Discrete: method must be em, got 'a penalty'\. A law of"
-    ):
+    with pytest.raises(TypeError, match=r"^Discrete has no density, thus no penalty"):
         penalty(fedprior.populations.Discrete(num_components=2), None, None)
 
 

@@ -1,12 +1,12 @@
 """Convolution, max pooling and ReLU as one wide matrix product, for clients with own kernels.
 
-A convolution mapped over clients has a kernel of its own for each of them, which compilers turn
-into a slow grouped convolution. Here an image is kept as *cells*: (batch, H/s, W/s, s*s*C), each
-cell an s x s patch of pixels. The product's rows are the windows of cells that one cell of outputs
-reads, its columns all s x s outputs of that cell, the four members of a pooling window being the
-four quarters of the columns. So the patches are a few contiguous slices instead of k*k strided
-ones, the products are wide, pooling is a maximum of four contiguous slices, and what it yields is
-laid out in cells of s/2 for the next layer. The price is multiplying by the kernel's padding zeros.
+A convolution mapped over clients has a different kernel for each client, which compilers turn into
+a slow grouped convolution. Here an image is stored as *cells*: (batch, H/s, W/s, s*s*C), each cell
+an s x s patch of pixels. The rows of the product are the windows of cells that one output cell
+reads, the columns are all s x s outputs of that cell, and the four members of a pooling window are
+the four quarters of the columns. So patches are a few contiguous slices instead of k*k strided
+ones, products are wide, pooling is a maximum of four contiguous slices, and the result is laid out
+in cells of s/2 for the next layer. The cost is multiplication by the zeros that pad the kernel.
 """
 
 import jax
@@ -27,8 +27,8 @@ def to_cells(x: Array, side: int) -> Array:
 def convolve_pool_relu(x: Array, kernel: Array, bias: Array, *, side: int) -> Array:
     """relu(max_pool_2x2(valid convolution of x with kernel) + bias).
 
-    x is in cells of `side`, the result in cells of side/2. kernel: (k, k, C, O); k - 1 must be a
-    multiple of `side`, and `side` even.
+    x is in cells of `side`, the result in cells of side/2. The kernel is (k, k, C, O); `side` must
+    be even, and k - 1 a multiple of it.
     """
     size, _, channels, outputs = kernel.shape
     rule = f"even, and a divisor of {size - 1}"
@@ -69,9 +69,9 @@ def _expand(kernel: Array, side: int) -> Array:
 
 
 def _shifted(x: Array, axis: int, number: int) -> Array:
-    """Stacks x behind 0, 1, ... zeros along `axis`, in a new axis before that.
+    """Stack copies of x, preceded by 0, 1, ... zeros along `axis`, in a new axis before it.
 
-    Copies of x and `number` zeros in a row, cut into pieces that are one shorter.
+    Copies of x and `number` zeros are concatenated and cut into pieces that are one shorter.
     """
     length = x.shape[axis] + number
     before, after = x.shape[:axis], x.shape[axis + 1 :]
@@ -95,7 +95,7 @@ def _max_forward(z: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _max_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array]:
-    # An elementwise select. Differentiating jnp.maximum would give pads and adds instead.
+    # An elementwise select; differentiating jnp.maximum would generate pads and adds instead.
     z, largest = saved
     hit = z == largest[..., None, :]
     share = gradient / jnp.sum(hit, axis=-2).astype(gradient.dtype)

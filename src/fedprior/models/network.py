@@ -1,4 +1,4 @@
-"""A model is (init, apply) and a likelihood: any JAX network as it is."""
+"""Models from (init, apply) and a likelihood: any JAX network can be used unchanged."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from fedprior.core.protocols import Predict
 class Network:
     """y ~ p(. | apply(theta, x)): categorical on logits, or normal around a single output.
 
-    `init(key)` gives the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
-    batch. `loss` and `score` return one value per sample: -log p up to a constant; 0 or 1 for the
-    most probable class, or minus the squared error.
+    `init(key)` returns the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
+    batch. `loss` and `score` return one value per sample: the loss is -log p up to a constant, the
+    score is 1 if the most probable class is right and 0 otherwise, or minus the squared error.
     """
 
     name: str
@@ -49,7 +49,7 @@ def network(
     regression: bool = False,
     name: str = "network",
 ) -> Network:
-    """Any JAX network, unchanged: `init(key) -> parameters`, `apply(parameters, x) -> outputs`."""
+    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs."""
     return Network(name=name, init=init, apply=apply, regression=regression)
 
 
@@ -67,9 +67,10 @@ def linear(num_features: int) -> Network:
 
 
 def logistic(num_features: int, num_classes: int = 2) -> Network:
-    """P(y = c) = softmax(<theta_c, x> + intercept_c); with two classes the first logit is 0,
+    """P(y = c) = softmax(<theta_c, x> + intercept_c).
 
-    which leaves the single vector of the paper's logistic regression (section 3.2).
+    With two classes the first logit is 0, which leaves the single vector of the paper's logistic
+    regression (section 3.2).
     """
     check.count("logistic", num_features=num_features)
     check.count("logistic", least=2, num_classes=num_classes)
@@ -116,7 +117,7 @@ def mlp(
 
 
 def dense(key: Key, num_inputs: int, num_outputs: int) -> dict[str, Any]:
-    """A dense layer before a ReLU: weights N(0, 2 / num_inputs), which keeps the signal's size."""
+    """A dense layer before a ReLU: weights N(0, 2 / num_inputs) preserve the signal's scale."""
     scale = sqrt(2 / num_inputs)
     return {
         "bias": jnp.zeros(num_outputs),

@@ -1,4 +1,4 @@
-"""A model whose labels count for less."""
+"""A model with a tempered likelihood."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fedprior.core.protocols import Model, Predict
 
 @dataclass(frozen=True)
 class Tempered:
-    """p(y | theta)**power: the loss of `model` times `power`; its outputs and scores unchanged."""
+    """p(y | theta)**power: the loss of `model` times `power`, with the same outputs and scores."""
 
     model: Model
     power: float

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from fedprior.core import check
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Gamma, Population, Predict
 from fedprior.populations.mixture import SHARE_FLOOR, check_components, mean_of, scattered
@@ -14,9 +13,10 @@ class Discrete(Population):
     """P(theta_i = center_l) = share_l: a mixture of zero spread (D4; paper Algorithm 7).
 
     A client has no w of its own, only the probability alpha_l ~ share_l p(data_i | center_l) of
-    being of kind l; `hard` makes the likeliest kind certain, which is clustered learning. For `em`:
-    a law of points has no density, and so no penalty. gamma: `centers`, `log_shares`, and their
-    `mean`. Shares stay at `share_floor` or above; centers start `jitter` apart.
+    belonging to component l; with `hard` the most probable component has probability 1, which is
+    clustered learning. Use it with `em`: a discrete distribution has no density and thus no
+    penalty. gamma contains `centers`, `log_shares` and their `mean`. Shares are at least
+    `share_floor`; centers start `jitter` apart.
     """
 
     num_components: int
@@ -51,14 +51,13 @@ class Discrete(Population):
         return gamma["mean"]
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
-        remedy = "A law of points has no density: use em(model, Discrete(...))."
-        raise TypeError(check.message("Discrete", "method", "em", "a penalty", remedy))
+        raise TypeError("Discrete has no density, thus no penalty: use em(model, Discrete(...)).")
 
     def project(self, gamma: Gamma) -> Gamma:
         return {**gamma, "mean": mean_of(gamma)}
 
     def belonging(self, gamma: Gamma, losses: Array) -> Array:
-        """P(kind l | data) from -log p(data | center_l), (components,); 0 or 1 where `hard`."""
+        """P(component l | data) from -log p(data | center_l), (components,); 0 or 1 if `hard`."""
         import jax
         import jax.numpy as jnp
 

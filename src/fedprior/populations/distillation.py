@@ -1,4 +1,4 @@
-"""A prior on what a model predicts: knowledge distillation with a learned spread psi (AdaPeD)."""
+"""A prior on a model's predictions: knowledge distillation with a learned scale psi (AdaPeD)."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,22 +16,22 @@ class Distillation(Population):
     """-log p = D/2 log(2 psi) + f_KD / (2 psi), gamma = (mean, psi), psi >= psi_floor.
 
     f_KD is the mean over samples of a divergence between the class probabilities of the mean model
-    and of the client's: `forward` KL(mean || theta) as the paper's appendix has it, `reverse`
-    KL(theta || mean), `squared` ||p_theta - p_mean||_2^2; logits are divided by `temperature`.
+    and of the client's model: `forward` KL(mean || theta) as in the paper's appendix, `reverse`
+    KL(theta || mean), or `squared` ||p_theta - p_mean||_2^2; logits are divided by `temperature`.
 
-    Without the floor the objective is unbounded below (psi -> 0 at theta = mean); psi's stationary
-    point is f_KD / D, so with f_KD < D * psi_floor it rests on the floor (ERRATA 41).
+    Without the floor the objective is unbounded below (psi -> 0 at theta = mean). The stationary
+    point of psi is f_KD / D, so it stays at the floor if f_KD < D * psi_floor (ERRATA 41).
     `normalizer="exact"` replaces D/2 log(2 psi) by the log normalizer of the prior that the forward
-    divergence defines, Dirichlet(1 + p_mean / (2 psi)) at each sample (ERRATA 42-43).
+    divergence defines, Dirichlet(1 + p_mean / (2 psi)) for each sample (ERRATA 42-43).
     """
 
     initial_psi: float = 4.0
     psi_floor: float = 0.5
     direction: Direction = "forward"
     temperature: float = 1.0
-    degrees: float = 1.0  # D; the paper takes 1, (num_classes - 1) would match the exact normalizer
+    degrees: float = 1.0  # D; 1 in the paper, num_classes - 1 would match the exact normalizer
     normalizer: Normalizer = "paper"
-    learn_psi: bool = True  # else psi stays where it starts, and is not sent
+    learn_psi: bool = True  # otherwise psi keeps its initial value and is not sent
 
     per_sample = True
 
@@ -74,7 +74,7 @@ class Distillation(Population):
         return normalizer + f_kd / (2 * psi)
 
     def divergence(self, mean: Array, own: Array) -> Array:
-        """The chosen divergence at each sample, from log probabilities (num_samples, classes)."""
+        """The chosen divergence for each sample, from log probabilities (num_samples, classes)."""
         xp = mean.__array_namespace__()
         if self.direction == "forward":
             return divergence(mean, own)
@@ -88,7 +88,7 @@ class Distillation(Population):
 
 
 def divergence(target: Array, own: Array) -> Array:
-    """KL(target || own) at each sample, a sum over classes, from log probabilities."""
+    """KL(target || own) for each sample, from log probabilities (num_samples, classes)."""
     xp = target.__array_namespace__()
     return xp.sum(xp.exp(target) * (target - own), axis=-1)
 

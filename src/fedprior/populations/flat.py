@@ -1,4 +1,4 @@
-"""No population at all."""
+"""A flat prior: no population."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from fedprior.core.protocols import Gamma, Population, Predict
 
 @dataclass(frozen=True)
 class Flat(Population):
-    """p(theta) = const: clients share a starting point and learn alone; nothing is sent."""
+    """p(theta) = const: clients share an initial value and learn alone; nothing is sent."""
 
     blocks = ()
 

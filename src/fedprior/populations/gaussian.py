@@ -12,10 +12,10 @@ from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict
 class Gaussian(Maximizable):
     """-log p = ||theta - mean||_2^2 / (2 scale^2) + d log(scale) + d/2 log(2 pi).
 
-    `alternating` learns the mean and leaves the scale where it starts: the joint mode over (theta,
-    mean, scale) is unbounded (ERRATA 31). `em` learns both, scale^2 being the mean of
-    (theta - mean)^2 + posterior variance (D5), over all coordinates or `per_coordinate`; it stays
-    at `scale_floor` or above (at the starting scale, where that is lower).
+    `alternating` learns the mean and keeps the initial scale, because the joint mode over (theta,
+    mean, scale) is unbounded (ERRATA 31). `em` learns both: scale^2 is the mean of
+    (theta - mean)^2 + posterior variance (D5), over all coordinates or `per_coordinate`. The scale
+    is at least `scale_floor`, or the initial scale if that is smaller.
     """
 
     scale: float
@@ -85,7 +85,7 @@ class Gaussian(Maximizable):
         return self.project({**gamma, "mean": mean, "scale": scale})
 
     def _scale(self, gamma: Gamma, w: PyTree) -> PyTree:
-        """A scale for each coordinate of w; the starting one where gamma holds none."""
+        """A scale for each coordinate of w; the initial one if gamma has none."""
         if self.per_coordinate and "scale" in gamma:
             return gamma["scale"]
         return like(gamma.get("scale", self.scale), w)
@@ -106,12 +106,12 @@ def sum_entries(w: PyTree) -> Array:
 
 
 def first_axis(w: PyTree) -> PyTree:
-    """The same tree as the only one of a stack."""
+    """The tree with a leading axis of length 1."""
     return tree.combine(lambda leaf: leaf[None], w)
 
 
 def floored(scale: PyTree, start: float, floor: float) -> PyTree:
-    """Scales of at least `floor`, or of at least `start` where that is the lower one."""
+    """Scales of at least `floor`, or of at least `start` if that is smaller."""
     import jax.numpy as jnp
 
     least = jnp.minimum(start, floor)

@@ -8,22 +8,22 @@ from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict, PriorParts
 from fedprior.populations.gaussian import first_axis, floored, like, sum_entries
 
-_LEAST_CERTAINTY = 0.01  # of a coordinate, over 1 / scale^2: a spread of 10 scales at most
+_LEAST_CERTAINTY = 0.01  # in units of 1 / scale^2: a standard deviation of at most 10 scales
 
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Maximizable):
     """-log p = ||theta - mean||_1 / scale + d log(2 scale) (ERRATA 25: d times).
 
-    `scale` is the parameter b of the Laplace law; a coordinate's standard deviation is sqrt(2) b.
-    `alternating` leaves the scale where it starts. `em` learns it by variational EM, theta being
-    normal given the data: with t = theta - mean the scale is the mean of E|t|, and the mean a
-    weighted one with weights (d E|t| / d E t) / E t. A client finds its posterior by fixed-point
-    steps on the same bound. The scale stays at `scale_floor` or above (at its start, where that is
-    lower).
+    `scale` is the parameter b of the Laplace distribution; the standard deviation of a coordinate
+    is sqrt(2) b. `alternating` keeps the initial scale. `em` learns it by variational EM with a
+    normal posterior of theta: with t = theta - mean, the scale is the mean of E|t|, and the mean
+    has weights (d E|t| / d E t) / E t. A client computes its posterior by fixed-point steps on the
+    same bound. The scale is at least `scale_floor`, or the initial scale if that is smaller.
 
-    gamma: `mean`, `scale`, and for `em` the clients' mean `weight` in each coordinate, of which a
-    client sends what it lacks: weights are positive and would fill a clipped message.
+    gamma contains `mean`, `scale` and, for `em`, the clients' mean `weight` in each coordinate.
+    Clients send the difference to it, because weights are positive and would fill a clipped
+    message.
     """
 
     scale: float
@@ -36,7 +36,7 @@ class Laplace(Maximizable):
         import jax.numpy as jnp
 
         scale = jnp.asarray(self.scale, jnp.float32)
-        weight = like(1.0, parameters)  # that of clients who are one scale away for sure
+        weight = like(1.0, parameters)  # that of clients at a known distance of one scale
         return self.project({"mean": parameters, "scale": scale, "weight": weight})
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
@@ -59,7 +59,7 @@ class Laplace(Maximizable):
 
         scale, away = gamma["scale"], _away(gamma, posterior)
         precision = tree.combine(lambda t, v: _weight(t, v) / scale, away, posterior.spread)
-        # Far from the kink the law is flat and adds nothing; something keeps the spread finite.
+        # Far from the kink the prior is flat and adds no certainty; a minimum keeps spread finite.
         least = _LEAST_CERTAINTY / scale**2
         certainty = tree.combine(
             lambda t, v: jnp.maximum(_bend(t, v) / scale, least), away, posterior.spread
@@ -81,8 +81,8 @@ class Laplace(Maximizable):
 
         least = jnp.minimum(self.scale, self.scale_floor)
         target = jnp.maximum(gamma["scale"] + average["scale"], least)
-        # weight * E|t| is 2 / pi at least: what holds without noise bounds the divisor with it, and
-        # a coordinate that is spread wider than the others only moves a little less far.
+        # weight * E|t| is at least 2 / pi without noise, which bounds the divisor with noise; a
+        # coordinate with a larger spread than the others moves slightly less.
         low = 2 / math.pi * gamma["scale"] / target
         weight = tree.combine(
             lambda old, more: jnp.maximum(old + rate * more, low),
@@ -97,19 +97,19 @@ class Laplace(Maximizable):
 
 
 def _away(gamma: Gamma, posterior: ClientPosterior) -> PyTree:
-    """E t, t = theta - mean, with the axis of parts."""
+    """E t with t = theta - mean, along the axis of parts."""
     return tree.combine(lambda w, mean: w - mean, posterior.w, gamma["mean"])
 
 
 def _slope(away: Array, spread: Array) -> Array:
-    """Derivative of E|t| by E t, without its sign, for t ~ N(away, spread)."""
+    """Absolute derivative of E|t| by E t for t ~ N(away, spread)."""
     from jax.scipy.special import erf
 
     return erf(abs(away) / (2 * spread) ** 0.5)
 
 
 def _weight(away: Array, spread: Array) -> Array:
-    """That derivative over E t, which has a limit at 0."""
+    """That derivative divided by E t, which has a limit at 0."""
     xp = away.__array_namespace__()
     away = xp.maximum(abs(away), 1e-3 * spread**0.5)
     return _slope(away, spread) / away

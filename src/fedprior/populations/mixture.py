@@ -8,7 +8,7 @@ from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.protocols import ClientPosterior, Gamma, Maximizable, Predict, PriorParts
 from fedprior.populations.gaussian import floored
 
-SHARE_FLOOR = 1e-3  # of a component's share where no noise is added to it
+SHARE_FLOOR = 1e-3  # smallest share of a component if no noise is added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +16,14 @@ class GaussianMixture(Maximizable):
     """-log p = -log sum_l share_l (2 pi v_l)^(-d/2) exp(-||theta - center_l||^2 / (2 v_l)).
 
     v_l = scale_l^2: the paper's penalty with signs, shares and exponents corrected (ERRATA 26).
-    gamma: `centers` (theta's tree with a leading axis of components), `log_shares` up to a
+    gamma contains `centers` (theta's tree with a leading axis of components), `log_shares` up to a
     constant, a `scale` for each, and their `mean`. `alternating` learns centers and shares and
-    leaves the scales where they start. `em` learns all three from posterior means and variances;
-    without the variances a scale runs to zero (ERRATA 27). Scales stay at `scale_floor` or above
-    (at their start, where that is lower), shares at `share_floor`: no component dies for good.
+    keeps the initial scales. `em` learns all three from posterior means and variances; without the
+    variances a scale would tend to 0 (ERRATA 27). Scales are at least `scale_floor`, or the initial
+    scale if that is smaller; shares are at least `share_floor`, so that a component can recover.
 
-    Centers start `jitter` (a standard deviation) apart by draws from `seed`, or by the run's own
-    draws under `em`: alike they would stay alike.
+    Centers start `jitter` (a standard deviation) apart, drawn from `seed` or, under `em`, from the
+    run's own stream; equal centers would remain equal.
     """
 
     num_components: int
@@ -141,7 +141,7 @@ class GaussianMixture(Maximizable):
 def check_components(
     owner: str, num_components: int, share_floor: float, jitter: float, seed: int
 ) -> None:
-    """The fields that mixtures share."""
+    """Check the common fields of mixtures."""
     check.count(owner, num_components=num_components)
     check.positive(owner, share_floor=share_floor)
     check.nonnegative(owner, jitter=jitter)
@@ -163,10 +163,10 @@ def scattered(parameters: PyTree, num_components: int, jitter: float, key: Key) 
 
 
 def shares_after(gamma: Gamma, average: Array, rate: Array, floor: float) -> tuple[Array, Array]:
-    """The components' mass after a step, none below `floor`, and its logarithm summing to 1.
+    """The components' mass after a step, at least `floor`, and the log of the normalized mass.
 
-    Sums over clients are divided by this mass. Where noise or a dying component would make that a
-    division by almost nothing, the floor turns it into a shorter step in the same direction.
+    Sums over clients are divided by this mass. If noise or a vanishing component makes it nearly 0,
+    the floor shortens the step without changing its direction.
     """
     import jax
     import jax.numpy as jnp
@@ -186,7 +186,7 @@ def mean_of(gamma: Gamma) -> PyTree:
 
 
 def per_component(values: Array, leaf: Array) -> Array:
-    """One value a component, to be multiplied with the component's entries of `leaf`."""
+    """Reshape one value per component to broadcast with the entries of `leaf`."""
     return values.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 

@@ -1,4 +1,4 @@
-"""Clients that are related: one normal law over the parameters of all of them."""
+"""Related clients: a joint normal distribution of the parameters of all clients."""
 
 import math
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from fedprior.core.algorithm import Array
 
 Coupling = Literal["bound", "conditional"]
 
-_ASYMMETRY = 1e-6  # relative; what a covariance read back from a file of float32 may show
+_ASYMMETRY = 1e-6  # relative asymmetry that a covariance stored as float32 may have
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Multitask:
     """(theta_1 .. theta_m) ~ N(1 x mean, Omega x scale^2 I), Omega (m, m) known (ERRATA 57).
 
-    Row i of `covariance` = Omega is the i-th client of the federation. This is no population of
-    independent clients and so has no `penalty` of one client alone; a client is told where the
-    others draw it, and how strongly (`pull`).
+    Row i of `covariance` = Omega is the i-th client of the federation. Clients are not independent,
+    so there is no `penalty` of a single client; instead a client receives the center and the
+    strength with which the others attract it (`pull`).
     """
 
     covariance: Any
@@ -58,12 +58,12 @@ class Multitask:
         return np.linalg.inv(self.covariance)
 
     def curvature(self, coupling: Coupling) -> np.ndarray:
-        """(m,), how strongly each client is held: P_ii, or sum_j |P_ij|, P = Omega^-1.
+        """The strength of each client's penalty, (m,): P_ii or sum_j |P_ij|, P = Omega^-1.
 
-        `conditional`: the law of theta_i given all others, right where one client moves at a time.
-        Where all move at once on old values of each other that can diverge; with `bound` the
-        clients' own penalties add up to an upper bound of the joint one, so that any number may
-        move and the joint objective never rises.
+        `conditional` is the distribution of theta_i given all others, which is right if one client
+        moves at a time. If several move at once, with old values of each other, it can diverge.
+        With `bound` the clients' penalties add up to an upper bound of the joint penalty, so that
+        any number of clients may move without increasing the joint objective.
         """
         check.choice("Multitask", "coupling", coupling, get_args(Coupling))
         if coupling == "conditional":
@@ -73,17 +73,17 @@ class Multitask:
     def pull(
         self, mean: Array, thetas: Array, client: Array, precision: Array, curvature: Array
     ) -> tuple[Array, Array]:
-        """Center and variance of the normal penalty on one client's theta, the others fixed.
+        """Center and variance of the normal penalty on one client's theta, given the others.
 
-        `thetas` (m, d) are all clients', `precision` and `curvature` the arrays of this object's.
-        With the curvature P_ii these are E and Var of theta_i given the others.
+        `thetas` (m, d) are those of all clients; `precision` and `curvature` are this object's
+        arrays. With the curvature P_ii these are E and Var of theta_i given the others.
         """
         held = curvature[client]
         center = thetas[client] - precision[client] @ (thetas - mean) / held
         return center, self.scale**2 / held
 
     def mean(self, thetas: Array) -> Array:
-        """The mean that all clients' parameters (m, d) speak for most: 1'P theta / 1'P 1."""
+        """The most likely mean given all clients' parameters (m, d): 1'P theta / 1'P 1."""
         xp = thetas.__array_namespace__()
         weights = self.precision.sum(axis=0)
         return xp.asarray(weights / weights.sum(), dtype=thetas.dtype) @ thetas

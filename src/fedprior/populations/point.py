@@ -1,4 +1,4 @@
-"""One theta for all."""
+"""One theta for all clients."""
 
 from dataclasses import dataclass
 

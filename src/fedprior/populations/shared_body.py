@@ -1,4 +1,4 @@
-"""A network whose body all clients share and whose head is each client's own."""
+"""A network whose body is shared by all clients and whose head is personal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ Head = str | Callable[[str], bool]
 class SharedBody(Population):
     """theta_i = (body, w_i): the body is gamma's, the head w_i the client's, under a flat prior.
 
-    `head` says which leaves are the head, by their paths ("1/weight", as `core.tree.names` has
-    them): the beginning of a path ("1", "params/Dense_1"), or a function of it. None is the last
-    layer: the last leaf in tree order, and those beside it.
+    `head` selects the leaves of the head by their paths ("1/weight", see `core.tree.names`): a
+    prefix of the path ("1", "params/Dense_1") or a function of it. None selects the last layer: the
+    last leaf in tree order and its siblings.
 
-    Gamma holds the body, which is learned and sent, and the head that every client begins with,
-    which is neither. Both are the parameters' own tree, with None in the place of the other part.
+    gamma contains the body, which is learned and sent, and the initial head of every client, which
+    is neither. Both have the structure of the parameters, with None in place of the other part.
     """
 
     head: Head | None = None
@@ -54,7 +54,7 @@ class SharedBody(Population):
         return 0.0
 
     def _chosen(self, parameters: PyTree) -> list[bool]:
-        """Whether each leaf belongs to the head; some do, and some do not."""
+        """Whether each leaf belongs to the head; raises unless some do and some do not."""
         paths = list(tree.names(parameters))
         head = self.head
         if head is None:

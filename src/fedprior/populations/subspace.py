@@ -1,4 +1,4 @@
-"""theta_i = mean + B w_i: a few directions that all share, coordinates of each client's own."""
+"""theta_i = mean + B w_i: a few shared directions, with personal coordinates."""
 
 import math
 from dataclasses import dataclass
@@ -7,24 +7,24 @@ from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Gamma, Population, Predict
 
-_TINY = 1e-12  # least share of the largest eigenvalue that is inverted; float32 resolves 1e-7
-_ORTHONORMAL = 1e-5  # entries of B'B - 1 that count as rounding: such a basis stays to the bit
+_TINY = 1e-12  # smaller shares of the largest eigenvalue are raised; float32 resolves 1e-7
+_ORTHONORMAL = 1e-5  # smaller entries of B'B - 1 are rounding errors: the basis is not changed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subspace(Population):
     """theta_i = mean + B w_i, B a d x rank basis with orthonormal columns (ERRATA 58).
 
-    w ~ N(0, scale^2 I), or flat where `scale` is None, as the paper's bounded cube. The basis
-    starts in random directions, drawn by `seed`. Without `learn_mean` the mean stays where the
-    model starts: at 0 for linear regression, which is the paper's theta_i = B w_i; at random
-    weights, of which a few directions make no good network, for others.
+    w ~ N(0, scale^2 I), or flat if `scale` is None, like the paper's bounded cube. The basis starts
+    in random directions drawn from `seed`. Without `learn_mean` the mean keeps its initial value: 0
+    for linear regression, which is the paper's theta_i = B w_i, or random weights for other models,
+    of which a few directions do not make a good network.
 
-    Without a bound on B a scale would pass freely between B and w, and a penalty on w would send
-    B to infinity. So `project` puts B back to the nearest orthonormal matrix, B (B'B)^(-1/2). A
-    client's w stays as it is: where w fits its data the gradient of B is orthogonal to B, and the
-    nearest matrix then differs from the moved one by a square of the step, without a rotation. Give
-    w some steps before B (`head_steps`), and it keeps its meaning from round to round.
+    Without a constraint on B, scale could move freely between B and w, and a penalty on w would
+    make B diverge. So `project` replaces B by the nearest orthonormal matrix, B (B'B)^(-1/2). A
+    client's w does not change: if w fits its data, the gradient of B is orthogonal to B, and the
+    projection changes B only to second order in the step, without a rotation. If w gets some steps
+    before B (`head_steps`), it keeps its meaning from round to round.
     """
 
     rank: int
@@ -69,13 +69,13 @@ class Subspace(Population):
 
 
 def _nearest_orthonormal(basis: Array) -> Array:
-    """B (B'B)^(-1/2), through the rank x rank matrix B'B: cheap for tall bases."""
+    """B (B'B)^(-1/2), from the rank x rank matrix B'B, which is cheap for tall bases."""
     xp = basis.__array_namespace__()
     gram = basis.T @ basis
     values, vectors = xp.linalg.eigh(gram)
     values = xp.maximum(values, _TINY * values[-1])
     near = basis @ ((vectors * values**-0.5) @ vectors.T)
-    # B'B squares B's condition number; one step of Newton's for the same root squares the error.
+    # B'B squares the condition number of B; one Newton step for the root squares the error.
     near = 1.5 * near - 0.5 * near @ (near.T @ near)
     already = xp.max(xp.abs(gram - xp.eye(gram.shape[0], dtype=gram.dtype))) <= _ORTHONORMAL
     return xp.where(already, basis, near)

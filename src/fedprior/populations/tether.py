@@ -1,4 +1,4 @@
-"""A pull toward the mean of one strength for all clients, whatever their number of samples."""
+"""A penalty toward the mean with the same strength for all clients, whatever their size."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from fedprior.core.protocols import Gamma, Population, Predict
 class Tether(Population):
     """strength / 2 ||theta - mean||_2^2 beside the mean loss: N(mean, 1 / (strength n_i)).
 
-    The lambda of the literature, up to a constant of n_i: the more samples a client has, the
-    narrower its prior, where the scale of a `Gaussian` is one for all. Clients do not move the mean
-    along the penalty: methods that use it learn the mean in ways of their own.
+    This is the lambda of the literature: the more samples a client has, the narrower its prior,
+    whereas a `Gaussian` has one scale for all clients. Clients do not move the mean along the
+    penalty; methods that use it learn the mean in their own way.
     """
 
     strength: float

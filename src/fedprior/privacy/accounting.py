@@ -1,7 +1,7 @@
-"""Epsilon of what ran: privacy loss distributions where they are tight, Renyi bounds otherwise.
+"""Epsilon of a run, by privacy loss distributions where they are tight, else by Renyi bounds.
 
-The only guarantees are dp-accounting's; this module chooses among them, and states the relation.
-Nothing here falls back to a weaker claim in silence: an event without a proof is a PrivacyError.
+All guarantees come from dp-accounting; this module chooses among them for the given relation. It
+never silently falls back to a weaker claim: an event without a proof raises PrivacyError.
 """
 
 import logging
@@ -16,20 +16,20 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.events import RELATIONS, Event, Relation
 
-Spent = Sequence[tuple[Event, int]]  # events and how many rounds of each
+Spent = Sequence[tuple[Event, int]]  # events and the number of rounds of each
 
-# Privacy losses are rounded up to multiples of this: a smaller one is tighter and slower. It grows
-# with losses that are wider than the next two, of one round and of all, which little noise makes:
-# time goes with their number of multiples (some 25 us each of one round). Epsilon is then in the
-# tens or more.
+# Privacy losses are rounded up to multiples of this interval; a smaller one is tighter and slower.
+# With little noise, losses may be wider than the next two constants (of one round, and of all
+# rounds). Then the interval grows, because the time is proportional to the number of multiples
+# (some 25 us each for one round). Epsilon is in the tens or more in that case.
 INTERVAL = 1e-3
 FINE = 1e-4
 _WIDE_ROUND = 12.0
 _WIDE = 500.0
-# A loss, of one round at most or of all on average, that is not looked at more closely: nothing is
-# hidden, whether epsilon is this or several times as much.
+# Larger losses (the maximum of one round, or the average of all rounds) are not resolved: there is
+# no privacy, whether epsilon is this or several times as much.
 _HOPELESS = 1e5
-_TAIL = 10.0  # standard deviations, beyond which there are 1e-23 of a normal
+_TAIL = 10.0  # standard deviations, beyond which a normal has mass 1e-23
 # Whole orders have a closed form; fractional ones take a hundred times as long.
 _FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
 
@@ -37,10 +37,10 @@ _FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
 def epsilon(
     spent: Spent, *, delta: float, relation: Relation = "add-remove", interval: float = INTERVAL
 ) -> float:
-    """The smallest proven epsilon at `delta` of all rounds in `spent`, one client being the unit.
+    """The smallest proven epsilon at `delta` of all rounds in `spent`, for one client as the unit.
 
-    `add-remove`: a client is there or not; `replace-one`: it is there with other data.
-    The overflow of capped cohorts is taken off delta first.
+    Neighbors differ by the presence of a client (`add-remove`) or by its data (`replace-one`). The
+    overflow probability of capped cohorts is first subtracted from delta.
     """
     check_delta("epsilon", delta)
     check.choice("epsilon", "relation", relation, RELATIONS)
@@ -71,9 +71,9 @@ def epsilon(
 
 
 def renyi_epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") -> float:
-    """Epsilon by Renyi accounting alone, at a few whole orders: looser and much faster.
+    """Epsilon by Renyi accounting at a few integer orders only: looser, but much faster.
 
-    Infinite where it has no proof.
+    Infinite if there is no proof.
     """
     check_delta("renyi_epsilon", delta)
     with _quiet():
@@ -92,13 +92,13 @@ def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> floa
 
 
 def check_delta(owner: str, delta: Any) -> None:
-    """Delta is a number in (0, 1), and never a default."""
+    """Raise unless delta is a number in (0, 1)."""
     check.positive(owner, delta=delta)
     check.require(delta < 1, owner, "delta", "below 1", delta)
 
 
 def _as_everyone(event: Event) -> Event:
-    """Coins that always come up are no sampling, which has an exact bound."""
+    """Poisson sampling at rate 1 is no sampling, for which the bound is exact."""
     sure = event.sampling == "poisson" and event.rate == 1
     return replace(event, sampling="everyone") if sure else event
 
@@ -108,34 +108,34 @@ def _name(event: Event) -> str:
 
 
 def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
-    """Exact: Gaussians without sampling compose to one; pure reports add up."""
+    """Exact bounds: Gaussians without sampling compose to one; pure epsilons add up."""
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
     kinds = {event.mechanism for event, _ in spent}
     if kinds == {"response"}:
         yield math.fsum(rounds * event.noise for event, rounds in spent)
     if kinds == {"gaussian"} and not _displacing(spent, relation):
-        # As if everyone took part: a bound for Poisson sampling, too, and for a fixed size where
-        # the cohorts of two neighbors can be the same.
+        # As if everyone took part: also a bound for Poisson sampling, and for a fixed size if the
+        # cohorts of two neighbors can be the same.
         sensitivity = _sensitivity(relation)
         ratio = math.sqrt(math.fsum(rounds / event.noise**2 for event, rounds in spent))
         yield float(get_epsilon_gaussian(1 / (sensitivity * ratio), delta))
 
 
 def _displacing(spent: Spent, relation: Relation) -> bool:
-    """A fixed number of clients of which one is there or not: another takes its place."""
+    """Whether an absent client would be replaced by another, as with cohorts of fixed size."""
     return relation == "add-remove" and any(event.sampling == "fixed" for event, _ in spent)
 
 
 def _sensitivity(relation: Relation) -> int:
-    """How far one client moves a sum of messages bounded by 1."""
+    """The largest change of a sum of messages bounded by 1 due to one client."""
     return 2 if relation == "replace-one" else 1
 
 
 def _distribution(
     spent: Spent, delta: float, relation: Relation, interval: float
 ) -> Iterator[float]:
-    """By composed privacy loss distributions, where each event has one."""
+    """By composition of privacy loss distributions, if every event has one."""
     average = math.fsum(rounds * _average(event) for event, rounds in spent)
     if max(average, *(_reach(event, relation) for event, _ in spent)) > _HOPELESS:
         return
@@ -152,7 +152,7 @@ def _distribution(
 
 
 def _reach(event: Event, relation: Relation) -> float:
-    """The largest loss of one round, but for a tail that is never seen."""
+    """The largest loss of one round, except for a negligible tail."""
     if event.mechanism == "response":
         return event.noise
     noise = event.noise / _sensitivity(relation)
@@ -160,7 +160,7 @@ def _reach(event: Event, relation: Relation) -> float:
 
 
 def _average(event: Event) -> float:
-    """At most the mean loss of one round of sampled Gaussians, and so of epsilon's share in it.
+    """A lower bound on the mean loss of one round of sampled Gaussians.
 
     P = (1 - q) Q + q N is at least either part, so KL(P, Q) >= q (KL(N, Q) + log q) + (1 - q)
     log(1 - q).
@@ -173,10 +173,10 @@ def _average(event: Event) -> float:
 
 
 def _coarser(spent: Spent, relation: Relation) -> float:
-    """How many times wider the multiples have to be, at least 1, for distributions that wide.
+    """The factor, at least 1, by which the interval has to grow for wide distributions.
 
-    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; how often it does
-    is binomial.
+    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; the number of such
+    rounds is binomial.
     """
     widest = max(_reach(event, relation) for event, _ in spent)
     variance = 0.0
@@ -192,7 +192,7 @@ def _coarser(spent: Spent, relation: Relation) -> float:
 def _loss(
     event: Event, rounds: int, relation: Relation, interval: float, distributions: Any
 ) -> Any:
-    """The loss distribution of `rounds` rounds, or None where the library has none."""
+    """The loss distribution of `rounds` rounds, or None if the library has none."""
     from dp_accounting import NeighboringRelation
 
     if event.sampling == "fixed":
@@ -224,7 +224,7 @@ def _loss(
         )
     else:
         if event.sampling != "everyone":
-            return None  # a report is seen by itself: who sent it is known, nothing is amplified
+            return None  # reports are seen individually, so sampling does not amplify
         # Two outputs with ratio e^epsilon dominate every pure mechanism of that epsilon.
         one = distributions.from_randomized_response(
             noise_parameter=2 / (1 + math.exp(event.noise)),
@@ -237,7 +237,7 @@ def _loss(
 def _renyi(
     spent: Spent, delta: float, relation: Relation, orders: Sequence[float] | None = None
 ) -> Iterator[float]:
-    """By Renyi divergences, where each event has one."""
+    """By Renyi divergences, if every event has one."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
@@ -272,7 +272,7 @@ def _renyi(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The library logs each order that it drops; the bound stands without them."""
+    """Silence the library, which logs each order that it drops; the bound is valid without them."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)

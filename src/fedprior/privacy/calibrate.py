@@ -1,20 +1,20 @@
-"""Noise for a budget and the budget of a noise: the Gaussian mechanism, exactly (ERRATA 7, 8)."""
+"""Exact calibration of the Gaussian mechanism: noise for a budget, and the reverse."""
 
 import math
 
 from fedprior.core import check
 
-# dp-accounting finds its root to 1e-12: a scale so much larger is on the safe side of it.
+# dp-accounting computes the root to 1e-12; this factor makes the scale err on the safe side.
 _SAFE_SIDE = 1 + 1e-9
 
 
 def gaussian_scale(epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1) -> float:
     """Standard deviation of the noise that makes `rounds` releases (epsilon, delta)-DP.
 
-    The analytic Gaussian mechanism, valid for every epsilon: `sensitivity` is the largest l2
-    distance between the messages of neighbors (2 * clip for replace-one and a ball of radius clip).
-    k releases with noise of scale sqrt(k) are exactly as private as one with scale 1, so the
-    composition is exact.
+    The noise is per coordinate. The analytic Gaussian mechanism is valid for every epsilon;
+    `sensitivity` is the largest l2 distance between messages of neighbors (2 * clip for replace-one
+    and a ball of radius clip). k releases with noise of scale sqrt(k) are exactly as private as one
+    with scale 1, so the composition is exact.
     """
     from dp_accounting import gaussian_mechanism
 
@@ -25,7 +25,7 @@ def gaussian_scale(epsilon: float, delta: float, *, sensitivity: float, rounds: 
 
 
 def gaussian_epsilon(scale: float, delta: float, *, sensitivity: float, rounds: int = 1) -> float:
-    """The smallest epsilon with which `rounds` releases with noise of `scale` are DP at `delta`."""
+    """The smallest epsilon at `delta` of `rounds` releases with noise of `scale`."""
     from dp_accounting import gaussian_mechanism
 
     check_release("gaussian_epsilon", delta, sensitivity, rounds)

@@ -1,4 +1,4 @@
-"""Who takes part in a round. The object that draws is the one that is accounted for."""
+"""Cohorts: who takes part in a round. The object that samples is the one that is accounted for."""
 
 from dataclasses import dataclass, replace
 
@@ -23,19 +23,19 @@ class Everyone(Cohort):
         return np.arange(num_clients, dtype=np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """Nobody is left out, so nothing is hidden."""
+        """Nobody is left out, so there is no amplification."""
         return event
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSize(Cohort):
-    """`size` of the clients, uniformly without replacement, anew in every round.
+    """`size` of the clients, sampled uniformly without replacement in every round.
 
-    A guarantee holds under replace-one only: a client that is there or not displaces another, whose
-    messages move the sum as well. Claims no amplification by default: with a memory between rounds
-    a displaced client's later messages tell of it (ERRATA D7(2)). `amplifies=True` claims it, for
-    algorithms whose messages do not depend on earlier participation (`Algorithm.memoryless`); a
-    private run with any other is refused.
+    Guarantees hold under replace-one only: a client that is present or absent displaces another,
+    whose message also changes the sum. No amplification is claimed by default, because with a
+    memory between rounds a displaced client's later messages reveal the displacement (ERRATA
+    D7(2)). `amplifies=True` claims it for algorithms whose messages do not depend on earlier
+    participation (`Algorithm.memoryless`); a private run with another algorithm is refused.
     """
 
     size: int
@@ -64,7 +64,7 @@ class FixedSize(Cohort):
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """A fixed number of clients, which hides those not drawn only where it `amplifies`."""
+        """The event with a fixed cohort size, amplified only if `amplifies` is set."""
         self._check(num_clients)
         return replace(
             event,
@@ -77,11 +77,11 @@ class FixedSize(Cohort):
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson(Cohort):
-    """Each client with probability `rate`, independently, anew in every round.
+    """Each client independently with probability `rate` in every round.
 
-    Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never cut,
-    and `overflow(num_clients)`, the chance of such a draw in one round, belongs to delta.
-    Without a cap, the smallest one that is passed less often than once in 1e15 rounds is taken.
+    Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never
+    truncated, and `overflow(num_clients)`, the probability of such a draw in one round, is charged
+    to delta. The default cap is the smallest one that is exceeded less than once in 1e15 rounds.
     """
 
     rate: float
@@ -106,7 +106,7 @@ class Poisson(Cohort):
         return min(cap, num_clients)
 
     def overflow(self, num_clients: int) -> float:
-        """P(a round's draw passes the cap)."""
+        """The probability that a round's draw exceeds the cap."""
         from scipy.stats import binom
 
         return float(binom.sf(self.capacity(num_clients), num_clients, self.rate))
@@ -125,10 +125,10 @@ class Poisson(Cohort):
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """Each client is hidden among the draws; the chance of an overflow is charged to delta.
+        """The event with Poisson sampling; the probability of an overflow is charged to delta.
 
-        Sound for clients with a secret memory, too: given the others' draws, a round is a mixture
-        over this client's hidden past of sampled mechanisms (ERRATA D7(1)).
+        This is also sound for clients with a secret memory: given the others' draws, a round is a
+        mixture of sampled mechanisms over this client's hidden past (ERRATA D7(1)).
         """
         overflow = self.overflow(num_clients)
         return replace(event, sampling="poisson", rate=self.rate, overflow=overflow)

@@ -1,4 +1,4 @@
-"""What one round costs, as the accountant sees it: a mechanism, and the sampler that ran."""
+"""Privacy events of one round: a mechanism and the sampling of clients."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -14,15 +14,14 @@ RELATIONS: tuple[Relation, ...] = ("add-remove", "replace-one")
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One round of a mechanism on sampled clients; a client's message is bounded by 1.
+    """One round of a mechanism on sampled clients, with messages bounded by 1.
 
-    `noise` is, for `gaussian`, the standard deviation over the l2 bound of one message; for
-    `laplace`, the scale over its l1 bound; for `response`, the epsilon of one randomized report
-    (one bit or k-ary), which is local and so is the same under both relations.
-    `sampling` is who took part: `everyone`, `poisson` (each client with probability `rate`), or
-    `fixed` (`size` of `num_clients` without replacement; `amplified` where messages do not tell of
-    earlier rounds, so that a client that was not drawn is hidden). `overflow` is the chance that
-    the draw of a round passed its cap; it is charged to delta.
+    `noise` is the standard deviation relative to the l2 bound of a message for `gaussian`, the
+    scale relative to its l1 bound for `laplace`, and the epsilon of one randomized report (one bit
+    or k-ary) for `response`, which is local and thus the same under both relations. `sampling` is
+    `everyone`, `poisson` (each client with probability `rate`), or `fixed` (`size` of `num_clients`
+    without replacement; `amplified` if messages do not reveal earlier participation). `overflow` is
+    the probability that a round's draw exceeds its cap; it is charged to delta.
     """
 
     mechanism: Mechanism
@@ -48,12 +47,12 @@ class Event:
             check.require(self.size <= self.num_clients, "Event", "size", rule, self.size)
 
     def to_json(self) -> dict[str, Any]:
-        """A line of a ledger."""
+        """The fields as JSON, for a ledger."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Any) -> "Event":
-        """The event that `to_json` wrote."""
+        """The inverse of `to_json`."""
         known = {*cls.__dataclass_fields__}
         if not isinstance(fields, dict) or set(fields) != known:
             raise check.PrivacyError(
@@ -73,5 +72,5 @@ def laplace(noise_multiplier: float) -> Event:
 
 
 def response(epsilon: float) -> Event:
-    """One randomized report of a client's whole message: pure, local, without amplification."""
+    """One randomized report of a client's whole message: pure and local, without amplification."""
     return Event(mechanism="response", noise=epsilon)

@@ -1,4 +1,4 @@
-"""A privacy guarantee with everything that it rests on."""
+"""A privacy guarantee with all of its assumptions."""
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
@@ -10,23 +10,23 @@ Noise = Literal["simulated", "secure"]
 
 
 def shown(epsilon: float, *, digits: int) -> str:
-    """Epsilon in so many digits, rounded up: the figure that is printed holds as well.
+    """Epsilon with the given number of digits, rounded up so that the printed value holds.
 
     >>> shown(3.6041, digits=3), shown(2.9998, digits=4), shown(3 * 0.3, digits=3)
     ('3.61', '3', '0.9')
     """
-    exact = repr(epsilon * (1 - 1e-12))  # but for the last bits: 3 * 0.3 is 0.9
+    exact = repr(epsilon * (1 - 1e-12))  # ignores the last bits: 3 * 0.3 is 0.9
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(exact)
     return f"{float(rounded):.{digits}g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """(epsilon, delta)-DP of what leaves a client, for whom, against whom, under which relation.
+    """(epsilon, delta)-DP of what leaves a client, with its unit, relation and trust model.
 
     `noise` is `simulated` (keyed, reproducible, not valid for release) or `secure` (seeded by the
-    operating system). `bits` is what one client sends, over all rounds, 32 for a float; None where
-    that is not known. `neighbors` is the relation alone ("replace one"), of what `unit` names.
+    operating system). `bits` is the number of bits that one client sends over all rounds, 32 for a
+    float; None if it is not known. `neighbors` is the relation ("replace one") for the `unit`.
     """
 
     epsilon: float

@@ -1,8 +1,8 @@
-"""The ledger: what a run has spent, written down before it is spent.
+"""The ledger of a run's privacy budget, written before the budget is spent.
 
-JSON Lines beside the run, append-only. Each line carries the hash of the line before it. A chunk of
-rounds is reserved (the line is on disk), then run, then committed; a reservation without a commit
-counts as spent. So no path, a crash included, spends what is not recorded.
+An append-only JSON Lines file beside the run; each line contains the hash of the previous line. A
+chunk of rounds is reserved (the line is on disk), then run, then committed; a reservation without a
+commit counts as spent. So nothing, not even a crash, can spend budget that is not recorded.
 """
 
 import json
@@ -34,10 +34,10 @@ from fedprior.privacy.records import (
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a ledger's epsilon means: delta, who is a neighbor, who sees what, which noise.
+    """The meaning of a ledger's epsilon: delta, relation, view and kind of noise.
 
-    `budget` is the epsilon that the run may spend; None only records. A delta of 1 / clients or
-    more is refused where the clients are known, unless `allow_delta`.
+    `budget` is the epsilon that the run may spend; with None it is only recorded. If the number of
+    clients is known, a delta of 1 / clients or more is refused unless `allow_delta`.
     """
 
     delta: float
@@ -58,14 +58,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Head:
-    """How long a ledger was and the hash of its last line: what a checkpoint remembers of it."""
+    """The length of a ledger and the hash of its last line, as stored in a checkpoint."""
 
     lines: int
     hash: str
 
 
 class Ledger:
-    """One open ledger; this process alone writes to it while it is open.
+    """An open ledger, to which only this process can write.
 
     >>> import tempfile
     >>> from fedprior.privacy.events import response
@@ -100,33 +100,33 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Close the file and release its lock."""
         self._file.close()
 
     @property
     def head(self) -> Head:
-        """For the checkpoint."""
+        """The current head, for a checkpoint."""
         return Head(len(self._records), self._records[-1]["hash"])
 
     @property
     def rounds(self) -> int:
-        """The first round that nothing has been recorded for."""
+        """The first round without a record."""
         return max((r["first"] + r["rounds"] for r in reservations(self._records)), default=0)
 
     @property
     def spent(self) -> float:
-        """Epsilon of all that was reserved."""
+        """Epsilon of all reserved rounds."""
         return total(self._records, self.terms)
 
     def reserve(
         self, event: Event, *, first: int, rounds: int, source: str, draws: str | None = None
     ) -> int:
-        """How many of the `rounds` rounds from number `first` may run, recorded before they do.
+        """Reserve rounds from number `first` on; return how many of `rounds` may run.
 
-        `source` names the run. With simulated noise a round that was recorded before, for the same
-        event and source, is the same release again, to the bit, and costs nothing; with secure
-        noise it is a new one. `draws` names what its simulated noise and cohorts are keyed by: a
-        round in which another release had them is refused. 0 means that the budget is used up.
+        `source` identifies the run. With simulated noise, a round that was already recorded for the
+        same event and source is the same release, to the bit, and costs nothing; with secure noise
+        it is a new release. `draws` identifies the keys of simulated noise and cohorts: a round in
+        which another release used the same keys is refused. 0 means that the budget is exhausted.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
         with self._turn:
@@ -155,17 +155,17 @@ class Ledger:
         return rounds - new + granted
 
     def commit(self) -> None:
-        """The reserved rounds have run."""
+        """Record that the reserved rounds have run."""
         with self._turn:
             if self._records[-1]["kind"] == "reserve":
                 self._append(kind="commit")
 
     def verify(self, head: Head) -> None:
-        """The ledger still holds what a checkpoint saw of it."""
+        """Raise unless the ledger begins with the lines that a checkpoint saw."""
         verify(self._records, head, self.path)
 
     def _repeated(self, event: Event, first: int, rounds: int, source: str) -> int:
-        """How many of the rounds, from the first on, are on record for this event and source."""
+        """The number of leading rounds that are already recorded for this event and source."""
         if self.terms.noise != "simulated":
             return 0
         known = {
@@ -178,7 +178,7 @@ class Ledger:
         return next((place for place, number in enumerate(asked) if number not in known), rounds)
 
     def _check_draws(self, draws: str | None, first: int, rounds: int) -> None:
-        """Two releases with the same noise do not add up: their difference may be free of it."""
+        """Refuse two releases with the same noise, whose difference may be free of noise."""
         for record in reservations(self._records):
             shared = draws is not None and record["draws"] == draws
             begin, end = record["first"], record["first"] + record["rounds"]
@@ -190,7 +190,7 @@ class Ledger:
                 )
 
     def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
-        """How many of the rounds the budget allows, and epsilon after them."""
+        """The number of rounds that the budget allows, and epsilon after them."""
         before = spent_rounds(self._records)
 
         def after(count: int) -> float:
@@ -248,7 +248,7 @@ class Ledger:
 
 
 def check_budget(event: Event, terms: Terms) -> None:
-    """A budget that not even one round fits is a mistake, not a run of no rounds."""
+    """Raise if the budget does not cover a single round."""
     cost = epsilon([(event, 1)], delta=terms.delta, relation=terms.relation)
     if terms.budget is not None and cost > terms.budget:
         raise PrivacyError(
@@ -258,7 +258,7 @@ def check_budget(event: Event, terms: Terms) -> None:
 
 
 def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
-    """The terms and the whole lines of a ledger, checked; a torn last line is left out."""
+    """Read and check the terms and records of a ledger; a torn last line is ignored."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"ledger: {path} must be a ledger, got no file there.")
@@ -270,7 +270,7 @@ def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
 
 
 def verify(records: list[dict[str, Any]], head: Head, path: Path) -> None:
-    """The lines begin with those that a checkpoint saw."""
+    """Raise unless the records begin with those that a checkpoint saw."""
     known = records[: head.lines]
     if len(known) < head.lines or known[-1]["hash"] != head.hash:
         raise PrivacyError(
@@ -281,7 +281,7 @@ def verify(records: list[dict[str, Any]], head: Head, path: Path) -> None:
 
 
 def total(records: list[dict[str, Any]], terms: Terms) -> float:
-    """Epsilon of everything reserved, computed anew from the events."""
+    """Epsilon of all reserved rounds, recomputed from the events."""
     return epsilon(merged(spent_rounds(records)), delta=terms.delta, relation=terms.relation)
 
 

@@ -1,4 +1,4 @@
-"""From a budget to the noise, the rounds or the clients that it affords, and back."""
+"""The noise, rounds or clients that a privacy budget allows."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from fedprior.privacy.accounting import FINE, check_delta, epsilon, renyi_epsilo
 from fedprior.privacy.events import Event, Relation
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
-_QUIET = 100.0  # so much noise that accounting for it is quick
-_MOST = 1e6  # no mechanism of use needs more noise than this many clips
+_QUIET = 100.0  # so much noise that accounting is quick
+_MOST = 1e6  # no useful mechanism needs a larger noise multiplier
 _MOST_ROUNDS = 1_000_000
-_TOO_MUCH = 1e300  # epsilon where delta is used up; a number, for searches
+_TOO_MUCH = 1e300  # epsilon if delta is exhausted; finite, for searches
 
 
 def noise_multiplier(
@@ -25,10 +25,10 @@ def noise_multiplier(
     rounds: int,
     relation: Relation = "add-remove",
 ) -> float:
-    """The least noise (of `event`'s mechanism and sampler) whose epsilon over all rounds <= target.
+    """The smallest noise for `event`'s mechanism and sampling with epsilon at most `target`.
 
-    A Renyi bound brackets the answer from above in milliseconds; loss distributions then find it,
-    and the answer is checked at a ten times finer discretization and raised if it does not hold.
+    A Renyi bound gives an upper bracket in milliseconds, loss distributions find the solution, and
+    the result is verified with a ten times finer discretization and raised if it does not hold.
     """
     check.positive("noise_multiplier", target=target)
     check_delta("noise_multiplier", delta)
@@ -42,11 +42,11 @@ def noise_multiplier(
         plain = replace(event, noise=noise, overflow=0.0)
         return renyi_epsilon([(plain, rounds)], delta=delta, relation=shown)
 
-    # Renyi has no bound for a sampled client that is replaced; it needs about twice the noise of
-    # one that is left out, and the search below does not rest on the guess.
+    # There is no Renyi bound for Poisson sampling under replace-one. It needs about twice the noise
+    # of add-remove; this is only a starting point for the search below.
     guessed = event.sampling == "poisson" and relation == "replace-one"
     shown: Relation = "add-remove" if guessed else relation
-    tight(_QUIET)  # refuses what has no proof before any search
+    tight(_QUIET)  # raises before the search if there is no proof
     start = _least(loose, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
     high = 2 * start if guessed else start
     least = _least(tight, target, low=0.8 * high, high=high)
@@ -65,7 +65,7 @@ def noise_multiplier(
 def rounds_affordable(
     event: Event, *, target: float, delta: float, relation: Relation = "add-remove"
 ) -> int:
-    """The most rounds of `event`, up to a million, within `target`; 0 where one is too many."""
+    """The largest number of rounds of `event`, up to a million, within `target`; may be 0."""
     check.positive("rounds_affordable", target=target)
 
     @cache
@@ -80,7 +80,7 @@ def rounds_affordable(
     while cost(high) <= target:
         if high == _MOST_ROUNDS:
             return high
-        # Epsilon grows like the rounds or slower, but for the first few: about as many as fit.
+        # Except for the first few rounds, epsilon grows at most linearly.
         step = min(max(2.0, target / max(cost(high), 1e-12)), 64.0)
         low, high = high, min(math.ceil(step * high), _MOST_ROUNDS)
     most = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
@@ -100,9 +100,9 @@ def clients_needed(
     rounds: int,
     relation: Relation = "add-remove",
 ) -> int:
-    """The fewest clients for which Poisson cohorts of `cohort_size` on average keep to `target`.
+    """The smallest number of clients for which Poisson cohorts of mean `cohort_size` meet `target`.
 
-    More clients at the same cohort size are sampled more rarely, each of them.
+    With more clients and the same cohort size, each client is sampled less often.
     """
     check.positive("clients_needed", noise=noise, cohort_size=cohort_size, target=target)
 
@@ -121,9 +121,9 @@ def clients_needed(
 
 
 def noise_to_signal(*, noise: float, num_parameters: int, rate: float, num_clients: int) -> float:
-    """Noise z sqrt(d) / (q m): its norm on the mean upload, over the clip of one upload.
+    """Z sqrt(d) / (q m): the norm of the noise on the mean upload, relative to the clip.
 
-    Above 1 the mean upload is mostly noise, whatever the clients learned (ERRATA 3.4).
+    Above 1 the mean upload is mostly noise, whatever the clients have learned (ERRATA 3.4).
     """
     check.positive("noise_to_signal", noise=noise)
     check.count("noise_to_signal", num_parameters=num_parameters, num_clients=num_clients)
@@ -140,9 +140,9 @@ def _least(
     most: float = _MOST,
     tolerance: float = _TOLERANCE,
 ) -> float | None:
-    """The least value with spent(value) <= target, `spent` falling; None above `most`.
+    """The smallest value with spent(value) <= target for decreasing `spent`; None above `most`.
 
-    Up to `tolerance`, relative and on the side that holds but for the last digits of the search.
+    The result has relative accuracy `tolerance` and errs on the safe side.
     """
     step = 2.0
     while spent(high) > target:
@@ -160,9 +160,9 @@ def _least(
 def _crossing(
     spent: Callable[[float], float], target: float, low: float, high: float, tolerance: float
 ) -> float:
-    """Where `spent` passes `target` between low and high, up to `tolerance`, relative.
+    """The point between low and high where `spent` equals `target`, to relative `tolerance`.
 
-    Almost a straight line on logarithmic axes, so a few evaluations find it.
+    On logarithmic axes `spent` is almost linear, so a few evaluations suffice.
     """
     from scipy.optimize import brentq
 

@@ -1,4 +1,4 @@
-"""What a private run will cost before it runs, in words that can be acted on."""
+"""The plan of a private run: its cost before it runs, and advice in plain words."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What one onlooker learns; epsilon None means without bound."""
+    """The guarantee against one observer; epsilon None means that there is none."""
 
     view: str
     relation: Relation
@@ -28,7 +28,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The noise for a target, what each onlooker would learn, and whether anything is left."""
+    """The noise for a target, the guarantee against each observer, and whether signal remains."""
 
     noise_multiplier: float
     rounds: int
@@ -63,10 +63,10 @@ def plan(
     local_steps: int | None = None,
     allow_delta: bool = False,
 ) -> Plan:
-    """Two of `target` (epsilon), `noise_multiplier` and `rounds` fix the third.
+    """Solve for the third of `target` (epsilon), `noise_multiplier` and `rounds`.
 
-    The target is central, add/remove, with Poisson sampling at `rate`. Delta of 1/m or more would
-    allow a mechanism that publishes somebody's data outright, and is refused unless allowed.
+    The target is central, add-remove, with Poisson sampling at `rate`. A delta of 1/m or more would
+    allow a mechanism that publishes somebody's data, and is refused unless `allow_delta`.
     """
     owner = "plan"
     check_delta(owner, delta)
@@ -101,7 +101,7 @@ def plan(
 
 
 def check_delta_below(delta: float, num_clients: int, *, allowed: bool) -> None:
-    """Delta of 1/m or more would allow publishing somebody's data outright."""
+    """Raise if delta is 1/m or more, which would allow publishing somebody's data."""
     if delta >= 1 / num_clients and not allowed:
         raise PrivacyError(
             f"privacy: delta must be below 1 / clients = {1 / num_clients:g}, got {delta:g}. "
@@ -116,7 +116,7 @@ def _solve(
     rounds: int | None,
     delta: float,
 ) -> tuple[float, int]:
-    """Noise multiplier and rounds, the missing one of them found."""
+    """Noise multiplier and rounds, of which the missing one is computed."""
     if target is not None:
         check.positive("plan", epsilon=target)
     if noise is None:

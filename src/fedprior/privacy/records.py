@@ -1,4 +1,4 @@
-"""The lines of a ledger: each with its number, its hash and that of the line before it."""
+"""The records of a ledger, each with its number, its hash and the hash of the previous one."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ NOTHING = "0" * 64  # the hash before the first line
 
 
 def reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The lines that allowed rounds to run."""
+    """The records that reserved rounds."""
     return (record for record in records if record["kind"] == "reserve")
 
 
 def spent_rounds(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
-    """What was reserved, line by line: an event and how many rounds of it."""
+    """The event and the number of rounds of each reservation."""
     return [(Event.from_json(r["event"]), int(r["rounds"])) for r in reservations(records)]
 
 
 def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
-    """Equal events put together: composing 240 rounds once is cheaper than 240 chunks."""
+    """Merge equal events: composing 240 rounds once is cheaper than composing 240 chunks."""
     rounds: dict[Event, int] = {}
     for event, count in spent:
         rounds[event] = rounds.get(event, 0) + count
@@ -32,9 +32,9 @@ def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
 
 
 def split(content: bytes) -> tuple[bytes, bytes]:
-    """The whole lines without the last one's end, and the rest of a line that was torn.
+    """Split the content into complete lines and the rest of a torn line.
 
-    A line that lacks nothing but its end is whole: where in doubt, it is spent.
+    A line that lacks only its line break is complete: in case of doubt, it counts as spent.
     """
     whole, _, rest = content.rpartition(b"\n")
     try:
@@ -45,7 +45,7 @@ def split(content: bytes) -> tuple[bytes, bytes]:
 
 
 def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """Every line, after its number, its hash and that of the line before it are checked."""
+    """Parse all lines and check their numbers and their chain of hashes."""
     records: list[dict[str, Any]] = []
     previous = NOTHING
     for number, line in enumerate(content.split(b"\n") if content else []):
@@ -78,6 +78,6 @@ def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
 
 
 def digest(record: dict[str, Any]) -> str:
-    """The hash of a line without its hash."""
+    """The hash of a record without its own hash."""
     canonical = json.dumps(record, sort_keys=True).encode()
     return hashlib.sha256(canonical).hexdigest()

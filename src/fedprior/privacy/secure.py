@@ -1,8 +1,9 @@
-"""Noise for what really leaves: OpenDP's samplers, seeded by the operating system.
+"""Noise for real releases: OpenDP's samplers, seeded by the operating system.
 
-The floating-point rounding of a plain normal draw tells of the number it was added to; OpenDP adds
-noise on a grid, exactly, and rounds afterwards. A floating-point sum depends on the order of its
-terms, and so moves further than the one term that is added; `add_exactly` does not.
+The floating-point rounding of a normal draw reveals information on the number it is added to;
+OpenDP adds noise exactly on a grid and rounds afterwards. A floating-point sum depends on the order
+of its terms, so one more term can change it by more than the term itself; `add_exactly` avoids
+this.
 """
 
 import math
@@ -18,7 +19,7 @@ from fedprior.core.check import PrivacyError
 
 
 def require_opendp() -> None:
-    """OpenDP is installed, or the run does not begin."""
+    """Raise unless OpenDP is installed."""
     if find_spec("opendp") is None:
         raise PrivacyError(
             "noise: secure noise must be drawn by OpenDP, which is not installed. "
@@ -26,27 +27,27 @@ def require_opendp() -> None:
         )
 
 
-# A message's coordinates are cut to multiples of the clip / 2^22 or a little more: whole numbers
-# below 2^23, up to which float32 is exact. A sum of them is kept as two, of multiples of 2^12 and
-# of the rest, which 32 bits hold for so many clients.
+# Coordinates of a message are truncated to multiples of about clip / 2^22: integers below 2^23,
+# which float32 represents exactly. Their sum is stored as two integers, one of multiples of 2^12
+# and one of the remainders, which fit in 32 bits for so many clients.
 _FINENESS = 22
 _LOW_BITS = 12
-_LONGEST = 2**25  # in multiples; what stands between clip and noise reaches 4 clips and more
+_LONGEST = 2**25  # in multiples; a transformation between clip and noise may reach 4 clips or more
 _MOST_CLIENTS = 2**17
 
 
 def check_cohort_size(size: int) -> None:
-    """So many clients can be added up."""
+    """Raise if the sum over so many clients could overflow."""
     rule = f"at most {_MOST_CLIENTS:,} clients, or secure sums would overflow"
     remedy = "Lower the sampling rate or the cap of the cohort."
     check.require(size <= _MOST_CLIENTS, "secure noise", "a cohort", rule, size, remedy)
 
 
 def add_exactly(rows: Array, *, clip: float) -> Array:
-    """The sum of (clients, d) messages as whole numbers (2, d), high and low, without any rounding.
+    """The exact sum of (clients, d) messages as integers (2, d), high and low.
 
-    Each row is cut toward zero to a grid first, by itself, and so gets no longer: a client that is
-    there or not moves the sum by its own cut message, exactly.
+    Each row is first truncated toward zero to a grid, which does not increase its norm. So the
+    presence of a client changes the sum by exactly its own truncated message.
     """
     check_cohort_size(len(rows))
     xp = rows.__array_namespace__()
@@ -56,7 +57,7 @@ def add_exactly(rows: Array, *, clip: float) -> Array:
 
 
 def value(total: np.ndarray, *, clip: float) -> np.ndarray:
-    """What `add_exactly` found, in double precision, which holds it exactly."""
+    """The result of `add_exactly` in double precision, which represents it exactly."""
     high, low = total.astype(np.int64)
     return (high * 2**_LOW_BITS + low) * _grid(clip)
 
@@ -67,20 +68,20 @@ def _grid(clip: float) -> float:
 
 
 def reach(clip: float, size: int) -> float:
-    """The largest norm of `size` coordinates that were clipped in float32, at most.
+    """An upper bound on the norm of `size` coordinates that were clipped in float32.
 
-    Their sum of squares is wrong by a relative `size` * 2^-24 at most, in whatever order it is
-    taken; root, quotient and product add a few 2^-24, squares below 2^-126 are lost.
+    The relative error of their sum of squares is at most `size` * 2^-24 in any order; root,
+    quotient and product add a few 2^-24, and squares below 2^-126 are lost.
     """
     return clip * (1 + (size + 16) * 2.0**-24) + math.sqrt(size) * 2.0**-63
 
 
 def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array:
-    """`total` + noise, a new draw at every call, inside or outside a compiled loop.
+    """`total` + noise, a new draw at every call, also inside a compiled loop.
 
-    `total` is from `add_exactly`, or a vector of floats whose sum was exact. Where a client's
-    message was clipped to `clip` in float32, the noise costs no more than
-    N(0, (clip * noise_multiplier)^2 I) would, that clip's rounding and OpenDP's to a grid included.
+    `total` is from `add_exactly`, or a vector of floats whose sum was exact. If messages were
+    clipped to `clip` in float32, the privacy cost is at most that of
+    N(0, (clip * noise_multiplier)^2 I), including the rounding of the clip and of OpenDP's grid.
     """
 
     def noised(values: np.ndarray) -> np.ndarray:
@@ -97,23 +98,24 @@ def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array
     whole = total.dtype == np.int32
     shape, dtype = (total.shape[1:], np.float32) if whole else (total.shape, total.dtype)
     like = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
-    # Ordered: a call is neither left out nor repeated, whatever the compiler thinks of it.
+    # Ordered, so that the compiler neither omits nor repeats a call.
     return io_callback(noised, like, total, ordered=True)
 
 
 def _noised(total: np.ndarray, clip: float, noise_multiplier: float) -> np.ndarray:
     mechanism = _gaussian(total.size, clip, noise_multiplier)
-    # A non-finite sum would be refused by the mechanism, and tell that it was there.
+    # The mechanism would refuse a non-finite sum, which would reveal that there was one.
     finite = np.nan_to_num(total.astype(np.float64).ravel(), posinf=0.0, neginf=0.0)
     return np.asarray(mechanism(finite.tolist())).reshape(total.shape)
 
 
 @lru_cache(maxsize=8)
 def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
-    """OpenDP's mechanism whose own account of its cost is at most the one that is claimed.
+    """OpenDP's mechanism, whose own cost is at most the claimed one.
 
-    A client may move the total a little further than its clip, by the clip's own rounding and that
-    to OpenDP's grid; the scale is raised by as much (6e-8 of it for each coordinate).
+    A client may change the total by slightly more than its clip, because of the rounding of the
+    clip and of OpenDP's grid; the scale is increased accordingly (by 6e-8 of it for each
+    coordinate).
     """
     import opendp.prelude as dp
 
@@ -121,7 +123,7 @@ def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
     claimed = 1 / (2 * noise_multiplier**2)  # zero-concentrated rho of the noise
     scale = clip * noise_multiplier
-    # A billionth of the scale: practically the noise of the finest grid, at a quarter of its time.
+    # A billionth of the scale: practically as good as the finest grid, in a quarter of the time.
     grid = math.floor(math.log2(scale)) - 30
     for _ in range(4):
         mechanism: Any = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=grid)
