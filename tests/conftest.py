@@ -86,3 +86,21 @@ def play():
         return program(state, memories, clients.train.padded(number), keys)
 
     return play
+
+
+# Tests that run every method, one after the other, and share nothing between methods.
+EVERY_METHOD = ("tests/laws/", "tests/learning/test_effects.py", "tests/engines/test_leak.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist loadscope`, with the tests of every method divided among workers by method."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByMethod(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            if nodeid.startswith(EVERY_METHOD) and nodeid.endswith("]"):
+                return nodeid.rpartition("::")[0] + "::" + nodeid.partition("[")[2]
+            return super()._split_scope(nodeid)
+
+    return ByMethod(config, log) if config.getvalue("dist") == "loadscope" else None

@@ -66,18 +66,23 @@ def theta_of(algorithm, federation, state, client, memories, enrolled):
     return jax.jit(algorithm.personalize)(state, memory, data, key)
 
 
-@pytest.mark.parametrize("store", ["device", "disk"])
-def test_simulate_agrees_with_debug(algorithm, small, slow, plain, store):
+def agree(slow, fast):
+    close(slow.result.state, fast.state)
+    close(slow.kept, (fast.memories, fast.enrolled))
+    np.testing.assert_allclose(slow.result.scores, fast.scores, atol=1e-6)
+    np.testing.assert_allclose(slow.result.valid_scores, fast.valid_scores, atol=1e-6)
+    close(slow.thetas, fast.thetas)
+
+
+def test_simulate_agrees_with_debug(slow, plain):
     """In arrays with an empty place, which adds exactly nothing; newcomers included."""
-    if store == "disk":
-        plain = simulated(algorithm, small, store=store)
-    close(slow.result.state, plain.state)
-    close(slow.kept, (plain.memories, plain.enrolled))
-    np.testing.assert_allclose(slow.result.scores, plain.scores, atol=1e-6)
-    np.testing.assert_allclose(slow.result.valid_scores, plain.valid_scores, atol=1e-6)
-    close(slow.thetas, plain.thetas)
+    agree(slow, plain)
     assert plain.enrolled.tolist() == [True, True, True, False]
     assert bool(tree.is_finite(plain.thetas))
+
+
+def test_simulate_with_memories_on_disk_agrees_with_debug(algorithm, small, slow):
+    agree(slow, simulated(algorithm, small, store="disk"))
 
 
 def test_draws_are_keyed(algorithm, small, plain):
