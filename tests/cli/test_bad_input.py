@@ -93,6 +93,7 @@ def test_a_wrong_configuration_file(untouched, tmp_path):
     file.write_bytes(b"\xff\xfe")
     untouched(file, wanted="is not a TOML file")
     untouched(tmp_path / "none.toml", wanted="there is no TOML file")
+    untouched("mnits", wanted="Did you mean mnist?")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from fedprior.core import check
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
 
-File = Annotated[Path | None, typer.Argument(help="A TOML file; without one, the embedded digits.")]
+File = Annotated[
+    Path | None,
+    typer.Argument(help="A TOML file, or a shipped configuration; default: the digits."),
+]
 Data = Annotated[
     Path | None,
     typer.Option(
