@@ -116,3 +116,23 @@ def test_a_sampling_rate_makes_poisson_cohorts(federation):
     study = Study(read(None, ["training.sampling_rate=0.4"]), Facts.of(federation))
     assert study.training("fedavg").cohort == Poisson(rate=0.4)
     assert study.share == pytest.approx(0.4)
+
+
+def test_what_decides_the_bits_is_in_the_identity(federation):
+    """And what does not is left out: where data are, other methods, when a run is saved."""
+    facts = Facts.of(federation)
+
+    def identity(*changes, **more):
+        return Study(read(None, changes), facts).training("adaped", **more).identity
+
+    plain = identity()
+    for same in (
+        "training.checkpoint_every=7",
+        "data.root=elsewhere",
+        "options.adamap.momentum=0.1",
+    ):
+        assert identity(same) == plain
+    for other in ("training.rounds=7", "training.newcomers=1", "options.adaped.psi_rate=0.1"):
+        assert identity(other) != plain
+    assert identity(rate=0.3) != plain
+    assert identity(options={"decay": 0.5}) != plain

@@ -217,6 +217,7 @@ class Study:
             "model": tables["model"],
             "training": {key: value for key, value in schedule if key not in _WITHOUT_EFFECT},
             "options": options,
+            "rate": rate,
             "privacy": tables["privacy"] if self.config.privacy.epsilon else None,
         }
         identity: dict[str, Any] = json.loads(json.dumps(parts, default=str))  # as read from a file
