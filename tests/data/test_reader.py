@@ -225,6 +225,55 @@ def test_several_group_columns_make_one_key(tmp_path_factory, rows):
         assert groups.n.sum() == len(rows)
 
 
+CELLS = ["1", "2.5", "-3e1", " 4 ", "NA", "N/A", "", ".", "nan", "-", "none", "None", "inf"]
+WORDS = ["low", "1,5", "12,25", "1,234", "1.234,5", "true", "2020-01-01", "3+", "-999"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["a", "b", "NA", ""]), st.sampled_from(CELLS + WORDS)),
+        min_size=1,
+        max_size=12,
+    ),
+    plain=st.booleans(),
+    delimiter=st.sampled_from([",", ";"]),
+    missing=st.sampled_from([None, ("-999",), ("low", "a")]),
+)
+def test_sums_on_disk_are_those_of_the_columns(tmp_path_factory, rows, plain, delimiter, missing):
+    """Whatever the cells are, both refuse, or both use the same numbers of the same groups."""
+    rows = [(group, cell if cell in CELLS or not plain else "7") for group, cell in rows]
+    lines = [f'{group}{delimiter}"{cell}"' for group, cell in rows]
+    folder = tmp_path_factory.mktemp("sums")
+    path = write(folder / "t.csv", f"g{delimiter}x\n" + "\n".join(lines) + "\n")
+    wanted, refused = {}, False
+    try:
+        table = read(path, key=["g"], wanted=["x"], missing=missing)
+        values, groups = table.columns["x"], table.key
+        has = ~np.ma.getmaskarray(values) & ~np.ma.getmaskarray(groups)
+        refused = table.kinds["x"].kind == "date" or not has.any()
+        if table.kinds["x"].kind == "text":
+            refused = bool((~np.ma.getmaskarray(values)).any()) or refused
+        elif np.isinf(values.data[~np.ma.getmaskarray(values)]).any():
+            refused = True
+        else:
+            for name in sorted(set(names(groups)[has])):
+                own = values.data[has & (names(groups) == name)].astype(float)
+                wanted[name] = (len(own), pytest.approx(own.mean()))
+    except ValueError:
+        refused = True
+    options = {} if missing is None else {"missing": missing}
+    try:
+        with aggregate(str(path), group="g", value="x", **options) as found:
+            means = zip(found.n.tolist(), found.mean.tolist(), strict=True)
+            got = dict(zip(found.names(range(len(found.n))), means, strict=True))
+            assert not refused
+            assert got == wanted
+            assert found.columns == table.said()
+    except ValueError:
+        assert refused
+
+
 def test_a_row_without_one_of_its_group_cells_has_no_group(tmp_path):
     path = write(tmp_path / "t.csv", "s,c,x\nTX,1,1\nTX,NA,2\n,1,3\nTX,1.0,4\nNY,01,5\n")
     key = read(path, key=["s", "c"]).key
