@@ -1,5 +1,7 @@
 """Changed bytes and second processes: refused by name, or without any effect on what is read."""
 
+import errno
+import itertools
 import json
 import os
 import shutil
@@ -299,3 +301,59 @@ def test_train_on_a_folder_in_use(command, on_table, trained, tmp_path):
         assert "new is in use by process" in fresh.err
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
     assert list(Path(tmp_path / "new").iterdir()) == []
+
+
+# Disks that are full, and folders where files should be
+
+
+def full_from(number):
+    """An fsync that finds the disk full from its `number`-th call on."""
+    calls, sync = itertools.count(1), os.fsync
+
+    def fsync(descriptor):
+        if next(calls) >= number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    return fsync
+
+
+@pytest.mark.parametrize("store", ["device", "disk"])
+def test_a_full_disk_is_named_and_nothing_is_left_behind(
+    command, on_table, trained, tmp_path, monkeypatch, store
+):
+    """At one file after another; with space again the run goes on to the same figures."""
+    wanted = None
+    for number in (1, 2, 3, 5, 8, 12, 16):
+        folder = tmp_path / str(number)
+        words = ["--algorithm", "adaped", "--set", f"training.store={store}", "--json", "--quiet"]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full_from(number))
+            cut = command("train", *on_table, *words, "--out", folder)
+        lines = cut.err.strip().splitlines()
+        assert (cut.code, cut.out, len(lines)) == (2, "", 1), cut
+        assert "cannot write: No space left on device" in lines[0]
+        assert str(tmp_path) in lines[0]
+        assert not list(tmp_path.rglob("*.tmp"))
+        if (folder / "config.toml").exists():
+            again = command("train", "--resume", folder, "--json", "--quiet")
+            methods = json.loads(again.out)["methods"]
+            wanted = methods if wanted is None else wanted
+            assert methods == wanted
+    assert wanted is not None
+
+
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "clients.parquet"])
+def test_a_folder_where_a_file_should_be(refused, trained, tmp_path, name):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    (copy / name).unlink()
+    (copy / name).mkdir()
+    refused("train", "--resume", copy, "--json", "--quiet", wanted=str(copy / name))
+    assert not list(copy.rglob("*.tmp"))
+
+
+def test_a_file_where_a_folder_should_be(refused, on_table, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    out = tmp_path / "file" / "run"
+    refused("train", *on_table, "--out", out, wanted="--out must be a new or empty folder, got")
+    assert (tmp_path / "file").read_text() == "mine"

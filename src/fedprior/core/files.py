@@ -134,8 +134,9 @@ def sync_folder(folder: Path) -> None:
     """Sync the names in `folder` to disk; fsync on a file covers only its content."""
     if os.name == "nt":  # folders cannot be opened on Windows
         return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with naming(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

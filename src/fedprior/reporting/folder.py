@@ -6,7 +6,13 @@ from pathlib import Path
 import tomli_w
 
 from fedprior.core import check, lock
-from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
+from fedprior.core.files import (
+    make_folder,
+    may_be_folder,
+    read_sealed,
+    seal,
+    write_atomically,
+)
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config, as_tables, read
 
@@ -60,7 +66,7 @@ class Folder:
 
     def check_free(self) -> None:
         """A place that holds anything is refused."""
-        free = not self.path.exists()
+        free = may_be_folder(self.path)
         if self.path.is_dir():
             free = all(inside.name == lock.NAME for inside in self.path.iterdir())
         if not free:
