@@ -191,13 +191,13 @@ def test_an_export_predicts_like_the_run_does_for_strangers(exported, alone, fra
 
 
 def test_the_export_command(command, refused, alone, mixed_words, tmp_path):
-    out = tmp_path / "deep" / "model.safetensors"
+    out = tmp_path / "model.safetensors"
     found = command("export", alone, "--out", out, "--json")
     assert (found.code, found.err) == (0, "")
     answer = json.loads(found.out)
     wanted = {"method": "adaped", "seed": 0, "guarantee": None, "out": str(out), "format": 1}
     assert answer == wanted
-    refused("export", alone, "--out", out, wanted="--out must be a new file, got the existing file")
+    refused("export", alone, "--out", out, wanted="exists already. Overwrite it")
     other = tmp_path / "other.safetensors"
     refused("export", alone, "--out", other, "--algorithm", "local", wanted="nothing together")
     assert not other.exists()

@@ -34,7 +34,7 @@ def mixed(tmp_path, new_rows):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_predictions_say_whose_model_made_them(command, trained, mixed, tmp_path, ending):
-    out = tmp_path / "deep" / f"predictions.{ending}"
+    out = tmp_path / f"predictions.{ending}"
     found = command("personalize", trained, "--data", mixed, "--out", out, "--json")
     assert found.code == 0
     answer = json.loads(found.out)
@@ -92,7 +92,7 @@ def test_bad_input_leaves_no_file(refused, trained, mixed, new_rows, tmp_path):
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
     taken_words = ["personalize", trained, "--data", mixed, "--out", taken]
-    refused(*taken_words, wanted="--out must be a new file, got the existing file")
+    refused(*taken_words, wanted="taken.csv exists already. Overwrite it with --force")
     assert taken.read_text() == "mine"
     refused(
         "personalize", trained, "--data", mixed, "--out", tmp_path / "p.txt",

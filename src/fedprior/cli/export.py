@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
-    out: Annotated[Path, typer.Option(help="The file to write; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="Where the model goes: a .safetensors file.")],
     algorithm: Annotated[
         str | None, typer.Option(help="Which of the run's methods (default: its first).")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    force: asked.Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
 ) -> None:
@@ -28,7 +31,9 @@ def export(
     from fedprior.cli.progress import say
     from fedprior.reporting.model import file_of
     from fedprior.reporting.model_file import export as write
+    from fedprior.reporting.outputs import check_output
 
+    check_output("export", "--out", out, (".safetensors",), source=None, force=force)
     facts = write(file_of(run, method=algorithm, seed=seed), out)
     if as_json:
         told = {name: facts[name] for name in ("method", "seed", "guarantee")}

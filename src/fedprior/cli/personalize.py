@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.core import check
-from fedprior.core.files import check_new
 
 
 def personalize(
@@ -18,11 +18,12 @@ def personalize(
         Path,
         typer.Option(help="New rows: a CSV or Parquet file, or a folder of .npz files."),
     ],
-    out: Annotated[Path, typer.Option(help="Where predictions go: a new .csv or .parquet file.")],
+    out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
     algorithm: Annotated[
         str | None, typer.Option(help="Which of the run's methods (default: its first).")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    force: asked.Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
 ) -> None:
@@ -35,13 +36,12 @@ def personalize(
     Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
     """
     check.require(data.exists(), "personalize", "--data", "a file or folder that exists", str(data))
-    rule = "a .csv or .parquet file"
-    check.require(out.suffix in (".csv", ".parquet"), "personalize", "--out", rule, str(out))
-    check_new(out, owner="personalize")
     from fedprior.cli.progress import Rows, say
     from fedprior.data.writing import write_table
     from fedprior.reporting.model import load, predictions
+    from fedprior.reporting.outputs import OUT_SUFFIXES, check_output
 
+    check_output("personalize", "--out", out, OUT_SUFFIXES, source=str(data), force=force)
     model = load(run, method=algorithm, seed=seed)
     with Rows(quiet=quiet) as progress:
         table = predictions(model, data, progress=progress)

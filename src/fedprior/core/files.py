@@ -50,16 +50,6 @@ def replacing(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
-def check_new(path: Path, *, owner: str, option: str = "--out") -> None:
-    """Raise if `path` exists: nothing is overwritten silently."""
-    if path.exists() or path.is_symlink():
-        kind = "folder" if path.is_dir() else "file"
-        raise ValueError(
-            f"{owner}: {option} must be a new file, got the existing {kind} {str(path)!r}. "
-            "Remove it, or choose another name."
-        )
-
-
 def remove_temporary(folder: Path) -> None:
     """Remove the temporary files of killed processes from `folder`; only for the folder's owner."""
     for path in Path(folder).rglob("*.[0-9]*-[0-9]*.tmp"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.files import make_folder, replacing
 from fedprior.data.cells import not_nan
 from fedprior.data.scan import literal, quoted, reason_of
 
@@ -26,14 +27,10 @@ def write_table(columns: Mapping[str, np.ndarray], path: Path, *, owner: str) ->
 
 def copy_to(connection: Any, query: str, path: Path, *, owner: str) -> None:
     """The rows of a query as a file, CSV or Parquet by its ending."""
-    aside = path.with_name(path.name + ".tmp")
     with writing(path, "--out", owner=owner):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        make_folder(path.parent)
+        with replacing(path) as aside:
             connection.execute(f"COPY ({query}) TO {literal(str(aside))} ({_FORMATS[path.suffix]})")
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
 
 
 def filled(columns: Mapping[str, np.ndarray]) -> str:

@@ -6,6 +6,7 @@ from typing import IO
 
 from fedprior.core import lock
 from fedprior.core.check import PrivacyError
+from fedprior.core.files import naming
 
 
 class HeldFile:
@@ -44,9 +45,10 @@ class HeldFile:
     def append(self, line: bytes) -> None:
         """The line, on disk when this returns."""
         self._check()
-        self._file.write(line + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write(line + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._length += len(line) + 1
 
     def _check(self) -> None:

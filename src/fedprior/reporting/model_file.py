@@ -17,7 +17,7 @@ import numpy as np
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, Theta
-from fedprior.core.files import check_new, make_folder
+from fedprior.core.files import make_folder
 from fedprior.data.federation import ClientData
 from fedprior.engines.evaluate import chunks
 from fedprior.engines.result import Result
@@ -88,7 +88,6 @@ def export(file: Path, out: Path) -> dict[str, Any]:
     Nothing in it is of a single client. Of a private run, the guarantee covers the state, and the
     facts are public.
     """
-    check_new(out, owner="export")
     packed = read(file)
     facts = packed.facts
     if METHODS[facts["method"]].alone:
@@ -98,7 +97,6 @@ def export(file: Path, out: Path) -> dict[str, Any]:
         )
     if facts["config"]["privacy"]["epsilon"] and facts["guarantee"] is None:
         raise check.PrivacyError(f"export: the model of {facts['method']} states no guarantee.")
-    make_folder(out.absolute().parent)
     trees.write(out, packed.arrays, kind=_KIND, format=FORMAT, **facts)
     return facts
 
