@@ -24,10 +24,10 @@ _LEAST_NOISE = 1e-3  # of the target's mean square of about 1: a floor that is p
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivateMixtureFit:
-    """A mixture learned through a channel, and the guarantee of everything that left the groups.
+    """A mixture learned through a channel, and the guarantee of everything that was sent.
 
-    The population of `fit` comes from what was sent; its theta, errors and responsibilities are
-    each group's own and are not private.
+    The population of `fit` comes from what was sent; its theta, errors and responsibilities belong
+    to each group and are not private.
     """
 
     fit: RegressionFit
@@ -36,7 +36,7 @@ class PrivateMixtureFit:
 
 
 class _ScaledMixture(NamedTuple):
-    """In public units, in which features and targets have a mean square of about 1."""
+    """A mixture in public units, in which features and targets have a mean square of about 1."""
 
     shares: np.ndarray
     centers: np.ndarray
@@ -61,21 +61,22 @@ def fit_mixture_privately(
     noise: Noise = "simulated",
     seed: int = 0,
 ) -> PrivateMixtureFit:
-    """EM of D4 for a fixed number of rounds, each group's message clipped and the sums noised.
+    """EM of D4 for a fixed number of rounds, with clipped messages and noise on their sums.
 
     A group sends alpha_il (1, X'X / n, X'y / n) for every component and y'y / n, as one vector of
-    l2 norm at most `clip`. Clipping scales all of it: a smaller weight for the group, which biases
-    a center where groups with large targets are clipped more often than others.
+    l2 norm at most `clip`. Clipping scales the whole vector and thus reduces the group's weight,
+    which biases a center if groups with large targets are clipped more often.
 
-    Public, and never looked up in the data: the centers' norm is at most `radius` for features over
-    `feature_scale` and targets over `target_scale` (scales that bring mean squares to about 1, for
-    which the default clip, sqrt(2 + 2 d), is made). EM begins at `start`, in the units of the data,
-    else at far-apart random points, from which two centers may end in one kind of group: know a
-    start, or look at several `seed`s and pay for each. `noise_variance` is learned unless given.
+    The following are public and must not be computed from the data: the norm of the centers is at
+    most `radius` for features divided by `feature_scale` and targets divided by `target_scale`
+    (these should bring mean squares to about 1, for which the default clip sqrt(2 + 2 d) is made).
+    EM starts at `start`, in the units of the data, or at random points far from each other, from
+    which two centers may converge to one kind of group: give a start, or try several seeds and pay
+    for each. `noise_variance` is learned unless given.
 
-    The budget is `epsilon` for all rounds together, or a `channel` that is already noised; the
-    guarantee is the accountant's, for the `relation` that it names. Protects: all rows of one
-    group. Trusts: whoever computes the sums and adds the noise (or secure aggregation).
+    The budget is `epsilon` for all rounds together, or a `channel` with its noise; the guarantee is
+    computed by the accountant for `relation`. Protects: all rows of one group. Trusts: whoever
+    computes the sums and adds the noise (or secure aggregation).
     """
     check.count(_OWNER, num_components=num_components, rounds=rounds)
     check.positive(_OWNER, radius=radius, target_scale=target_scale)
@@ -133,10 +134,10 @@ def _channel(
 def private_messages(
     block: Block, shares: np.ndarray, centers: np.ndarray, noise: float
 ) -> np.ndarray:
-    """What each group of a block sends, (g, k (1 + d (d + 3) / 2) + 1), before any clipping.
+    """The messages of a block's groups before clipping, (g, k (1 + d (d + 3) / 2) + 1).
 
-    Off-diagonal products count twice in X'X and are sent once, times sqrt(2): the norm is the same.
-    A group whose numbers overflow sends nothing: it must not spoil everybody's sum.
+    Off-diagonal products occur twice in X'X and are sent once, times sqrt(2), which keeps the norm.
+    A group whose numbers overflow sends zeros, so that it does not spoil the sum.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         sent = _messages(block, shares, centers, noise)
@@ -168,7 +169,7 @@ def _learn(
     seed: int,
     width: int,
 ) -> _ScaledMixture:
-    """EM with totals averaged over rounds, so that the noise of one round is not taken whole."""
+    """EM with totals averaged over rounds, which reduces the noise of a single round."""
     total, error = np.zeros(width), 0.0
     for place in range(rounds):
         key = random.stream(seed, "decode", place)

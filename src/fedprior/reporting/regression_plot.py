@@ -1,6 +1,6 @@
-"""The shrinkage picture of regressions: each group's own fit, and its personal one.
+"""The shrinkage plot of regressions: the separate and the personal fit of each group.
 
-Two coefficients are drawn against each other with the population's ellipses; a single one as
+Two coefficients are plotted against each other with ellipses of the population; a single one as
 separate against personal.
 """
 
@@ -21,9 +21,9 @@ from fedprior.reporting.shrinkage import (
     save_figure,
 )
 
-MOST_GROUPS = 200  # more arrows would only cover each other
-_FEW = 20  # groups that are named
-_KEPT = 0.02  # share of the separate fits at each end that may fall outside the picture
+MOST_GROUPS = 200  # more arrows would only overlap
+_FEW = 20  # up to so many groups are labeled
+_KEPT = 0.02  # share of the separate fits at each end that may lie outside the plot
 
 
 def draw_coefficients(found: Analysis, path: Path) -> Path:
@@ -78,7 +78,7 @@ def _plane(axes: Any, found: Analysis) -> None:
 
 
 def _line(axes: Any, found: Analysis) -> None:
-    """The separate fit against the personal one, with its error."""
+    """The separate fit against the personal one, with its standard error."""
     shown = evenly_spaced(np.argsort(found.fit.theta[:, 0], kind="stable"), MOST_GROUPS)
     alone, personal = found.separate()[shown, 0], found.fit.theta[shown, 0]
     error = found.fit.errors[shown, 0]
@@ -95,7 +95,7 @@ def _line(axes: Any, found: Analysis) -> None:
 
 
 def _ellipses(axes: Any, found: Analysis) -> None:
-    """One and two standard deviations of every component around its mean."""
+    """One and two standard deviations of every component about its mean."""
     turn = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(turn), np.sin(turn)])
     for number, each in enumerate(found.fit.population.components):
@@ -109,7 +109,7 @@ def _ellipses(axes: Any, found: Analysis) -> None:
 
 
 def _limits(axes: Any, alone: np.ndarray, found: Analysis) -> None:
-    """All personal fits, the ellipses, and nearly all separate ones, which may be far out."""
+    """Include all personal fits, the ellipses, and nearly all separate fits, except outliers."""
     population = found.fit.population
     reach = 2.2 * np.sqrt(np.diag(population.covariance))[:2]
     inside = np.vstack([found.fit.theta[:, :2], population.mean[:2] - reach])

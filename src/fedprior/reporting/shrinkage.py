@@ -1,6 +1,6 @@
-"""The shrinkage picture: raw to personal, with intervals and the population's density.
+"""The shrinkage plot: raw and personal estimates with intervals, and the population's density.
 
-Up to 60 groups stand in rows, one each; more become a cloud of raw against personal.
+Up to 60 groups are shown as rows; more groups as a scatter plot of raw against personal.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from fedprior.estimation.result import Estimates
 Names = Callable[[Sequence[int]], list[str]]
 
 MOST_ROWS = 60
-MOST_POINTS = 4_000  # more would only cover each other
+MOST_POINTS = 4_000  # more points would only overlap
 MOST_INTERVALS = 40
 # Okabe and Ito's palette, which the color-blind can tell apart.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
@@ -27,7 +27,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fedprior",
 }
 _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
-_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same bytes every time
+_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # for reproducible files
 
 
 def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
@@ -50,7 +50,7 @@ def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
 
 
 def save_figure(figure: Any, aside: Path, kind: str) -> None:
-    """The figure, to the same bytes every time; nothing is left of it where that fails."""
+    """Save the figure reproducibly; remove the file if that fails."""
     try:
         figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
     except BaseException:
@@ -59,7 +59,7 @@ def save_figure(figure: Any, aside: Path, kind: str) -> None:
 
 
 def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
-    """One row a group in order of the personal estimate; the population above, on the same axis."""
+    """One row per group, sorted by personal estimate, below the population's density."""
     order = there[np.argsort(estimates.personal[there], kind="stable")]
     height = 0.2 * max(len(order), 6)
     if _has_margin(estimates):
@@ -83,7 +83,7 @@ def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) ->
 
 
 def _draw_rows(body: Any, estimates: Estimates, order: np.ndarray) -> None:
-    """An open circle for raw, an arrow to a full one for personal, on the band of the interval."""
+    """An open circle for raw, an arrow to a filled one for personal, on a band for the interval."""
     place = np.arange(len(order))
     raw, personal = estimates.raw[order], estimates.personal[order]
     low, high = estimates.lower[order], estimates.upper[order]
@@ -100,7 +100,7 @@ def _draw_rows(body: Any, estimates: Estimates, order: np.ndarray) -> None:
 
 
 def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
-    """Raw against personal, colored by weight, for an even choice of groups by their raw value."""
+    """Raw against personal, colored by weight, for groups evenly chosen by their raw value."""
     figure.set_size_inches(7, 4.8)
     if _has_margin(estimates):
         body, side = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [5, 1]})
@@ -132,13 +132,13 @@ def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
 
 
 def _has_margin(estimates: Estimates) -> bool:
-    """Whether the population is a law that can be drawn: a density or atoms."""
+    """Whether the population has a density or atoms that can be drawn."""
     population = estimates.population
     return population.atoms is not None or population.density(np.zeros(1)) is not None
 
 
 def _margin(axes: Any, estimates: Estimates, *, upright: bool) -> None:
-    """The population's density or its atoms, along y where `upright`."""
+    """Draw the population's density or its atoms, along y if `upright`."""
     population = estimates.population
     axes.set_xticks([]) if upright else axes.set_yticks([])
     axes.spines["bottom" if upright else "left"].set_visible(False)
@@ -159,7 +159,7 @@ def _margin(axes: Any, estimates: Estimates, *, upright: bool) -> None:
 
 
 def _support(estimates: Estimates) -> np.ndarray:
-    """Where the density is drawn: over the estimates and 3.5 standard deviations."""
+    """The range of the density: the estimates and 3.5 standard deviations about the mean."""
     there, population = estimates.n > 0, estimates.population
     mean, reach = float(np.mean(population.mean)), 3.5 * population.heterogeneity
     low = min(mean - reach, float(estimates.lower[there].min()))
@@ -170,12 +170,12 @@ def _support(estimates: Estimates) -> np.ndarray:
 
 
 def evenly_spaced(places: np.ndarray, number: int) -> np.ndarray:
-    """At most `number` of the places, the first and the last among them, evenly between."""
+    """At most `number` of the places, evenly spaced from the first to the last."""
     if len(places) <= number:
         return places
     return places[np.linspace(0, len(places) - 1, number).round().astype(int)]
 
 
 def _short(name: str) -> str:
-    """A long name without its middle: its end may be what tells it from others."""
+    """Shorten a long name in the middle, because its end may distinguish it from others."""
     return name if len(name) <= 28 else f"{name[:15]}…{name[-12:]}"

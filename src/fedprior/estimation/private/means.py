@@ -1,4 +1,4 @@
-"""Means of groups that tell the server one private report each, and keep their data."""
+"""Means of groups that each send one private report to the server and keep their data."""
 
 from typing import Literal, get_args
 
@@ -39,24 +39,24 @@ def estimate_means_privately(
     seed: int | None = None,
     level: float = 0.95,
 ) -> Estimates:
-    """theta_i = a_i X_i + (1 - a_i) mu, the population known from one private report per group.
+    """theta_i = a_i X_i + (1 - a_i) mu, with a population from one private report per group.
 
     [low, high] is public: a ball of center (low + high) / 2 in every coordinate and radius
-    (high - low) / 2. With bounds = "groups" it holds the groups' means; those outside are moved to
-    its edge in what is reported. With bounds = "population" it holds the population's mean, both
-    variances must be known, and the ball is widened to hold all means (ERRATA 5, D1).
+    (high - low) / 2. With bounds = "groups" it contains the groups' means; means outside are
+    reported at its edge. With bounds = "population" it contains the population's mean, both
+    variances must be known, and the ball is widened to contain all means (ERRATA 5, D1).
 
-    delta > 0: Gaussian noise on the ball by the analytic mechanism (simulated noise only, seed 0
-    unless given); delta = 0: one randomized bit (without a seed, from the operating system).
-    (epsilon, delta) in the local model, one group's rows replaced, sizes public. `theta_variance`
-    is the variance of the groups' thetas, `noise_variance` that of one value, both known (Thm 2,
-    with unequal sizes); what is not known is reported too, as the squared distance from the ball's
-    center and as the group's sample variance, which `variance_bound` bounds (default: its largest
-    value for n values in [low, high], (high - low)^2 / 4 * n / (n - 1)). `statistics.variance`
-    counts as public and takes the place of `noise_variance`.
+    With delta > 0, reports have Gaussian noise by the analytic mechanism (simulated only, seed 0 by
+    default); with delta = 0 a report is one randomized bit (from the operating system without a
+    seed). The guarantee is (epsilon, delta)-DP in the local model if one group's rows are replaced;
+    sizes are public. `theta_variance` is the variance of the groups' thetas and `noise_variance`
+    that of one value (Thm 2, with unequal sizes). Unknown variances are reported too, as the
+    squared distance from the ball's center and as the group's sample variance, which
+    `variance_bound` bounds (default: its largest value for n values in [low, high], (high - low)^2
+    / 4 * n / (n - 1)). `statistics.variance` is treated as public and replaces `noise_variance`.
 
-    `paper`: Thm 2.2's noise and ball as printed, per coordinate; the guarantee that comes back
-    carries the true epsilon, the paper's number is in the notes (ERRATA 5, 7, 8).
+    `method="paper"` uses Thm 2.2's noise and ball as printed, per coordinate; the guarantee has the
+    true epsilon, and the paper's value is in the notes (ERRATA 5, 7, 8).
     """
     check.positive(_OWNER, epsilon=epsilon)
     check.share(_OWNER, delta=delta, level=level)
@@ -101,7 +101,7 @@ def _known(
     bound: float | None,
     limits: tuple[float, float],
 ) -> Known:
-    """Checked variances; a known standard error is the noise of `size` = 1 / variance values."""
+    """Check the variances; a known standard error is the noise of `size` = 1 / variance values."""
     n = np.asarray(statistics.n, np.float64)
     there = n > 0
     number = int(there.sum())

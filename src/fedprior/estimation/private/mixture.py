@@ -69,12 +69,12 @@ def estimate_mixture_privately(
     the data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
     standard deviations stays as it is.
 
-    A last message guards: each group sends Stein's unbiased estimate of the change that the mixture
-    makes to its squared error. Unless an upper bound (99%) on their mean is below 0, every group
-    keeps its raw mean. Their mean is the `gain_over_raw` that comes back.
+    In a last message each group sends Stein's unbiased estimate of the change in its squared error
+    due to the mixture. Unless an upper bound (99%) on the mean change is below 0, every group keeps
+    its raw mean. The mean change is the returned `gain_over_raw`.
 
-    The standard errors of the centers are those of the same procedure run on simulated groups
-    (`em.simulated_center_errors`); the intervals are widened by them, for theta at a center.
+    The standard errors of the centers come from the same procedure run on simulated groups
+    (`em.simulated_center_errors`); the intervals are widened by them.
 
     `noise_variance` is that of one value, known, unless the statistics have variances of their own.
     """

@@ -1,4 +1,4 @@
-"""What private reports say of a population, as a posterior on a grid, and the weights it allows."""
+"""The posterior of a population given private reports, on a grid, and safe weights under it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class ReportPosterior(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """Weights of the groups' own data with the mean squared errors that are expected of them."""
+    """Weights of the groups' own data, and the expected mean squared errors."""
 
     own: np.ndarray
     risk: np.ndarray  # of the estimate with weight `own`

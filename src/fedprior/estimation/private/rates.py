@@ -1,4 +1,4 @@
-"""Rates of groups that tell the server one randomized answer each, and keep their data."""
+"""Rates of groups that each send one randomized answer to the server and keep their data."""
 
 from typing import Literal, get_args
 
@@ -36,21 +36,21 @@ def estimate_rates_privately(
     seed: int | None = None,
     level: float = 0.95,
 ) -> Estimates:
-    """p_i = a_i X_i + (1 - a_i) mu, the population known from one epsilon-private answer per group.
+    """p_i = a_i X_i + (1 - a_i) mu, with a population from one epsilon-private answer per group.
 
-    Each group of n >= 1 answers once, by randomized response: epsilon-differential privacy in the
-    local model, one group's outcomes replaced, sizes public. X_i is used by group i alone. Schemes
-    (ERRATA D3): `split`, a random half reports its rate and the other (n >= 2) its unbiased second
-    moment about 1/2, a bit each; `two-round`, the second half hears of the first one's mean and
-    reports about the center that promises the smallest variance; `k-ary`, every group reports its
-    count among n + 1 symbols, read by the likelihood of the beta-binomial law through the channel;
-    `auto`, what predicts the smallest variance from sizes and epsilon; `paper`, Thm 4 as printed:
-    "paper (uninformative)", two values say nothing about the heterogeneity (ERRATA 17).
+    Each group with n >= 1 answers once by randomized response, which is epsilon-DP in the local
+    model if one group's outcomes are replaced; sizes are public. X_i is used by group i alone. The
+    schemes are (ERRATA D3): `split`, a random half reports its rate and the other half (n >= 2) its
+    unbiased second moment about 1/2, one bit each; `two-round`, the second half learns the first
+    half's mean and reports about the center with the smallest expected variance; `k-ary`, every
+    group reports its count among n + 1 symbols, evaluated by the beta-binomial likelihood through
+    the channel; `auto`, the scheme with the smallest predicted variance for the sizes and epsilon;
+    `paper`, Thm 4 as printed, which is not informative on the heterogeneity (ERRATA 17).
 
-    The population's mean and variance come from the reports' exact likelihood and a flat prior over
-    what rates allow, never from a clamped estimate; `weigh` guards the weights. The population, the
-    gains and the notes are functions of the reports and may be published; `raw`, `personal`,
-    `lower` and `upper` are each group's own and are not private.
+    The population's mean and variance come from the exact likelihood of the reports with a flat
+    prior over the possible values, not from a clipped estimate; `weigh` protects against too small
+    weights. The population, the gains and the notes are functions of the reports and may be
+    published; `raw`, `personal`, `lower` and `upper` belong to each group and are not private.
 
     With a `seed` the noise is simulated (reproducible, not valid for release); without one it comes
     from the operating system.
@@ -147,7 +147,7 @@ def _symbol_variance(sizes: np.ndarray, counts: np.ndarray, epsilon: float) -> f
 def _gather(
     scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, keys: tuple[Key, Key]
 ) -> tuple[reports.ReportEvidence, float]:
-    """What the groups (all of n >= 1) answer, and the bits of one answer."""
+    """The answers of the groups (all with n >= 1), and the bits of one answer."""
     split, key = keys
     if scheme == "k-ary":
         few, rule = _num_symbols(n) <= _MOST_SYMBOLS, "another where sizes are many or large"
@@ -164,7 +164,7 @@ def _gather(
 
 
 def _second_half(n: np.ndarray, split: Key) -> np.ndarray:
-    """Who reports the second moment: half of the groups, at random among those of n >= 2."""
+    """Mask of the groups that report the second moment: a random half, among those with n >= 2."""
     able = np.flatnonzero(n > 1)
     draws = random.uniform(split, (len(able),))
     chosen = able[np.argsort(draws)[: min(len(able), len(n) // 2)]]

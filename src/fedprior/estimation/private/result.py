@@ -1,4 +1,4 @@
-"""Rows of groups that know the population from private reports alone."""
+"""Estimates of groups under a population that is known from private reports only."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ NEIGHBORS = "replace one"
 
 NOT_PRIVATE = (
     "The guarantee covers what the groups send and the population fitted from it; raw and personal "
-    "values are each group's own and are not private."
+    "values belong to each group and are not private."
 )
 
 
