@@ -59,15 +59,15 @@ def estimate_mixture_privately(
     seed: int = 0,
     level: float = 0.95,
 ) -> PrivateMixtureEstimates:
-    """EM of D4 for a fixed number of rounds, its messages (alpha, alpha mean) through a channel.
+    """EM of D4 for a fixed number of rounds, with messages (alpha, alpha mean) through a channel.
 
-    The mixture's centers lie within `radius` of the public `center` (the same in each coordinate);
-    means are moved into the ball that holds all of them but with probability 1 / (m n) (Lemma 1, by
-    the chi quantile: ERRATA 24). With `epsilon` and `delta`: Gaussian noise, all messages of a
-    client accounted together (local model, simulated noise); with `bits`: the stochastic quantizer,
-    that many per coordinate. EM starts at public `centers`, else at points that do not depend on
-    the data: evenly spaced in one dimension, random in more. A center whose noisy mass is below 4
-    standard deviations stays as it is.
+    The centers are within `radius` of the public `center` (the same in each coordinate); means are
+    moved into the ball that contains all of them except with probability 1 / (m n) (Lemma 1, by the
+    chi quantile: ERRATA 24). With `epsilon` and `delta` the channel adds Gaussian noise, and all
+    messages of a client are accounted for together (local model, simulated noise); with `bits` it
+    is the stochastic quantizer with that many bits per coordinate. EM starts at public `centers`,
+    or at points that do not depend on the data: evenly spaced in one dimension, random in more. A
+    center whose noisy mass is below 4 standard deviations does not move.
 
     In a last message each group sends Stein's unbiased estimate of the change in its squared error
     due to the mixture. Unless an upper bound (99%) on the mean change is below 0, every group keeps
