@@ -68,16 +68,17 @@ def estimate_means(
 ) -> Estimates:
     """personal_i = x_i - B_i (x_i - mean), B_i = v_i / (v_i + A), v_i = noise variance / n_i.
 
-    theta's variance A and the noise variance (of one row, per coordinate) are known (paper Thm 1)
-    or fitted: jointly by restricted likelihood, or by moments (ERRATA D1). Below 100 groups the fit
-    is integrated over; above, the intervals are Morris's, plug-in with the fit's own uncertainty.
-    The mean has weights 1 / (v_i + A): the plain mean where all n are equal.
+    The variance A of theta and the noise variance (of one row, per coordinate) are known (paper Thm
+    1) or fitted, jointly by restricted likelihood or by moments (ERRATA D1). Below 100 groups the
+    estimates average over the posterior of the fit; above, intervals are Morris's, which plug in
+    the fit and add its uncertainty. The mean has weights 1 / (v_i + A), which is the plain mean if
+    all n are equal.
 
-    `population` is gaussian, nonparametric (one coordinate only), point (one value for all) or auto
-    (by held-out likelihood). `by_size` lets mean and variance depend on log n (with a standard
-    error per group: on its logarithm). `method="paper"` plugs the raw variance of the group means
-    into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` gives intervals that hold for
-    any shape of the population. `above` adds P(theta_i > above).
+    `population` is gaussian, nonparametric (one coordinate only), point (one value for all groups)
+    or auto (the one that predicts held-out groups best). `by_size` lets mean and variance depend on
+    log n, or on the log standard error if each group has one. `method="paper"` plugs the raw
+    variance of the group means into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` gives
+    intervals that hold for any shape of the population. `above` adds P(theta_i > above).
 
     >>> statistics = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0]))
     >>> estimates = estimate_means(statistics, theta_variance=1.0, noise_variance=4.0)

@@ -26,10 +26,10 @@ _TINY = 1e-300  # replaces a rate of 0 in a logarithm, so that 0 * log(rate) is 
 class Atoms:
     """theta = `atoms[j]` with probability `weights[j]`, in increasing order.
 
-    `gap` is the duality gap reached: no population on the grid has a mean log-likelihood per group
-    higher by more. `log_likelihood` is the sum over groups at this population. `spread[j]` is the
-    standard deviation of the grid cell that the atom stands for, 0 wherever the grid is finer than
-    half the standard deviation of every row (a Gaussian or Beta kernel of that width otherwise).
+    `gap` is the duality gap: no population on the grid has a mean log-likelihood per group that is
+    higher by more than that. `log_likelihood` is the sum over groups. `spread[j]` is the standard
+    deviation of the grid cell that the atom represents, by a Gaussian or Beta kernel; it is 0 if
+    the grid is finer than half the standard deviation of every row.
     """
 
     atoms: np.ndarray
