@@ -77,8 +77,8 @@ def estimate_means(
     `population` is gaussian, nonparametric (one coordinate only), point (one value for all groups)
     or auto (the one that predicts held-out groups best). `by_size` lets mean and variance depend on
     log n, or on the log standard error if each group has one. `method="paper"` plugs the raw
-    variance of the group means into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"` gives
-    intervals that hold for any shape of the population. `above` adds P(theta_i > above).
+    variance of the group means into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"`
+    gives intervals that hold for any shape of the population. `above` adds P(theta_i > above).
 
     >>> statistics = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0]))
     >>> estimates = estimate_means(statistics, theta_variance=1.0, noise_variance=4.0)
