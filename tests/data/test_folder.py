@@ -63,9 +63,11 @@ def test_text_labels(tmp_path):
 
 
 def test_errors_name_the_file(tmp_path):
-    with pytest.raises(ValueError, match=r"must be a folder of \.npz files, got an empty one"):
+    with pytest.raises(
+        ValueError, match=r"must be a folder of \.npz files, got a folder without any"
+    ):
         from_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"nowhere must be a folder of \.npz files, got none"):
+    with pytest.raises(ValueError, match=r"nowhere must be a folder of \.npz files, got no folder"):
         from_folder(tmp_path / "nowhere")
     x, y = rows(6)
     write(tmp_path, "a", x=x, y=y)

@@ -184,13 +184,9 @@ class Federation:
         x, y, clients = np.asarray(x), np.asarray(y), np.asarray(clients)
         owner = "Federation.from_arrays"
         check_shares(owner, valid_share, test_share)
-        check.require(
-            len(x) == len(y) == len(clients) and len(x) > 0,
-            owner,
-            "x, y and clients",
-            "of one length above 0",
-            (len(x), len(y), len(clients)),
-        )
+        lengths = (len(x), len(y), len(clients))
+        same = len(set(lengths)) == 1 and lengths[0] > 0
+        check.require(same, owner, "x, y and clients", "of one length above 0", lengths)
         inputs = x.astype(np.float32, copy=False)
         whole = np.isfinite(inputs.reshape(len(x), -1)).all(axis=1)
         if not whole.all():

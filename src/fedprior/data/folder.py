@@ -48,8 +48,8 @@ def from_folder(
     folder = Path(path)
     files = sorted(folder.glob("*.npz"))
     if not files:
-        found = "an empty one" if folder.is_dir() else "none"
-        raise ValueError(f"{owner}: {folder} must be a folder of .npz files, got {found}.")
+        got = "a folder without any" if folder.is_dir() else "no folder"
+        raise ValueError(f"{owner}: {folder} must be a folder of .npz files, got {got}.")
     clients = [
         _read(file, shares=(valid_share, test_share), seed=seed, client=number)
         for number, file in enumerate(files)
