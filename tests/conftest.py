@@ -1,5 +1,6 @@
 """What the tests share: a tiny federation, tiny algorithms, no compilation cache of the user's."""
 
+import gc
 import os
 
 import quick_compilation
@@ -90,6 +91,17 @@ def play():
 
 # Tests that run every method, one after the other, and share nothing between methods.
 EVERY_METHOD = ("tests/laws/", "tests/learning/test_effects.py", "tests/engines/test_leak.py")
+
+
+def pytest_collection_finish(session):
+    """Tracing makes many objects, few of them garbage; looking for it took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_sessionfinish(session):
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
