@@ -77,10 +77,10 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
         ((*PLAN, "--epsilon", "1", "--rounds", "0"), "--rounds must be"),
         ((*PLAN, "--rounds", "3", "--noise-multiplier", "0"), "--noise-multiplier must be a pos"),
         ((*PLAN, "--rounds", "3", "--noise-multiplier", "inf"), "--noise-multiplier must be a pos"),
-        ((*PLAN, "--epsilon", "1", "--rounds", "3", "--cohort-size", "3"), "without --cohort-size"),
+        ((*PLAN, "--epsilon", "1", "--rounds", "3", "--cohort-size", "3"), ", not both"),
         ((*BARE, "--delta", "1e-3", "--cohort-size", "101"), "--cohort-size must be at most"),
         ((*BARE, "--delta", "0"), "--delta must be in (0, 1)"),
-        ((*WITHOUT, "--rounds", "3"), "--clients must be given"),
+        ((*WITHOUT, "--rounds", "3"), "--clients is required"),
         ((*WITHOUT, "--cohort-size", "5", "--rounds", "3"), "--cohort-size, --epsilon, --noise"),
         (
             (*BARE, "--delta", "0.1"),
@@ -88,7 +88,7 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
         ),
         (
             (*BARE, "--delta", "1e-3", "--sampling-rate", "0"),
-            "--sampling-rate must be in (0, 1], got 0.0. It is a client's chance",
+            "--sampling-rate must be in (0, 1], got 0.0. It is the probability",
         ),
         (("privacy", "spent", "nowhere"), "a run folder or a ledger"),
     ],

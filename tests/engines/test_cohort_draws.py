@@ -88,9 +88,7 @@ def test_overflow_is_as_frequent_as_it_says():
 @pytest.mark.parametrize("store", ["device", "disk"])
 def test_a_cohort_above_the_cap_stops_the_run(toy, plane, store):
     cohort = fedprior.Poisson(rate=0.9, cap=2)
-    refusal = (
-        r"Poisson: cap must be at least the cohort drawn, got 2 for the \d clients of round \d"
-    )
+    refusal = r"Poisson: cap must be at least the size .* got 2 for the \d clients of round \d"
     with pytest.raises(fedprior.PrivacyError, match=refusal):
         fedprior.simulate(toy, plane, rounds=3, cohort=cohort, store=store)
     with pytest.raises(fedprior.PrivacyError, match=refusal):

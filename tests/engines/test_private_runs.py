@@ -228,7 +228,7 @@ def test_a_cut_ledger_stops_the_run(run, tmp_path):
     path = tmp_path / "a" / "ledger.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-2]) + "\n")
-    with pytest.raises(PrivacyError, match="cut or replaced"):
+    with pytest.raises(PrivacyError, match="truncated or replaced"):
         run(8, resume=True)
 
 

@@ -17,7 +17,7 @@ def test_distributed_noise_adds_up_to_the_central_one():
     assert math.sqrt(16) * found.scale == pytest.approx(2.0 * 0.5)
     central = epsilon([(gaussian(2.0), 3)], delta=1e-5, relation="replace-one")
     assert found.epsilon == pytest.approx(central)
-    with pytest.raises(PrivacyError, match="Somebody has to add the noise"):
+    with pytest.raises(PrivacyError, match="At least one client has to add noise"):
         distributed_noise(
             noise_multiplier=2.0, clip=0.5, cohort_size=5, missing=5, rounds=3, delta=1e-5
         )

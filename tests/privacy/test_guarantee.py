@@ -19,7 +19,7 @@ FACTS = {
 def test_says_everything_that_it_rests_on():
     found = Guarantee(**FACTS, noise="secure", bits=1.0)
     text = str(found)
-    for part in ("epsilon = 1.5", "one group", "replace one", "trusts nobody", "1 bit a client"):
+    for part in ("epsilon = 1.5", "one group", "replace one", "trusts nobody", "1 bit per client"):
         assert part in text
     assert "delta" not in text
     assert "operating system" in text
@@ -34,7 +34,7 @@ def test_simulated_noise_is_never_valid_for_release():
     assert "delta = 1e-05" in str(found)
     assert found.describe()["valid_for_release"] is False
     assert "bits" not in str(found)
-    assert "64 bits a client" in str(Guarantee(**FACTS, noise="simulated", bits=64.0))
+    assert "64 bits per client" in str(Guarantee(**FACTS, noise="simulated", bits=64.0))
 
 
 def test_refusals():

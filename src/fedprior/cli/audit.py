@@ -17,34 +17,38 @@ if TYPE_CHECKING:
 
 def audit(
     quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the draws, a fifth of the runs.")
+        bool, typer.Option("--quick", help="Use a tenth of the draws and a fifth of the runs.")
     ] = False,
     runs: Annotated[
-        int | None, typer.Option(help="Runs of DP-AdaPeD with the canary, and as many without.")
+        int | None, typer.Option(help="Number of runs with the canary, and as many without it.")
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="Of each check: a sound mechanism fails one in 1 / (1 - this).")
+        float,
+        typer.Option(
+            help="Confidence of each check: a sound mechanism fails with probability 1 minus this."
+        ),
     ] = 0.9999,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
-    """Try to break what is shipped: an epsilon below the claimed one, or exit code 1.
+    """Attack every mechanism; exit code 1 if one violates its claimed epsilon.
 
-    Attacks tell worst-case neighbors apart by what is released: every private channel, and
-    DP-AdaPeD end to end with a canary client. Conformance checks measure clip, noise, laws and
-    cohorts against the claim. `lower bound` is what epsilon is at least, with the given confidence.
+    Attacks try to distinguish worst-case neighbors by what is released, for every private channel
+    and for complete private runs with a canary client. Conformance checks compare clip, noise,
+    distributions and cohorts with the claim. `lower bound` is a lower bound on epsilon at the given
+    confidence.
 
     Example: `fedprior privacy audit --quick`
     """
     from fedprior.audit.finding import chance_of_false_alarm
     from fedprior.audit.suite import tasks
 
-    wanted = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
+    planned = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
     findings = []
-    with _watching(len(wanted), quiet) as tell:
-        for task in wanted:
-            tell(task.name)
+    with _watching(len(planned), quiet) as show:
+        for task in planned:
+            show(task.name)
             findings.append(task.check())
     if as_json:
         checks = [finding.describe() for finding in findings]
@@ -78,15 +82,15 @@ def _print(findings: "list[Finding]", false_alarm: float) -> None:
     deltas = sorted({finding.delta for finding in findings if finding.delta})
     console.print(
         f"{len(findings) - len(failed)} of {len(findings)} checks hold. Epsilon is per client, at "
-        f"delta {', '.join(f'{delta:g}' for delta in deltas)} (0 for answers at random); sound "
-        f"mechanisms would fail any of these checks with probability {false_alarm:.2g} at most.",
+        f"delta {', '.join(f'{delta:g}' for delta in deltas)} (0 for randomized responses). If all "
+        f"mechanisms are sound, any check fails with probability {false_alarm:.2g} at most.",
         soft_wrap=True,
     )
 
 
 @contextmanager
 def _watching(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error where that is a terminal, nothing elsewhere."""
+    """Show a progress bar on standard error if it is a terminal, else nothing."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if quiet or not console.is_terminal:
         yield lambda name: None

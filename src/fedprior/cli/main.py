@@ -21,7 +21,7 @@ from fedprior.core.check import PrivacyError
 
 app = typer.Typer(
     name="fedprior",
-    help="Personal models for many clients with little data each, from a prior learned together.",
+    help="Personal models for many clients with little data each, from a jointly learned prior.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -40,7 +40,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(privacy.app, name="privacy")
 
 
-# Bad input; what click refuses goes by click's own class or by that of typer's copy of it.
+# Bad input. Click errors are instances of click's own class or of typer's copy of it.
 _REFUSED: tuple[type[Exception], ...] = (
     *(ValueError, TypeError, OSError, PrivacyError),
     *(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"),
@@ -62,11 +62,11 @@ def options(
         False, "--version", callback=version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Personal models for many clients with little data each, from a prior learned together."""
+    """Personal models for many clients with little data each, from a jointly learned prior."""
 
 
 def main() -> None:
-    """Exit codes: 0, 1 (a check did not hold), 2 (bad input), 130 (interrupted)."""
+    """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
     try:
         code = app(standalone_mode=False)
     except _REFUSED as error:
@@ -74,7 +74,7 @@ def main() -> None:
             raise
         text = error.format_message() if hasattr(error, "format_message") else str(error)
         line = " ".join(text.split())
-        if line:  # without a command, typer has printed its help instead
+        if line:  # empty without a command, when typer prints its help
             typer.echo(f"fedprior: {line}", err=True)
         sys.exit(2)
     except typer.Abort:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="privacy",
-    help="What a private run will cost, has cost, and whether its mechanisms hold.",
+    help="Plan the cost of a private run, compute what it has spent, and audit its mechanisms.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -32,35 +32,40 @@ def plan(
     delta: Annotated[float, typer.Option(help="Delta; there is no default.")],
     clients: Annotated[
         int | None,
-        typer.Option(help="Number of clients; left out with --cohort-size, the fewest are found."),
+        typer.Option(
+            help="Number of clients; if omitted, the smallest number for --cohort-size is computed."
+        ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The budget.")] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise on the sum over the clip of one upload.")
+        float | None,
+        typer.Option(help="Standard deviation of the noise on the sum, divided by the clip."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     sampling_rate: Annotated[
         float | None,
-        typer.Option(help="Chance of a client to take part in a round (default: 1)."),
+        typer.Option(help="Probability that a client takes part in a round (default: 1)."),
     ] = None,
     cohort_size: Annotated[
-        int | None, typer.Option(help="Clients a round on average, in place of the rate.")
+        int | None,
+        typer.Option(help="Expected clients per round, as an alternative to --sampling-rate."),
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(help="Size of an upload, for the noise-to-signal ratio.")
+        int | None,
+        typer.Option(help="Number of parameters of an upload, for the noise-to-signal ratio."),
     ] = None,
     local_steps: Annotated[
-        int | None, typer.Option(help="Steps a round, for the paper's printed bound.")
+        int | None, typer.Option(help="Steps per round, for the paper's printed bound.")
     ] = None,
     allow_delta: Annotated[
         bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What a private run will cost: of epsilon, noise and rounds give two, the third is found.
+    """Plan a private run: give two of epsilon, noise and rounds to compute the third.
 
-    With all three it is said whether they fit (exit code 1 where not); with all three and
-    --cohort-size in place of --clients, how many clients it takes.
+    With all three, the command checks whether they are consistent (exit code 1 if not). With all
+    three and --cohort-size instead of --clients, it computes how many clients are needed.
 
     Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 10000 --sampling-rate 0.01
     --rounds 500 --parameters 44426`
@@ -83,7 +88,7 @@ def plan(
     if clients is None:
         clients = _fewest(cohort_size, epsilon, noise_multiplier, rounds, delta)
     rate = _rate(clients, sampling_rate, cohort_size)
-    found = make(
+    planned = make(
         delta=delta,
         num_clients=clients,
         rate=rate,
@@ -96,14 +101,14 @@ def plan(
     )
     fits = None
     if None not in (epsilon, noise_multiplier, rounds) and not searched:
-        cost = found.views[0].epsilon
+        cost = planned.views[0].epsilon
         fits = cost is not None and epsilon is not None and cost <= epsilon
     setting = {"clients": clients, "sampling": "poisson", "sampling_rate": rate, "unit": "client"}
     if as_json:
-        answer = {**found.describe(), **setting, "trusts": _trusts(), "fits": fits}
+        answer = {**planned.describe(), **setting, "trusts": _trusts(), "fits": fits}
         typer.echo(json.dumps(answer))
     else:
-        _print(found, clients, rate, searched=searched, budget=epsilon, fits=fits)
+        _print(planned, clients, rate, searched=searched, budget=epsilon, fits=fits)
     if fits is False:
         raise typer.Exit(1)
 
@@ -115,11 +120,11 @@ def _check_options(
     fractions: dict[str, float | None],
     counts: dict[str, int | None],
 ) -> None:
-    """Refusals in the words that were typed."""
+    """Check the options under the names that the user typed."""
     remedies = {
         "--epsilon": "1 is strong, 10 is weak.",
-        "--noise-multiplier": "Leave it out, and it is found for --epsilon and --rounds.",
-        "--sampling-rate": "It is a client's chance to take part in a round; 1 is everyone.",
+        "--noise-multiplier": "Omit it to compute it from --epsilon and --rounds.",
+        "--sampling-rate": "It is the probability that a client takes part in a round.",
     }
     for option, value in positive.items():
         good = value is None or (math.isfinite(value) and value > 0)
@@ -140,26 +145,24 @@ def _fewest(
     rounds: int | None,
     delta: float,
 ) -> int:
-    """The fewest clients for cohorts of this size, where all else is given."""
+    """Return the smallest number of clients for cohorts of this size, given everything else."""
     from fedprior.privacy.planning import clients_needed
 
     if cohort_size is None or epsilon is None or noise_multiplier is None or rounds is None:
         raise ValueError(
-            "plan: --clients must be given, got none. To find how many are needed, give "
+            "plan: --clients is required. To compute how many clients are needed, give "
             "--cohort-size, --epsilon, --noise-multiplier and --rounds."
         )
-    found = clients_needed(
+    clients = clients_needed(
         noise=noise_multiplier, cohort_size=cohort_size, target=epsilon, delta=delta, rounds=rounds
     )
-    return max(found, cohort_size)  # fewer would do where nobody needs to be hidden by sampling
+    return max(clients, cohort_size)  # smaller if the target needs no amplification by sampling
 
 
 def _rate(clients: int, sampling_rate: float | None, cohort_size: int | None) -> float:
     if cohort_size is None:
         return 1.0 if sampling_rate is None else sampling_rate
-    both = sampling_rate is not None
-    rule = "given without --cohort-size, which it follows from"
-    check.require(not both, "plan", "--sampling-rate", rule, sampling_rate)
+    check.expect(sampling_rate is None, "plan", "give --sampling-rate or --cohort-size, not both.")
     rule = f"at most the number of clients ({clients})"
     check.require(cohort_size <= clients, "plan", "--cohort-size", rule, cohort_size)
     return cohort_size / clients
@@ -172,7 +175,7 @@ def _trusts() -> str:
 
 
 def _print(
-    found: "Plan",
+    planned: "Plan",
     clients: int,
     rate: float,
     *,
@@ -189,30 +192,30 @@ def _print(
 
     if searched:
         say(f"At least {clients:,} clients, for a sampling rate of {rate:.3g}.")
-    say(f"Noise multiplier {found.noise_multiplier:.4g} for {found.rounds} rounds.")
+    say(f"Noise multiplier {planned.noise_multiplier:.4g} for {planned.rounds} rounds.")
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("view", "relation", "epsilon", "what it sees"):
+    for name in ("view", "relation", "epsilon", "the adversary sees"):
         table.add_column(name, justify="right" if name == "epsilon" else "left", overflow="fold")
-    for view in found.views:
+    for view in planned.views:
         bound = "unbounded" if view.epsilon is None else shown(view.epsilon, digits=3)
         table.add_row(view.view, view.relation, bound, view.explanation)
     console.print(table)
     say(
-        f"For one client with all of its data, delta = {found.views[0].delta:g}, Poisson sampling "
-        f"at rate {rate:.4g}, Gaussian noise; trusts {_trusts()}. The same for simulated and "
-        "secure noise; only secure noise is valid for release."
+        f"For one client with all of its data, delta = {planned.views[0].delta:g}, Poisson "
+        f"sampling at rate {rate:.4g}, Gaussian noise; trusts {_trusts()}. The figures are the "
+        "same for simulated and secure noise; only secure noise is valid for release."
     )
-    cost = found.views[0].epsilon
+    cost = planned.views[0].epsilon
     if fits is not None and cost is not None:
         word = "Fits" if fits else "Does not fit"
         spent = shown(cost, digits=4)
         say(f"{word}: epsilon {spent} (central, add-remove) of a budget of {budget:g}.")
-    if found.paper_bound is not None:
+    if planned.paper_bound is not None:
         say(
-            f"The paper's printed bound would say {found.paper_bound:.3g}; it does not hold "
+            f"The paper's printed bound is {planned.paper_bound:.3g}; it does not hold "
             "(ERRATA 46-51)."
         )
-    say(found.verdict)
+    say(planned.verdict)
 
 
 @app.command("spent")
@@ -220,9 +223,9 @@ def spent(
     run: Annotated[Path, typer.Argument(help="A run folder, or a ledger.jsonl.")],
     as_json: AsJson = False,
 ) -> None:
-    """What a run has spent, computed anew from its ledgers after their hashes are checked.
+    """Compute what a run has spent from its ledgers, after verifying their hashes.
 
-    Several ledgers on the same clients add up: a last line (`together`) says to what.
+    If there are several ledgers on the same clients, the last line (`together`) composes them.
 
     Example: `fedprior privacy spent runs/a`
     """

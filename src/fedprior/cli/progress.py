@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def say(line: str, *, quiet: bool) -> None:
-    """One line on standard error, unless nothing is wanted there."""
+    """Print one line to standard error unless `quiet`."""
     if not quiet:
         typer.echo(line, err=True)
 
@@ -43,10 +43,10 @@ class _Lines:
 
 
 class Watcher(_Lines):
-    """Shows how far each method is: rounds, validation score, clients a second, time left.
+    """Shows the progress of each method: rounds, validation score, clients per second, time left.
 
-    Scores are not private, and clients a second tell how many took part: a run that releases
-    neither shows neither.
+    Scores are not private, and clients per second reveal how many took part: a run that must not
+    release them sets `scores` and `speed` to False.
     """
 
     def __init__(self, *, quiet: bool, scores: bool = True, speed: bool = True) -> None:
@@ -55,7 +55,7 @@ class Watcher(_Lines):
 
     @contextmanager
     def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
-        """A callback for the simulation of one method."""
+        """Yield a progress callback for the simulation of one method."""
         start = time.perf_counter()
         if self.console.is_terminal:
             with self._bar() as bar:
@@ -88,7 +88,7 @@ class Watcher(_Lines):
 
 
 class _Count(ProgressColumn):
-    """Trainings that are done; one under way does not count."""
+    """The number of finished trainings."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{int(task.completed)} of {int(task.total or 0)} trainings")
@@ -118,14 +118,14 @@ class Trainings(_Lines):
         self._bar.stop()
 
     def part(self, *names: str) -> Callable[[float, int], None]:
-        """A callback for the sweep called so."""
+        """Return a progress callback for the sweep with this name."""
         label, start = ", ".join(names), time.perf_counter()
         task = self._bar.add_task(label, total=1)
         before, ended = 0.0, False
 
         def move(done: float, total: int) -> None:
             nonlocal before, ended
-            known = done >= total and not before  # read back
+            loaded = done >= total and not before  # from a checkpoint
             self._bar.advance(self._all, done - before)
             before = done
             if ended:
@@ -134,9 +134,9 @@ class Trainings(_Lines):
             if done >= total:
                 ended = True
                 self._bar.remove_task(task)
-                if not known:
-                    spent = time.perf_counter() - start
-                    self.say(f"{label}: {total} trainings in {spent:.1f} s")
+                if not loaded:
+                    seconds = time.perf_counter() - start
+                    self.say(f"{label}: {total} trainings in {seconds:.1f} s")
 
         return move
 

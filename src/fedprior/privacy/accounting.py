@@ -1,7 +1,7 @@
-"""Epsilon of a run, by privacy loss distributions where they are tight, else by Renyi bounds.
+"""Epsilon of composed events, from privacy loss distributions if available, else Renyi bounds.
 
-All guarantees come from dp-accounting; this module chooses among them for the given relation. It
-never silently falls back to a weaker claim: an event without a proof raises PrivacyError.
+All guarantees come from dp-accounting; this module selects the tightest and states the relation.
+It never falls back silently to a weaker guarantee: an event without a proof raises PrivacyError.
 """
 
 import logging
@@ -18,29 +18,29 @@ from fedprior.privacy.events import RELATIONS, Event, Relation
 
 Spent = Sequence[tuple[Event, int]]  # events and the number of rounds of each
 
-# Privacy losses are rounded up to multiples of this interval; a smaller one is tighter and slower.
-# With little noise, losses may be wider than the next two constants (of one round, and of all
-# rounds). Then the interval grows, because the time is proportional to the number of multiples
-# (some 25 us each for one round). Epsilon is in the tens or more in that case.
+# Privacy losses are rounded up to multiples of the interval: a smaller one is tighter and slower.
+# The interval is widened if the losses of one round span more than _WIDE_ROUND, or those of all
+# rounds more than _WIDE, which happens with little noise: the time is proportional to the number
+# of multiples (about 25 us each for one round). Epsilon is then in the tens or more.
 INTERVAL = 1e-3
 FINE = 1e-4
 _WIDE_ROUND = 12.0
 _WIDE = 500.0
-# Larger losses (the maximum of one round, or the average of all rounds) are not resolved: there is
-# no privacy, whether epsilon is this or several times as much.
+# No distribution is computed if the maximal loss of one round, or the mean loss of all, is larger:
+# nothing is hidden then, whether epsilon is this or several times as much.
 _HOPELESS = 1e5
-_TAIL = 10.0  # standard deviations, beyond which a normal has mass 1e-23
-# Whole orders have a closed form; fractional ones take a hundred times as long.
+_TAIL = 10.0  # standard deviations; a normal exceeds them with probability 1e-23
+# Integer orders have a closed form; fractional ones take a hundred times as long.
 _FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
 
 
 def epsilon(
     spent: Spent, *, delta: float, relation: Relation = "add-remove", interval: float = INTERVAL
 ) -> float:
-    """The smallest proven epsilon at `delta` of all rounds in `spent`, for one client as the unit.
+    """Return the smallest proven epsilon at `delta` of all rounds in `spent`, per client.
 
-    Neighbors differ by the presence of a client (`add-remove`) or by its data (`replace-one`). The
-    overflow probability of capped cohorts is first subtracted from delta.
+    `add-remove`: a client is present or absent; `replace-one`: its data are replaced by others.
+    The overflow probability of capped cohorts is subtracted from delta first.
     """
     check_delta("epsilon", delta)
     check.choice("epsilon", "relation", relation, RELATIONS)
@@ -48,8 +48,8 @@ def epsilon(
     left = delta - math.fsum(rounds * event.overflow for event, rounds in spent)
     if left <= 0:
         raise PrivacyError(
-            f"epsilon: delta must exceed the chance that a cohort passes its cap, got {delta} for "
-            f"{delta - left:g}. Raise the cap of the cohort."
+            "epsilon: delta must exceed the probability that a cohort exceeds its cap "
+            f"({delta - left:g}), got {delta}. Raise the cap of the cohort."
         )
     if not spent:
         return 0.0
@@ -57,7 +57,7 @@ def epsilon(
         bounds = list(_closed(spent, left, relation))
         kinds = {(event.mechanism, event.sampling) for event, _ in spent}
         if kinds == {("gaussian", "everyone")}:
-            return bounds[0]  # exact: a distribution could only round it up
+            return bounds[0]  # exact; a discretized distribution could only be larger
         bounds += _distribution(spent, left, relation, interval)
         if not bounds or any(event.sampling == "fixed" for event, _ in spent):
             bounds += _renyi(spent, left, relation)
@@ -65,15 +65,15 @@ def epsilon(
         raise PrivacyError(
             f"epsilon: events must have a proof under {relation}, got "
             f"{', '.join(sorted({_name(event) for event, _ in spent}))}. "
-            "A fixed number of clients has one under replace-one; Poisson sampling under both."
+            "Sampling a fixed number of clients has one under replace-one, Poisson under both."
         )
     return float(min(bounds))
 
 
 def renyi_epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") -> float:
-    """Epsilon by Renyi accounting at a few integer orders only: looser, but much faster.
+    """Return epsilon by Renyi accounting alone, at a few integer orders: looser, much faster.
 
-    Infinite if there is no proof.
+    Infinite if there is no Renyi bound for the events.
     """
     check_delta("renyi_epsilon", delta)
     with _quiet():
@@ -81,8 +81,9 @@ def renyi_epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remov
 
 
 def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> float:
-    """(order, divergence)-Renyi DP gives epsilon = divergence + log((order-1)/order)
-    - (log delta + log order)/(order - 1) (paper L1571; ERRATA 53 finds it right).
+    """Return divergence + log((order-1)/order) - (log delta + log order)/(order - 1).
+
+    Converts (order, divergence)-Renyi DP to (epsilon, delta)-DP (paper L1571, correct: ERRATA 53).
     """
     check.require(order > 1, "epsilon_from_renyi", "order", "above 1", order)
     check.nonnegative("epsilon_from_renyi", divergence=divergence)
@@ -92,15 +93,15 @@ def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> floa
 
 
 def check_delta(owner: str, delta: Any) -> None:
-    """Raise unless delta is a number in (0, 1)."""
+    """Check that delta is in (0, 1); it never has a default."""
     check.positive(owner, delta=delta)
     check.require(delta < 1, owner, "delta", "below 1", delta)
 
 
 def _as_everyone(event: Event) -> Event:
-    """Poisson sampling at rate 1 is no sampling, for which the bound is exact."""
-    sure = event.sampling == "poisson" and event.rate == 1
-    return replace(event, sampling="everyone") if sure else event
+    """Treat Poisson sampling at rate 1 as no sampling, which has an exact bound."""
+    unsampled = event.sampling == "poisson" and event.rate == 1
+    return replace(event, sampling="everyone") if unsampled else event
 
 
 def _name(event: Event) -> str:
@@ -108,34 +109,34 @@ def _name(event: Event) -> str:
 
 
 def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
-    """Exact bounds: Gaussians without sampling compose to one; pure epsilons add up."""
+    """Exact bounds: unsampled Gaussians compose to one Gaussian; pure epsilons add up."""
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
     kinds = {event.mechanism for event, _ in spent}
     if kinds == {"response"}:
         yield math.fsum(rounds * event.noise for event, rounds in spent)
     if kinds == {"gaussian"} and not _displacing(spent, relation):
-        # As if everyone took part: also a bound for Poisson sampling, and for a fixed size if the
-        # cohorts of two neighbors can be the same.
+        # Computed as if everyone took part. This is also a bound for Poisson sampling, and for a
+        # fixed size if the cohorts of two neighbors can be the same.
         sensitivity = _sensitivity(relation)
         ratio = math.sqrt(math.fsum(rounds / event.noise**2 for event, rounds in spent))
         yield float(get_epsilon_gaussian(1 / (sensitivity * ratio), delta))
 
 
 def _displacing(spent: Spent, relation: Relation) -> bool:
-    """Whether an absent client would be replaced by another, as with cohorts of fixed size."""
+    """Whether an absent client would be replaced by another: fixed size under add-remove."""
     return relation == "add-remove" and any(event.sampling == "fixed" for event, _ in spent)
 
 
 def _sensitivity(relation: Relation) -> int:
-    """The largest change of a sum of messages bounded by 1 due to one client."""
+    """The change of a sum of messages bounded by 1 if one client changes."""
     return 2 if relation == "replace-one" else 1
 
 
 def _distribution(
     spent: Spent, delta: float, relation: Relation, interval: float
 ) -> Iterator[float]:
-    """By composition of privacy loss distributions, if every event has one."""
+    """The bound from composed privacy loss distributions, if every event has one."""
     average = math.fsum(rounds * _average(event) for event, rounds in spent)
     if max(average, *(_reach(event, relation) for event, _ in spent)) > _HOPELESS:
         return
@@ -173,10 +174,10 @@ def _average(event: Event) -> float:
 
 
 def _coarser(spent: Spent, relation: Relation) -> float:
-    """The factor, at least 1, by which the interval has to grow for wide distributions.
+    """The factor, at least 1, by which the interval is widened for wide distributions.
 
-    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; the number of such
-    rounds is binomial.
+    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; the number of
+    such rounds is binomial.
     """
     widest = max(_reach(event, relation) for event, _ in spent)
     variance = 0.0
@@ -216,7 +217,7 @@ def _loss(
         if relation == "replace-one":
             if event.sampling != "everyone":
                 return None
-            scale = event.noise / 2  # moved by 2, the worst case of two bounded messages
+            scale = event.noise / 2  # two messages bounded by 1 differ by at most 2
         else:
             scale = event.noise
         one = distributions.from_laplace_mechanism(
@@ -224,8 +225,8 @@ def _loss(
         )
     else:
         if event.sampling != "everyone":
-            return None  # reports are seen individually, so sampling does not amplify
-        # Two outputs with ratio e^epsilon dominate every pure mechanism of that epsilon.
+            return None  # the sender of a single report is known, so there is no amplification
+        # Two outputs with ratio e^epsilon dominate every pure epsilon-DP mechanism.
         one = distributions.from_randomized_response(
             noise_parameter=2 / (1 + math.exp(event.noise)),
             num_buckets=2,
@@ -237,7 +238,7 @@ def _loss(
 def _renyi(
     spent: Spent, delta: float, relation: Relation, orders: Sequence[float] | None = None
 ) -> Iterator[float]:
-    """By Renyi divergences, if every event has one."""
+    """The bound from Renyi divergences, if every event has one."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
@@ -250,7 +251,7 @@ def _renyi(
     )
     accountant = RdpAccountant(orders, neighboring_relation=neighbors)
     for event, rounds in spent:
-        # The library's Renyi code takes sigma over the sensitivity, whatever the relation.
+        # The library's Renyi code expects sigma / sensitivity under either relation.
         scale = event.noise / _sensitivity(relation)
         if event.mechanism == "gaussian":
             plain = dp_accounting.GaussianDpEvent(scale)
@@ -272,7 +273,7 @@ def _renyi(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the library, which logs each order that it drops; the bound is valid without them."""
+    """Silence the library's log of dropped orders; the bound is valid without them."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Cohorts: who takes part in a round. The object that samples is the one that is accounted for."""
+"""Samplers of each round's clients. The same object draws the cohort and is accounted for."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from fedprior.privacy.events import Event
 
 @dataclass(frozen=True)
 class Everyone(Cohort):
-    """Every client in every round."""
+    """Every client takes part in every round."""
 
     def expected_size(self, num_clients: int) -> float:
         return float(num_clients)
@@ -23,19 +23,19 @@ class Everyone(Cohort):
         return np.arange(num_clients, dtype=np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """Nobody is left out, so there is no amplification."""
+        """Return `event` unchanged: without sampling there is no amplification."""
         return event
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSize(Cohort):
-    """`size` of the clients, sampled uniformly without replacement in every round.
+    """`size` clients, sampled uniformly without replacement, independently in every round.
 
-    Guarantees hold under replace-one only: a client that is present or absent displaces another,
-    whose message also changes the sum. No amplification is claimed by default, because with a
-    memory between rounds a displaced client's later messages reveal the displacement (ERRATA
-    D7(2)). `amplifies=True` claims it for algorithms whose messages do not depend on earlier
-    participation (`Algorithm.memoryless`); a private run with another algorithm is refused.
+    A guarantee holds only under replace-one: adding or removing a client displaces another one,
+    whose message changes the sum as well. No amplification is claimed by default, because if
+    clients have a memory between rounds, the later messages of a displaced client reveal it
+    (ERRATA D7(2)). `amplifies=True` claims amplification for algorithms whose messages do not
+    depend on earlier participation (`Algorithm.memoryless`); private runs of others are refused.
     """
 
     size: int
@@ -64,7 +64,7 @@ class FixedSize(Cohort):
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """The event with a fixed cohort size, amplified only if `amplifies` is set."""
+        """Return the event for a fixed number of clients, amplified only if `amplifies`."""
         self._check(num_clients)
         return replace(
             event,
@@ -77,11 +77,12 @@ class FixedSize(Cohort):
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson(Cohort):
-    """Each client independently with probability `rate` in every round.
+    """Each client takes part with probability `rate`, independently, in every round.
 
-    Arrays are padded to `cap` clients. A draw above the cap stops the run: a cohort is never
-    truncated, and `overflow(num_clients)`, the probability of such a draw in one round, is charged
-    to delta. The default cap is the smallest one that is exceeded less than once in 1e15 rounds.
+    Arrays are padded to `cap` clients. A draw above the cap stops the run, because truncating the
+    cohort would change its distribution; `overflow(num_clients)`, the probability of such a draw in
+    one round, is charged to delta. The default cap is the smallest that is exceeded less often than
+    once in 1e15 rounds.
     """
 
     rate: float
@@ -106,28 +107,29 @@ class Poisson(Cohort):
         return min(cap, num_clients)
 
     def overflow(self, num_clients: int) -> float:
-        """The probability that a round's draw exceeds the cap."""
+        """Return the probability that the draw of one round exceeds the cap."""
         from scipy.stats import binom
 
         return float(binom.sf(self.capacity(num_clients), num_clients, self.rate))
 
     def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
         generator = random.stream(seed, "cohort", round)
-        # A binomial size and then a uniform subset of it is the same law as one coin per client.
+        # A binomial size followed by a uniform subset has the same distribution as independent
+        # coin flips for all clients.
         size = int(generator.binomial(num_clients, self.rate))
         cap = self.capacity(num_clients)
         if size > cap:
             raise check.PrivacyError(
-                f"Poisson: cap must be at least the cohort drawn, got {cap} for the {size} clients "
-                f"of round {round}. Raise cap; a cohort is never cut."
+                f"Poisson: cap must be at least the size of every cohort, got {cap} for the {size} "
+                f"clients of round {round}. Raise cap; cohorts are never truncated."
             )
         chosen = generator.choice(num_clients, size, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.int32)
 
     def amplify(self, event: Event, num_clients: int) -> Event:
-        """The event with Poisson sampling; the probability of an overflow is charged to delta.
+        """Return the Poisson-sampled event; the overflow probability is charged to delta.
 
-        This is also sound for clients with a secret memory: given the others' draws, a round is a
+        Also valid for clients with a secret memory: given the other clients' draws, a round is a
         mixture of sampled mechanisms over this client's hidden past (ERRATA D7(1)).
         """
         overflow = self.overflow(num_clients)

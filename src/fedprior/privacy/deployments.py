@@ -34,7 +34,7 @@ def distributed_noise(
     rounds: int,
     delta: float,
 ) -> DistributedNoise:
-    """The noise scale that each client adds, and the epsilon of `rounds` rounds."""
+    """Return the noise scale for each client, and the epsilon of `rounds` rounds."""
     owner = "distributed_noise"
     check.positive(owner, noise_multiplier=noise_multiplier, clip=clip)
     check.count(owner, cohort_size=cohort_size, rounds=rounds)
@@ -42,7 +42,7 @@ def distributed_noise(
     if missing >= cohort_size:
         raise PrivacyError(
             f"{owner}: missing must be below the cohort's size ({cohort_size}), got {missing}. "
-            "Somebody has to add the noise."
+            "At least one client has to add noise."
         )
     spent = [(gaussian(noise_multiplier), rounds)]
     return DistributedNoise(

@@ -1,4 +1,4 @@
-"""Privacy events of one round: a mechanism and the sampling of clients."""
+"""The privacy event of one round: the mechanism, and the sampler that was used."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,12 +16,13 @@ RELATIONS: tuple[Relation, ...] = ("add-remove", "replace-one")
 class Event:
     """One round of a mechanism on sampled clients, with messages bounded by 1.
 
-    `noise` is the standard deviation relative to the l2 bound of a message for `gaussian`, the
-    scale relative to its l1 bound for `laplace`, and the epsilon of one randomized report (one bit
-    or k-ary) for `response`, which is local and thus the same under both relations. `sampling` is
-    `everyone`, `poisson` (each client with probability `rate`), or `fixed` (`size` of `num_clients`
-    without replacement; `amplified` if messages do not reveal earlier participation). `overflow` is
-    the probability that a round's draw exceeds its cap; it is charged to delta.
+    `noise` is, for `gaussian`, the standard deviation divided by the l2 bound of one message; for
+    `laplace`, the scale divided by the l1 bound; for `response`, the epsilon of one randomized
+    report (one-bit or k-ary), which is local and therefore the same under both relations.
+    `sampling` is `everyone`, `poisson` (each client with probability `rate`), or `fixed` (`size` of
+    `num_clients` without replacement; `amplified` if messages do not depend on earlier rounds, so
+    that sampling hides clients that were not drawn). `overflow` is the probability that the draw of
+    a round exceeds its cap; it is charged to delta.
     """
 
     mechanism: Mechanism
@@ -40,19 +41,19 @@ class Event:
         check.fraction("Event", rate=self.rate)
         check.share("Event", overflow=self.overflow)
         if self.sampling == "everyone":
-            check.require(self.rate == 1, "Event", "rate", "1 where everyone takes part", self.rate)
+            check.require(self.rate == 1, "Event", "rate", "1 if everyone takes part", self.rate)
         if self.sampling == "fixed":
             check.count("Event", size=self.size, num_clients=self.num_clients)
             rule = "at most num_clients"
             check.require(self.size <= self.num_clients, "Event", "size", rule, self.size)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON, for a ledger."""
+        """Return the event as it is recorded in a ledger."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Any) -> "Event":
-        """The inverse of `to_json`."""
+        """Invert `to_json`."""
         known = {*cls.__dataclass_fields__}
         if not isinstance(fields, dict) or set(fields) != known:
             raise check.PrivacyError(
@@ -62,15 +63,15 @@ class Event:
 
 
 def gaussian(noise_multiplier: float) -> Event:
-    """Noise of `noise_multiplier` * clip on a sum of messages of l2 norm at most clip."""
+    """N(0, (noise_multiplier * clip)^2 I) on a sum of messages with l2 norm <= clip."""
     return Event(mechanism="gaussian", noise=noise_multiplier)
 
 
 def laplace(noise_multiplier: float) -> Event:
-    """Laplace noise of scale `noise_multiplier` * clip on a sum of messages of l1 norm <= clip."""
+    """Laplace noise of scale noise_multiplier * clip on a sum of messages with l1 norm <= clip."""
     return Event(mechanism="laplace", noise=noise_multiplier)
 
 
 def response(epsilon: float) -> Event:
-    """One randomized report of a client's whole message: pure and local, without amplification."""
+    """One randomized report of a client's whole message: pure epsilon-DP, local, unamplified."""
     return Event(mechanism="response", noise=epsilon)

@@ -1,4 +1,4 @@
-"""A privacy guarantee with all of its assumptions."""
+"""A privacy guarantee with everything it depends on."""
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
@@ -10,23 +10,24 @@ Noise = Literal["simulated", "secure"]
 
 
 def shown(epsilon: float, *, digits: int) -> str:
-    """Epsilon with the given number of digits, rounded up so that the printed value holds.
+    """Format epsilon with `digits` significant digits, rounded up so that the figure is valid.
 
     >>> shown(3.6041, digits=3), shown(2.9998, digits=4), shown(3 * 0.3, digits=3)
     ('3.61', '3', '0.9')
     """
-    exact = repr(epsilon * (1 - 1e-12))  # ignores the last bits: 3 * 0.3 is 0.9
+    exact = repr(epsilon * (1 - 1e-12))  # except for the last bits: 3 * 0.3 is 0.9
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(exact)
     return f"{float(rounded):.{digits}g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """(epsilon, delta)-DP of what leaves a client, with its unit, relation and trust model.
+    """(epsilon, delta)-DP of the output of a client, with its unit, relation and trust assumption.
 
-    `noise` is `simulated` (keyed, reproducible, not valid for release) or `secure` (seeded by the
-    operating system). `bits` is the number of bits that one client sends over all rounds, 32 for a
-    float; None if it is not known. `neighbors` is the relation ("replace one") for the `unit`.
+    `unit` is what is protected, and `neighbors` the relation between neighbors that differ in one
+    unit ("replace one"). `noise` is `simulated` (keyed, reproducible, not valid for release) or
+    `secure` (seeded by the operating system). `bits` is the number of bits that one client sends
+    over all rounds, 32 per float, or None if unknown.
     """
 
     epsilon: float
@@ -44,7 +45,7 @@ class Guarantee:
         check.choice("Guarantee", "noise", self.noise, ("simulated", "secure"))
 
     def describe(self) -> dict[str, Any]:
-        """The guarantee as JSON."""
+        """Return the guarantee as a JSON object."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -60,7 +61,7 @@ class Guarantee:
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""
         word = "bit" if self.bits == 1 else "bits"
-        sent = f" {self.bits:g} {word} a client." if self.bits is not None else ""
+        sent = f" {self.bits:g} {word} per client." if self.bits is not None else ""
         release = (
             "Noise seeded by the operating system."
             if self.noise == "secure"

@@ -1,4 +1,4 @@
-"""A file that one process alone appends to, and that is on disk after every line."""
+"""A file to which only one process appends, synced to disk after every line."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from fedprior.core.files import naming
 
 
 class HeldFile:
-    """Whole lines, locked while open; nothing is added to a file that anybody else has touched.
+    """Appends whole lines to a locked file, and refuses if any other process has modified it.
 
-    A lock goes with the open file, not with its name or with the process: a file that was moved
-    away still has it, and a forked process has it as well. So before every line the process must be
-    the one that opened the file, and the file must have its name and the length it was left at.
+    The lock belongs to the open file, not to its name or to the process: it survives a rename, and
+    a forked process shares it. Therefore, before every line, the process must be the one that
+    opened the file, and the file must still have its name and its last known length.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,22 +28,22 @@ class HeldFile:
             raise
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Close the file and release the lock."""
         self._file.close()
 
     def read(self) -> bytes:
-        """All of it."""
+        """Return the whole content."""
         self._file.seek(0)
         return self._file.read()
 
     def cut(self, length: int) -> None:
-        """Keep the first `length` bytes."""
+        """Truncate the file to `length` bytes."""
         self._check()
         self._file.truncate(length)
         self._length = length
 
     def append(self, line: bytes) -> None:
-        """The line, on disk when this returns."""
+        """Append a line and sync it to disk."""
         self._check()
         with naming(self.path):
             self._file.write(line + b"\n")
@@ -52,27 +52,29 @@ class HeldFile:
         self._length += len(line) + 1
 
     def _check(self) -> None:
-        own = os.fstat(self._file.fileno())
+        status = os.fstat(self._file.fileno())
         try:
-            named = os.path.samestat(own, os.stat(self.path))
+            in_place = os.path.samestat(status, os.stat(self.path))
         except FileNotFoundError:
-            named = False
+            in_place = False
         if os.getpid() != self._owner:
             raise PrivacyError(
-                f"ledger: {self.path} must be used by the process that opened it, got a fork of "
-                "it. Open the ledger there, one process after the other."
+                f"ledger: {self.path} was opened by another process (a parent of this one). Open "
+                "it in the process that uses it, one process at a time."
             )
-        if not named or own.st_size != self._length:
+        if not in_place:
             raise PrivacyError(
-                f"ledger: {self.path} must stay as this process left it, got "
-                f"{'another length' if named else 'another file or none'}. It was removed, "
-                "replaced or written by others; nothing more is spent on it."
+                f"ledger: {self.path} was moved, removed or replaced while it was open; nothing "
+                "more can be spent on it."
+            )
+        if status.st_size != self._length:
+            raise PrivacyError(
+                f"ledger: {self.path} was modified by another process while it was open; nothing "
+                "more can be spent on it."
             )
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
-    """Nobody else, until the file is closed (by the system, if the process dies)."""
+    """Lock the file until it is closed (by the operating system, if the process dies)."""
     if not lock.take(file):
-        raise PrivacyError(
-            f"ledger: {path} must be free, got one that another process holds. Wait for it to end."
-        )
+        raise PrivacyError(f"ledger: {path} is in use by another process. Wait for it to end.")

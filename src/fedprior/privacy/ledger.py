@@ -1,8 +1,8 @@
-"""The ledger of a run's privacy budget, written before the budget is spent.
+"""The ledger: a run's privacy loss, recorded before it is incurred.
 
-An append-only JSON Lines file beside the run; each line contains the hash of the previous line. A
-chunk of rounds is reserved (the line is on disk), then run, then committed; a reservation without a
-commit counts as spent. So nothing, not even a crash, can spend budget that is not recorded.
+An append-only file of JSON Lines in the run folder. Each line carries the hash of the previous
+line. A chunk of rounds is reserved (the line is on disk), then run, then committed; a reservation
+without a commit counts as spent. No round can run unrecorded, not even if the process crashes.
 """
 
 import json
@@ -34,10 +34,10 @@ from fedprior.privacy.records import (
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The meaning of a ledger's epsilon: delta, relation, view and kind of noise.
+    """The meaning of a ledger's epsilon: delta, neighbor relation, view, kind of noise, unit.
 
-    `budget` is the epsilon that the run may spend; with None it is only recorded. If the number of
-    clients is known, a delta of 1 / clients or more is refused unless `allow_delta`.
+    `budget` is the epsilon that the run may spend; with None, rounds are only recorded. A delta of
+    1 / clients or more is refused, if the number of clients is known, unless `allow_delta`.
     """
 
     delta: float
@@ -58,14 +58,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Head:
-    """The length of a ledger and the hash of its last line, as stored in a checkpoint."""
+    """The length of a ledger and the hash of its last line, as recorded in checkpoints."""
 
     lines: int
     hash: str
 
 
 class Ledger:
-    """An open ledger, to which only this process can write.
+    """An open ledger, to which no other process can write while it is open.
 
     >>> import tempfile
     >>> from fedprior.privacy.events import response
@@ -79,7 +79,7 @@ class Ledger:
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self.path, self.terms = Path(path), terms
-        self._turn = RLock()  # of the process's threads: one counts and records, then the next
+        self._turn = RLock()  # threads take turns: one computes the cost and records it at a time
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = HeldFile(self.path)
         try:
@@ -105,12 +105,12 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The current head, for a checkpoint."""
+        """The current length and last hash, for the checkpoint."""
         return Head(len(self._records), self._records[-1]["hash"])
 
     @property
     def rounds(self) -> int:
-        """The first round without a record."""
+        """The first round after all recorded ones."""
         return max((r["first"] + r["rounds"] for r in reservations(self._records)), default=0)
 
     @property
@@ -121,12 +121,12 @@ class Ledger:
     def reserve(
         self, event: Event, *, first: int, rounds: int, source: str, draws: str | None = None
     ) -> int:
-        """Reserve rounds from number `first` on; return how many of `rounds` may run.
+        """Record and return how many of the rounds `first`, ..., `first + rounds - 1` may run.
 
-        `source` identifies the run. With simulated noise, a round that was already recorded for the
-        same event and source is the same release, to the bit, and costs nothing; with secure noise
-        it is a new release. `draws` identifies the keys of simulated noise and cohorts: a round in
-        which another release used the same keys is refused. 0 means that the budget is exhausted.
+        The result is 0 if the budget is used up. `source` identifies the run. With simulated noise,
+        a round that is already on record for the same event and source is bit-for-bit the same
+        release and costs nothing; with secure noise it is a new release. `draws` identifies the
+        keys of the simulated noise and cohorts; a round is refused if another release used them.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
         with self._turn:
@@ -135,8 +135,8 @@ class Ledger:
     def _reserve(
         self, event: Event, first: int, rounds: int, source: str, draws: str | None
     ) -> int:
-        again = self._repeated(event, first, rounds, source)
-        new, first = rounds - again, first + again
+        repeated = self._repeated(event, first, rounds, source)
+        new, first = rounds - repeated, first + repeated
         self._check_draws(draws, first, new)
         granted, after = self._affordable(event, new)
         if new and not granted and not any(reservations(self._records)):
@@ -161,11 +161,11 @@ class Ledger:
                 self._append(kind="commit")
 
     def verify(self, head: Head) -> None:
-        """Raise unless the ledger begins with the lines that a checkpoint saw."""
+        """Raise PrivacyError unless the ledger contains the lines that a checkpoint recorded."""
         verify(self._records, head, self.path)
 
     def _repeated(self, event: Event, first: int, rounds: int, source: str) -> int:
-        """The number of leading rounds that are already recorded for this event and source."""
+        """The number of leading rounds that are on record for this event and source."""
         if self.terms.noise != "simulated":
             return 0
         known = {
@@ -174,19 +174,19 @@ class Ledger:
             if record["event"] == event.to_json() and record["source"] == source
             for number in range(record["first"], record["first"] + record["rounds"])
         }
-        asked = range(first, first + rounds)
-        return next((place for place, number in enumerate(asked) if number not in known), rounds)
+        numbers = range(first, first + rounds)
+        return next((place for place, number in enumerate(numbers) if number not in known), rounds)
 
     def _check_draws(self, draws: str | None, first: int, rounds: int) -> None:
-        """Refuse two releases with the same noise, whose difference may be free of noise."""
+        """Refuse a second release with the same noise: their difference may contain none."""
         for record in reservations(self._records):
             shared = draws is not None and record["draws"] == draws
             begin, end = record["first"], record["first"] + record["rounds"]
             if shared and begin < first + rounds and first < end:
                 raise PrivacyError(
-                    f"ledger: simulated noise of round {max(first, begin)} must be drawn "
-                    f"for one release, got a second run with it in {self.path}. "
-                    "Choose another seed or identity, or resume the first."
+                    f"ledger: the simulated noise of round {max(first, begin)} was already used "
+                    f"by another run in {self.path}. Choose another seed or identity, or resume "
+                    "that run."
                 )
 
     def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
@@ -195,8 +195,8 @@ class Ledger:
 
         def after(count: int) -> float:
             spent = merged([*before, (event, count)])
-            if sum(each.overflow * times for each, times in spent) >= self.terms.delta:
-                return math.inf  # the chance of a cohort above its cap has used up delta
+            if sum(event.overflow * rounds for event, rounds in spent) >= self.terms.delta:
+                return math.inf  # the probability of a cohort above its cap has used up delta
             return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
 
         budget = math.inf if self.terms.budget is None else self.terms.budget
@@ -216,7 +216,7 @@ class Ledger:
         return low, spent
 
     def _append(self, **fields: Any) -> None:
-        """One line, on disk when this returns."""
+        """Append one line and sync it to disk."""
         previous = self._records[-1]["hash"] if self._records else NOTHING
         record = {"number": len(self._records), **fields, "previous": previous}
         record["hash"] = digest(record)
@@ -226,62 +226,61 @@ class Ledger:
     def _read(self) -> list[dict[str, Any]]:
         content = self._file.read()
         whole, torn = split(content)
-        if torn:  # the machine stopped inside a write: what the line would allow never ran
+        if torn:  # the machine stopped during a write: the rounds of this line never ran
             self._file.cut(len(content) - len(torn))
         elif whole == content and content:
-            self._file.append(b"")  # the end of the last line
+            self._file.append(b"")  # terminates the last line
         self._records = records = parse(whole, self.path)
         terms = {**asdict(self.terms), "format": FORMAT}
         if not records:
             self._append(kind="open", **terms)
             sync_folder(self.path.parent)
             return self._records
-        begun = _terms(records)
-        if begun != {**begun, **asdict(self.terms), "budget": begun["budget"]}:
+        original = _terms(records)
+        if original != {**original, **asdict(self.terms), "budget": original["budget"]}:
             raise PrivacyError(
-                f"ledger: {self.path} must go on under the terms it was begun with ({begun}), got "
+                f"ledger: {self.path} must continue under its original terms ({original}), got "
                 f"{asdict(self.terms)}."
             )
-        if begun["budget"] != self.terms.budget:
+        if original["budget"] != self.terms.budget:
             self._append(kind="budget", budget=self.terms.budget)
         return self._records
 
 
 def check_budget(event: Event, terms: Terms) -> None:
-    """Raise if the budget does not cover a single round."""
+    """Raise PrivacyError if the budget does not cover a single round."""
     cost = epsilon([(event, 1)], delta=terms.delta, relation=terms.relation)
     if terms.budget is not None and cost > terms.budget:
         raise PrivacyError(
-            f"ledger: budget must be at least what one round costs, epsilon {cost:.4g}, got "
+            f"ledger: budget must cover the cost of one round (epsilon {cost:.4g}), got "
             f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
         )
 
 
 def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
-    """Read and check the terms and records of a ledger; a torn last line is ignored."""
+    """Return the terms and the verified lines of a ledger, without an incomplete last line."""
     path = Path(path)
-    if not path.exists():
-        raise ValueError(f"ledger: {path} must be a ledger, got no file there.")
+    check.expect(path.exists(), "ledger", f"{path} does not exist.")
     records = parse(split(path.read_bytes())[0], path)
     if not records:
-        raise PrivacyError(f"ledger: {path} must begin with its terms, got no line.")
+        raise PrivacyError(f"ledger: {path} is empty; a ledger begins with its terms.")
     fields = {name: value for name, value in _terms(records).items() if name != "format"}
     return Terms(**fields), records
 
 
 def verify(records: list[dict[str, Any]], head: Head, path: Path) -> None:
-    """Raise unless the records begin with those that a checkpoint saw."""
+    """Raise PrivacyError unless the lines begin with those that a checkpoint recorded."""
     known = records[: head.lines]
     if len(known) < head.lines or known[-1]["hash"] != head.hash:
         raise PrivacyError(
-            f"ledger: {path} must hold the {head.lines} lines that the checkpoint saw, got "
-            f"{len(records)} lines that differ. It was cut or replaced; the run cannot go on under "
-            "its guarantee."
+            f"ledger: {path} has {len(records)} lines that do not begin with the {head.lines} "
+            "lines recorded in the checkpoint. It was truncated or replaced; the run cannot "
+            "continue under its guarantee."
         )
 
 
 def total(records: list[dict[str, Any]], terms: Terms) -> float:
-    """Epsilon of all reserved rounds, recomputed from the events."""
+    """Recompute epsilon of all reserved rounds from their events."""
     return epsilon(merged(spent_rounds(records)), delta=terms.delta, relation=terms.relation)
 
 

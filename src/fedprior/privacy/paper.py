@@ -1,4 +1,4 @@
-"""Privacy bounds and noise as the paper prints them; none of them is used as a guarantee."""
+"""Privacy bounds and noise as printed in the paper; none of them is used as a guarantee."""
 
 import math
 
@@ -36,7 +36,7 @@ def paper_gaussian_scale(epsilon: float, delta: float, *, radius: float) -> floa
 
 
 def paper_gaussian_epsilon(epsilon: float, delta: float, *, dimension: int) -> float:
-    """The true epsilon of the paper's noise where it claims `epsilon`, for a d-dimensional box.
+    """Return the true epsilon of the paper's noise for a claimed `epsilon` and a d-dimensional box.
 
     Two messages in the box are up to 2 * radius * sqrt(d) apart.
 

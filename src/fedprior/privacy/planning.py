@@ -1,4 +1,4 @@
-"""The noise, rounds or clients that a privacy budget allows."""
+"""The noise, the rounds or the number of clients that a privacy budget affords."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from fedprior.privacy.accounting import FINE, check_delta, epsilon, renyi_epsilo
 from fedprior.privacy.events import Event, Relation
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
-_QUIET = 100.0  # so much noise that accounting is quick
+_QUIET = 100.0  # enough noise for the accounting to be fast
 _MOST = 1e6  # no useful mechanism needs a larger noise multiplier
 _MOST_ROUNDS = 1_000_000
-_TOO_MUCH = 1e300  # epsilon if delta is exhausted; finite, for searches
+_TOO_MUCH = 1e300  # epsilon if delta is used up; finite, for root finding
 
 
 def noise_multiplier(
@@ -25,10 +25,11 @@ def noise_multiplier(
     rounds: int,
     relation: Relation = "add-remove",
 ) -> float:
-    """The smallest noise for `event`'s mechanism and sampling with epsilon at most `target`.
+    """Return the smallest noise multiplier with epsilon(`rounds` rounds of `event`) <= target.
 
-    A Renyi bound gives an upper bracket in milliseconds, loss distributions find the solution, and
-    the result is verified with a ten times finer discretization and raised if it does not hold.
+    The noise of `event` itself is ignored. A Renyi bound brackets the result from above in
+    milliseconds, privacy loss distributions refine it, and the result is verified with a ten times
+    finer discretization and raised if necessary.
     """
     check.positive("noise_multiplier", target=target)
     check_delta("noise_multiplier", delta)
@@ -40,32 +41,32 @@ def noise_multiplier(
 
     def loose(noise: float) -> float:
         plain = replace(event, noise=noise, overflow=0.0)
-        return renyi_epsilon([(plain, rounds)], delta=delta, relation=shown)
+        return renyi_epsilon([(plain, rounds)], delta=delta, relation=renyi_relation)
 
     # There is no Renyi bound for Poisson sampling under replace-one. It needs about twice the noise
-    # of add-remove; this is only a starting point for the search below.
+    # of add-remove, and the search below does not rely on this guess.
     guessed = event.sampling == "poisson" and relation == "replace-one"
-    shown: Relation = "add-remove" if guessed else relation
-    tight(_QUIET)  # raises before the search if there is no proof
+    renyi_relation: Relation = "add-remove" if guessed else relation
+    tight(_QUIET)  # raises for events without a proof, before any search
     start = _least(loose, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
     high = 2 * start if guessed else start
-    least = _least(tight, target, low=0.8 * high, high=high)
-    if least is None:
+    multiplier = _least(tight, target, low=0.8 * high, high=high)
+    if multiplier is None:
         raise PrivacyError(
-            f"noise_multiplier: target must be within reach, got epsilon {target:g} at delta "
-            f"{delta:g} for {rounds} rounds. Raise epsilon or delta, or run fewer rounds."
+            f"noise_multiplier: epsilon {target:g} at delta {delta:g} cannot be reached in "
+            f"{rounds} rounds. Raise epsilon or delta, or run fewer rounds."
         )
-    while True:  # ends: epsilon falls with the noise
-        spent = [(replace(event, noise=least), rounds)]
+    while True:  # terminates, because epsilon decreases with the noise
+        spent = [(replace(event, noise=multiplier), rounds)]
         if epsilon(spent, delta=delta, relation=relation, interval=FINE) <= target:
-            return least
-        least *= 1 + _TOLERANCE
+            return multiplier
+        multiplier *= 1 + _TOLERANCE
 
 
 def rounds_affordable(
     event: Event, *, target: float, delta: float, relation: Relation = "add-remove"
 ) -> int:
-    """The largest number of rounds of `event`, up to a million, within `target`; may be 0."""
+    """Return the largest number of rounds of `event`, up to a million, within `target`, or 0."""
     check.positive("rounds_affordable", target=target)
 
     @cache
@@ -80,15 +81,15 @@ def rounds_affordable(
     while cost(high) <= target:
         if high == _MOST_ROUNDS:
             return high
-        # Except for the first few rounds, epsilon grows at most linearly.
+        # After the first few rounds, epsilon grows at most linearly: extrapolate to the target.
         step = min(max(2.0, target / max(cost(high), 1e-12)), 64.0)
         low, high = high, min(math.ceil(step * high), _MOST_ROUNDS)
-    most = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
-    while cost(most) > target:
-        most -= 1
-    while cost(most + 1) <= target:
-        most += 1
-    return most
+    rounds = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
+    while cost(rounds) > target:
+        rounds -= 1
+    while cost(rounds + 1) <= target:
+        rounds += 1
+    return rounds
 
 
 def clients_needed(
@@ -100,9 +101,10 @@ def clients_needed(
     rounds: int,
     relation: Relation = "add-remove",
 ) -> int:
-    """The smallest number of clients for which Poisson cohorts of mean `cohort_size` meet `target`.
+    """Return the smallest number of clients for which cohorts of `cohort_size` stay within target.
 
-    With more clients and the same cohort size, each client is sampled less often.
+    Cohorts are Poisson samples of `cohort_size` clients on average: with more clients, each one is
+    sampled less often.
     """
     check.positive("clients_needed", noise=noise, cohort_size=cohort_size, target=target)
 
@@ -111,19 +113,19 @@ def clients_needed(
         event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=rate)
         return epsilon([(event, rounds)], delta=delta, relation=relation)
 
-    least = _least(spent, target, low=cohort_size, high=2 * cohort_size, most=1e12)
-    if least is None:
+    clients = _least(spent, target, low=cohort_size, high=2 * cohort_size, most=1e12)
+    if clients is None:
         raise PrivacyError(
-            f"clients_needed: target must be within reach, got epsilon {target:g} with noise "
-            f"multiplier {noise:g}. Raise the noise."
+            f"clients_needed: epsilon {target:g} cannot be reached with noise multiplier "
+            f"{noise:g}. Raise the noise."
         )
-    return math.ceil(least)
+    return math.ceil(clients)
 
 
 def noise_to_signal(*, noise: float, num_parameters: int, rate: float, num_clients: int) -> float:
-    """Z sqrt(d) / (q m): the norm of the noise on the mean upload, relative to the clip.
+    """Return z sqrt(d) / (q m): the norm of the noise on the mean upload, divided by the clip.
 
-    Above 1 the mean upload is mostly noise, whatever the clients have learned (ERRATA 3.4).
+    Above 1, the mean upload is mostly noise, regardless of what clients learn (ERRATA 3.4).
     """
     check.positive("noise_to_signal", noise=noise)
     check.count("noise_to_signal", num_parameters=num_parameters, num_clients=num_clients)
@@ -140,9 +142,9 @@ def _least(
     most: float = _MOST,
     tolerance: float = _TOLERANCE,
 ) -> float | None:
-    """The smallest value with spent(value) <= target for decreasing `spent`; None above `most`.
+    """The smallest value with spent(value) <= target, for decreasing `spent`; None above `most`.
 
-    The result has relative accuracy `tolerance` and errs on the safe side.
+    Accurate to a relative `tolerance`, and on the safe side except for rounding in the search.
     """
     step = 2.0
     while spent(high) > target:
@@ -160,16 +162,16 @@ def _least(
 def _crossing(
     spent: Callable[[float], float], target: float, low: float, high: float, tolerance: float
 ) -> float:
-    """The point between low and high where `spent` equals `target`, to relative `tolerance`.
+    """The point between low and high where `spent` crosses `target`, to a relative `tolerance`.
 
-    On logarithmic axes `spent` is almost linear, so a few evaluations suffice.
+    `spent` is almost linear on logarithmic axes, so a few evaluations suffice.
     """
     from scipy.optimize import brentq
 
-    crossing = brentq(
+    logarithm = brentq(
         lambda at: math.log(max(spent(math.exp(at)), 1e-12) / target),
         math.log(low),
         math.log(high),
         xtol=tolerance,
     )
-    return math.exp(crossing)
+    return math.exp(logarithm)

@@ -1,4 +1,4 @@
-"""The plan of a private run: its cost before it runs, and advice in plain words."""
+"""The cost of a private run before it runs, with advice."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The guarantee against one observer; epsilon None means that there is none."""
+    """The epsilon against one kind of adversary; None means unbounded."""
 
     view: str
     relation: Relation
@@ -28,7 +28,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The noise for a target, the guarantee against each observer, and whether signal remains."""
+    """The noise for a target, epsilon against each adversary, and whether any signal is left."""
 
     noise_multiplier: float
     rounds: int
@@ -38,7 +38,7 @@ class Plan:
     verdict: str
 
     def describe(self) -> dict[str, Any]:
-        """What `fedprior privacy plan --json` prints."""
+        """Return the plan as a JSON object, as printed by `fedprior privacy plan --json`."""
         names = ("view", "relation", "epsilon", "delta")
         return {
             "format": FORMAT,
@@ -63,19 +63,20 @@ def plan(
     local_steps: int | None = None,
     allow_delta: bool = False,
 ) -> Plan:
-    """Solve for the third of `target` (epsilon), `noise_multiplier` and `rounds`.
+    """Compute the third of `target` (epsilon), `noise_multiplier` and `rounds` from the other two.
 
-    The target is central, add-remove, with Poisson sampling at `rate`. A delta of 1/m or more would
-    allow a mechanism that publishes somebody's data, and is refused unless `allow_delta`.
+    The target is for the central view under add-remove, with Poisson sampling at `rate`. A delta
+    of 1/m or more would admit a mechanism that publishes one client's data outright, and is refused
+    unless `allow_delta`.
     """
     owner = "plan"
     check_delta(owner, delta)
     check.count(owner, num_clients=num_clients)
     check.fraction(owner, rate=rate)
     check_delta_below(delta, num_clients, allowed=allow_delta)
-    known = [value is not None for value in (target, noise_multiplier, rounds)]
-    rule = "two of epsilon, noise multiplier and rounds"
-    check.require(sum(known) >= 2, owner, "the question", rule, f"{sum(known)} of them")
+    num_given = sum(value is not None for value in (target, noise_multiplier, rounds))
+    sentence = "give at least two of epsilon, noise multiplier and rounds."
+    check.expect(num_given >= 2, owner, sentence)
     cohort = Poisson(rate=rate)
     one = cohort.amplify(gaussian(noise_multiplier or 1.0), num_clients)
     noise, rounds = _solve(one, target, noise_multiplier, rounds, delta)
@@ -101,11 +102,11 @@ def plan(
 
 
 def check_delta_below(delta: float, num_clients: int, *, allowed: bool) -> None:
-    """Raise if delta is 1/m or more, which would allow publishing somebody's data."""
+    """Raise PrivacyError if delta >= 1/m, which would admit publishing one client's data."""
     if delta >= 1 / num_clients and not allowed:
         raise PrivacyError(
             f"privacy: delta must be below 1 / clients = {1 / num_clients:g}, got {delta:g}. "
-            "Choose a smaller one, or say --allow-delta (privacy.allow_delta=true)."
+            "Choose a smaller one, or use --allow-delta (privacy.allow_delta=true)."
         )
 
 
@@ -116,7 +117,7 @@ def _solve(
     rounds: int | None,
     delta: float,
 ) -> tuple[float, int]:
-    """Noise multiplier and rounds, of which the missing one is computed."""
+    """Return noise multiplier and rounds, solving for the missing one."""
     if target is not None:
         check.positive("plan", epsilon=target)
     if noise is None:
@@ -128,9 +129,9 @@ def _solve(
         rounds = planning.rounds_affordable(event, target=target, delta=delta)
         if rounds == 0:
             raise PrivacyError(
-                f"plan: epsilon must cover one round, got {target:g}, where one round with noise "
-                f"multiplier {noise:g} costs {epsilon([(event, 1)], delta=delta):.3g}. "
-                "Raise the noise or the budget."
+                "plan: epsilon must cover at least one round, which costs "
+                f"{epsilon([(event, 1)], delta=delta):.3g} with noise multiplier {noise:g}, got "
+                f"{target:g}. Raise the noise or the budget."
             )
     check.count("plan", rounds=rounds)
     return noise, rounds
@@ -145,28 +146,28 @@ def _views(event: Event, rounds: int, delta: float) -> tuple[View, ...]:
             relation="add-remove",
             epsilon=epsilon(spent, delta=delta),
             delta=delta,
-            explanation="whoever sees the noised models, not the cohorts: a client is there or not",
+            explanation="the noisy models but not the cohorts; a client is present or absent",
         ),
         View(
             view="central",
             relation="replace-one",
             epsilon=epsilon(spent, delta=delta, relation="replace-one"),
             delta=delta,
-            explanation="the same onlooker: a client's data are these or others",
+            explanation="the same; a client's data are replaced by others",
         ),
         View(
             view="cohorts-known",
             relation="add-remove",
             epsilon=epsilon(plain, delta=delta),
             delta=delta,
-            explanation="an onlooker who also knows who took part: no amplification by sampling",
+            explanation="also who took part in which round; no amplification by sampling",
         ),
         View(
             view="server",
             relation="replace-one",
             epsilon=None,
             delta=delta,
-            explanation="a server that sees the uploads before the noise: no protection at all",
+            explanation="the uploads before the noise; no protection at all",
         ),
     )
 
@@ -175,7 +176,7 @@ def _verdict(
     signal: float | None, noise: float, num_parameters: int | None, rate: float, num_clients: int
 ) -> str:
     if signal is None or num_parameters is None:
-        return "Give --parameters to learn whether the noise leaves any signal."
+        return "Use --parameters to see whether the noise leaves any signal."
     shown = f"{float(f'{signal:.2g}'):,.0f}" if signal >= 10 else f"{signal:.2g}"
     ratio = f"the noise on the mean update is {shown} times the clip of one update"
     if signal <= 0.1:
@@ -185,7 +186,7 @@ def _verdict(
     clients = math.ceil(num_clients * signal)
     smaller = math.floor(num_parameters / signal**2)
     fewer = f", or {smaller:,} parameters," if smaller >= 10 else ""
-    advice = f"At this noise and sampling rate {clients:,} clients{fewer} would bring it down to 1."
+    advice = f"At this noise and sampling rate, {clients:,} clients{fewer} would reduce it to 1."
     if signal <= 10:
         return f"Mostly noise: {ratio}. {advice}"
     return f"Pure noise: {ratio}, so the shared model learns nothing. {advice}"

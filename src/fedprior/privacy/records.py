@@ -1,4 +1,4 @@
-"""The records of a ledger, each with its number, its hash and the hash of the previous one."""
+"""The lines of a ledger, each with its number, its hash and the hash of the previous line."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ NOTHING = "0" * 64  # the hash before the first line
 
 
 def reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The records that reserved rounds."""
+    """Return the lines that reserved rounds."""
     return (record for record in records if record["kind"] == "reserve")
 
 
 def spent_rounds(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
-    """The event and the number of rounds of each reservation."""
+    """Return the event and the number of rounds of each reservation."""
     return [(Event.from_json(r["event"]), int(r["rounds"])) for r in reservations(records)]
 
 
@@ -32,20 +32,20 @@ def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
 
 
 def split(content: bytes) -> tuple[bytes, bytes]:
-    """Split the content into complete lines and the rest of a torn line.
+    """Split into complete lines, without the final newline, and the start of an incomplete line.
 
-    A line that lacks only its line break is complete: in case of doubt, it counts as spent.
+    A line that lacks only its newline is complete: in case of doubt, its rounds count as spent.
     """
     whole, _, rest = content.rpartition(b"\n")
     try:
         json.JSONDecoder().raw_decode(rest.decode("latin-1"))  # written as ASCII
-    except ValueError:  # no beginning of a line parses, but for the whole of it
+    except ValueError:  # a proper prefix of a line never parses
         return whole, rest
-    return content, b""  # whatever follows a whole line on it, `parse` refuses
+    return content, b""  # `parse` refuses anything after a complete record on the same line
 
 
 def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """Parse all lines and check their numbers and their chain of hashes."""
+    """Return all lines after verifying their numbers and the chain of hashes."""
     records: list[dict[str, Any]] = []
     previous = NOTHING
     for number, line in enumerate(content.split(b"\n") if content else []):
@@ -62,22 +62,22 @@ def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
             good = False
         if not good:
             raise PrivacyError(
-                f"ledger: line {number + 1} of {path} must be as it was written, got another. "
-                "The ledger was edited or damaged; nothing more may be spent on it."
+                f"ledger: line {number + 1} of {path} does not match its hash. The ledger was "
+                "edited or damaged; nothing more can be spent on it."
             )
         previous = claimed
         records.append({**record, "hash": claimed})
     if records and records[0].get("format") != FORMAT:
         version = records[0].get("format")
         raise PrivacyError(
-            f"ledger: format of {path} must be {FORMAT}, got {version!r}. Another version of "
-            "fedprior wrote it: continue with that version, or start a new run; what the old run "
-            "spent still counts."
+            f"ledger: format of {path} must be {FORMAT}, got {version!r}. It was written by another "
+            "version of fedprior. Continue with that version, or start a new run; what was spent "
+            "still counts."
         )
     return records
 
 
 def digest(record: dict[str, Any]) -> str:
-    """The hash of a record without its own hash."""
+    """Return the hash of a line that does not yet have one."""
     canonical = json.dumps(record, sort_keys=True).encode()
     return hashlib.sha256(canonical).hexdigest()

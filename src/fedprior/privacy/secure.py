@@ -1,9 +1,8 @@
 """Noise for real releases: OpenDP's samplers, seeded by the operating system.
 
-The floating-point rounding of a normal draw reveals information on the number it is added to;
-OpenDP adds noise exactly on a grid and rounds afterwards. A floating-point sum depends on the order
-of its terms, so one more term can change it by more than the term itself; `add_exactly` avoids
-this.
+The rounding of ordinary floating-point noise reveals information about the number it is added to;
+OpenDP adds noise exactly, on a grid, and rounds afterwards. A floating-point sum depends on the
+order of its terms, so one term can change it by more than its own value; `add_exactly` is exact.
 """
 
 import math
@@ -19,35 +18,35 @@ from fedprior.core.check import PrivacyError
 
 
 def require_opendp() -> None:
-    """Raise unless OpenDP is installed."""
+    """Raise PrivacyError if OpenDP is not installed."""
     if find_spec("opendp") is None:
         raise PrivacyError(
-            "noise: secure noise must be drawn by OpenDP, which is not installed. "
-            "pip install 'fedprior[secure]', or say noise = 'simulated' for a simulation."
+            "noise: secure noise needs OpenDP, which is not installed. "
+            "pip install 'fedprior[secure]', or set noise = 'simulated' for a simulation."
         )
 
 
-# Coordinates of a message are truncated to multiples of about clip / 2^22: integers below 2^23,
-# which float32 represents exactly. Their sum is stored as two integers, one of multiples of 2^12
-# and one of the remainders, which fit in 32 bits for so many clients.
+# Coordinates of a message are truncated to multiples of clip / 2^22 or a slightly larger unit:
+# integers below 2^23, which float32 represents exactly. Their sum is stored as two integers, the
+# multiples of 2^12 and the remainders, which fit into 32 bits for up to _MOST_CLIENTS clients.
 _FINENESS = 22
 _LOW_BITS = 12
-_LONGEST = 2**25  # in multiples; a transformation between clip and noise may reach 4 clips or more
+_LONGEST = 2**25  # in units; channels between clip and noise may lengthen messages to 4 clips
 _MOST_CLIENTS = 2**17
 
 
 def check_cohort_size(size: int) -> None:
-    """Raise if the sum over so many clients could overflow."""
-    rule = f"at most {_MOST_CLIENTS:,} clients, or secure sums would overflow"
+    """Check that the exact sum over `size` clients cannot overflow."""
+    rule = f"at most {_MOST_CLIENTS:,}, the limit of exact sums"
     remedy = "Lower the sampling rate or the cap of the cohort."
-    check.require(size <= _MOST_CLIENTS, "secure noise", "a cohort", rule, size, remedy)
+    check.require(size <= _MOST_CLIENTS, "secure noise", "cohort size", rule, size, remedy)
 
 
 def add_exactly(rows: Array, *, clip: float) -> Array:
-    """The exact sum of (clients, d) messages as integers (2, d), high and low.
+    """Sum (clients, d) messages exactly, as integers of shape (2, d): high and low parts.
 
-    Each row is first truncated toward zero to a grid, which does not increase its norm. So the
-    presence of a client changes the sum by exactly its own truncated message.
+    Each row is first truncated toward zero to a grid, which never increases its norm. Adding or
+    removing a client changes the sum by exactly that client's truncated message.
     """
     check_cohort_size(len(rows))
     xp = rows.__array_namespace__()
@@ -57,30 +56,30 @@ def add_exactly(rows: Array, *, clip: float) -> Array:
 
 
 def value(total: np.ndarray, *, clip: float) -> np.ndarray:
-    """The result of `add_exactly` in double precision, which represents it exactly."""
+    """Convert the result of `add_exactly` to double precision, which represents it exactly."""
     high, low = total.astype(np.int64)
     return (high * 2**_LOW_BITS + low) * _grid(clip)
 
 
 def _grid(clip: float) -> float:
-    """A power of 2, so that multiplying by it or its inverse is exact in float32."""
+    """The unit of the grid: a power of 2, so that scaling by it is exact in float32."""
     return 2.0 ** max(math.floor(math.log2(clip)) - _FINENESS, -120)
 
 
 def reach(clip: float, size: int) -> float:
-    """An upper bound on the norm of `size` coordinates that were clipped in float32.
+    """An upper bound on the norm of `size` coordinates after clipping in float32.
 
-    The relative error of their sum of squares is at most `size` * 2^-24 in any order; root,
-    quotient and product add a few 2^-24, and squares below 2^-126 are lost.
+    The relative error of their sum of squares is at most `size` * 2^-24, in any order of summation;
+    root, quotient and product add a few 2^-24, and squares below 2^-126 are lost.
     """
     return clip * (1 + (size + 16) * 2.0**-24) + math.sqrt(size) * 2.0**-63
 
 
 def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array:
-    """`total` + noise, a new draw at every call, also inside a compiled loop.
+    """Return `total` + noise, a new draw in every call, inside or outside a compiled loop.
 
-    `total` is from `add_exactly`, or a vector of floats whose sum was exact. If messages were
-    clipped to `clip` in float32, the privacy cost is at most that of
+    `total` is the result of `add_exactly`, or a vector of floats whose sum was exact. If messages
+    were clipped to `clip` in float32, the privacy loss is at most that of
     N(0, (clip * noise_multiplier)^2 I), including the rounding of the clip and of OpenDP's grid.
     """
 
@@ -98,24 +97,23 @@ def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array
     whole = total.dtype == np.int32
     shape, dtype = (total.shape[1:], np.float32) if whole else (total.shape, total.dtype)
     like = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
-    # Ordered, so that the compiler neither omits nor repeats a call.
+    # With ordered=True, the compiler can neither drop nor repeat a call.
     return io_callback(noised, like, total, ordered=True)
 
 
 def _noised(total: np.ndarray, clip: float, noise_multiplier: float) -> np.ndarray:
     mechanism = _gaussian(total.size, clip, noise_multiplier)
-    # The mechanism would refuse a non-finite sum, which would reveal that there was one.
+    # The mechanism would refuse a non-finite sum, which would reveal its presence.
     finite = np.nan_to_num(total.astype(np.float64).ravel(), posinf=0.0, neginf=0.0)
     return np.asarray(mechanism(finite.tolist())).reshape(total.shape)
 
 
 @lru_cache(maxsize=8)
 def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
-    """OpenDP's mechanism, whose own cost is at most the claimed one.
+    """OpenDP's mechanism, with a privacy loss by its own account of at most the claimed one.
 
-    A client may change the total by slightly more than its clip, because of the rounding of the
-    clip and of OpenDP's grid; the scale is increased accordingly (by 6e-8 of it for each
-    coordinate).
+    A client can change the total by slightly more than its clip, because of the rounding of the
+    clip and of OpenDP's grid; the scale is raised accordingly (by 6e-8 of it per coordinate).
     """
     import opendp.prelude as dp
 
@@ -123,7 +121,7 @@ def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
     claimed = 1 / (2 * noise_multiplier**2)  # zero-concentrated rho of the noise
     scale = clip * noise_multiplier
-    # A billionth of the scale: practically as good as the finest grid, in a quarter of the time.
+    # A billionth of the scale: practically the noise of the finest grid, in a quarter of the time.
     grid = math.floor(math.log2(scale)) - 30
     for _ in range(4):
         mechanism: Any = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=grid)
@@ -132,6 +130,6 @@ def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
             return mechanism
         scale *= math.sqrt(cost / claimed) * (1 + 1e-12)
     raise PrivacyError(
-        f"noise: OpenDP must reach the noise multiplier, got rho {cost:g} for {claimed:g}. "
-        "Choose a larger clip or less noise."
+        f"noise: OpenDP cannot reach the noise multiplier {noise_multiplier:g}: its rho is "
+        f"{cost:g} instead of {claimed:g}. Choose a larger clip or less noise."
     )
