@@ -42,7 +42,7 @@ def test_cohorts_of_one_size_under_a_poisson_claim_are_caught():
     of 3,300 on 6 degrees, whatever is drawn.
     """
     found = check_cohort(FixedUnderPoisson(rate=0.5, cap=6), **AT)
-    assert "cohort sizes that are not those of poisson sampling" in found.faults
+    assert "cohort sizes do not follow poisson sampling" in found.faults
     assert not found.passed
 
 
@@ -52,7 +52,7 @@ def test_clients_that_are_dealt_out_are_caught():
     """
     assert binom.cdf(0, ROUNDS // 2, 0.25) < 1e-90
     found = check_cohort(Dealt(rate=0.5, cap=6), **AT)
-    assert "rounds that depend on each other" in found.faults
+    assert "rounds depend on each other" in found.faults
 
 
 def test_clients_that_come_together_are_caught():
@@ -62,7 +62,7 @@ def test_clients_that_come_together_are_caught():
     limit = binom.isf(ALARM / 2 / 15, ROUNDS, 0.25)
     assert binom.sf(limit, ROUNDS, 0.5) > POWER
     found = check_cohort(Households(rate=0.5, cap=6), **AT)
-    assert "clients drawn together too often or too rarely" in found.faults
+    assert "clients are drawn together too often or too rarely" in found.faults
 
 
 def test_clients_drawn_too_often_are_caught():
@@ -70,7 +70,7 @@ def test_clients_drawn_too_often_are_caught():
     limit = binom.isf(ALARM / 2, 6 * ROUNDS, 0.5)
     assert binom.sf(limit, 6 * ROUNDS, 0.55) > POWER
     found = check_cohort(Eager(rate=0.5, cap=6), **AT)
-    assert any(fault.startswith("clients drawn at rate 0.5") for fault in found.faults)
+    assert any(fault.startswith("clients are drawn at rate 0.5") for fault in found.faults)
     assert found.lower_bound > found.claimed
 
 

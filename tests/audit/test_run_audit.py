@@ -120,13 +120,13 @@ def test_psi_without_noise_is_caught(clear_psi):
 def test_psi_clamped_before_the_noise_is_caught(sound):
     """Power 1 - 2^-1000: half of the rounds take psi below a floor that is not kept."""
     found = pipeline.check_psi(replace(sound, psi_floor=3.0), **SOME)  # it keeps to 0.5
-    assert "psi below its floor: clamped before the noise, or not at all" in found.faults
+    assert "psi is below its floor: clamped before the noise, or not at all" in found.faults
 
 
 def test_weights_outside_the_clip_are_caught(weighted):
     """Power 1: the vector that leaves has one coordinate too many, whatever is drawn."""
     found = pipeline.check_uploads(weighted, delta=DELTA)
-    assert "a weight leaves the client beside its message" in found.faults
+    assert "a weight leaves the client with its message" in found.faults
     assert not found.passed
 
 
@@ -143,7 +143,7 @@ def test_a_divisor_that_depends_on_the_data_is_caught(weighted):
 def test_a_count_of_the_cohort_as_divisor_is_caught():
     """Power 1: with weights of 1 the divisor is the size of the cohort, 0 to 46 for 3."""
     found = pipeline.check_uploads(dp_adaped(channel=Weighted(**SETTING)), delta=DELTA)
-    assert "a divisor that is not the public expected size" in found.faults
+    assert "the divisor is not the public expected size" in found.faults
 
 
 def test_a_forgotten_clip_is_caught_where_it_leaves():

@@ -98,7 +98,7 @@ def test_rounding_after_the_clip_costs_what_it_may_add():
     assert norms.max() > 1.0  # rounding does pass the clip
     assert norms.max() <= reach
     off_center = Chain((CENTRAL, Quantize(bits_per_coordinate=3, low=0.5, high=1.0)))
-    with pytest.raises(ValueError, match="a range that holds 0"):
+    with pytest.raises(ValueError, match="a range that contains 0"):
         off_center.event(dimension)
 
 

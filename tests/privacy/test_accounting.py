@@ -222,7 +222,7 @@ def test_a_sampled_report_has_no_proof():
     [
         ({"mechanism": "gauss", "noise": 1.0}, "Did you mean gaussian"),
         ({"mechanism": "gaussian", "noise": 0.0}, "noise must be a positive number"),
-        ({"mechanism": "gaussian", "noise": 1.0, "rate": 0.5}, "1 where everyone takes part"),
+        ({"mechanism": "gaussian", "noise": 1.0, "rate": 0.5}, "1 if everyone takes part"),
         (
             {"mechanism": "gaussian", "noise": 1.0, "sampling": "poisson", "rate": 1.5},
             "rate must be in",

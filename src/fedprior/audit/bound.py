@@ -1,4 +1,4 @@
-"""From the scores of an attack to a lower confidence bound on epsilon."""
+"""A lower confidence bound on epsilon from the scores of an attack."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ import numpy as np
 
 from fedprior.core import check
 
-_CANDIDATES = 400  # events tried on the first half, an even number
+_CANDIDATES = 400  # candidate events on the first half of the runs; even
 
 
 class Bound(NamedTuple):
-    """With probability `confidence` the mechanism's epsilon at delta is at least `epsilon`."""
+    """With probability `confidence`, the mechanism's epsilon at delta is at least `epsilon`."""
 
     epsilon: float
     confidence: float
@@ -24,11 +24,11 @@ def lower_bound(
 ) -> Bound:
     """Epsilon >= log((P(E | present) - delta) / P(E | absent)), or with the two exchanged.
 
-    One score a run of each world, higher where the attacker believes the canary present. The event
-    E, {score >= t} or {score <= t}, and the direction are chosen on the first half of the runs;
-    only that one is tested on the second half, by two Clopper-Pearson limits with half of
-    1 - confidence each. Runs of one world must be independent of each other; the worlds may share
-    their draws.
+    `present` and `absent` hold one score per run with and without the canary; a higher score means
+    that the attacker believes the canary is present. The event E, {score >= t} or {score <= t}, and
+    the direction are chosen on the first half of the runs and tested on the second half, by two
+    Clopper-Pearson limits at level (1 - confidence) / 2 each. The runs of one world must be
+    independent of each other; the two worlds may share their draws.
     """
     check_confidence("lower_bound", confidence)
     check.share("lower_bound", delta=delta)
@@ -40,24 +40,24 @@ def lower_bound(
     first, second = zip(*(_halves(scores) for scores in worlds), strict=True)
     alarm = 1 - confidence
     thresholds = _thresholds(np.concatenate(first))
-    promise = [
+    candidates = [
         _bounds(first, thresholds, above, delta=delta, alarm=alarm) for above in (True, False)
     ]
-    above = bool(promise[0].max() >= promise[1].max())
-    threshold = thresholds[np.argmax(promise[0 if above else 1])]
-    found = _bounds(second, np.array([threshold]), above, delta=delta, alarm=alarm)[0]
+    above = bool(candidates[0].max() >= candidates[1].max())
+    threshold = thresholds[np.argmax(candidates[0 if above else 1])]
+    bound = _bounds(second, np.array([threshold]), above, delta=delta, alarm=alarm)[0]
     sign = ">=" if above else "<="
-    return Bound(max(0.0, float(found)), confidence, f"score {sign} {threshold:.4g}")
+    return Bound(max(0.0, float(bound)), confidence, f"score {sign} {threshold:.4g}")
 
 
 def check_confidence(owner: str, confidence: float) -> None:
-    """A confidence lies in (0, 1)."""
+    """Check that a confidence lies in (0, 1)."""
     check.positive(owner, confidence=confidence)
     check.require(confidence < 1, owner, "confidence", "below 1", confidence)
 
 
 def lower_limit(hits: np.ndarray, runs: int, alarm: float) -> np.ndarray:
-    """The Clopper-Pearson limit that lies above the true rate with probability <= `alarm`."""
+    """Return the Clopper-Pearson limit that exceeds the true rate with probability <= `alarm`."""
     from scipy.special import betaincinv
 
     hits = np.asarray(hits, np.float64)
@@ -65,12 +65,12 @@ def lower_limit(hits: np.ndarray, runs: int, alarm: float) -> np.ndarray:
 
 
 def upper_limit(hits: np.ndarray, runs: int, alarm: float) -> np.ndarray:
-    """The Clopper-Pearson limit that lies below the true rate with probability <= `alarm`."""
+    """Return the Clopper-Pearson limit that is below the true rate with probability <= `alarm`."""
     return 1 - lower_limit(runs - np.asarray(hits), runs, alarm)
 
 
 def two_sided(hits: np.ndarray, runs: int, rate: float) -> float:
-    """P(any of the counts is as far out), each being Binomial(runs, rate): at most this."""
+    """Return the p-value of the most extreme of `hits` ~ Binomial(runs, rate), with Bonferroni."""
     from scipy.stats import binom
 
     hits = np.atleast_1d(hits)
@@ -84,7 +84,7 @@ def _halves(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thresholds(scores: np.ndarray) -> np.ndarray:
-    """Observed scores, dense towards both ends: rare events tell most."""
+    """Observed scores, dense toward both ends, because rare events are the most informative."""
     ordered = np.sort(scores)
     most = (len(ordered) + 1) // 2
     places = np.geomspace(1, most, _CANDIDATES // 2).astype(np.int64) - 1
@@ -99,7 +99,7 @@ def _bounds(
     delta: float,
     alarm: float,
 ) -> np.ndarray:
-    """For sorted scores of both worlds, the bound of each event: above the threshold, or below."""
+    """The bound of each event {score >= threshold} or {score <= threshold}, for sorted scores."""
     present, absent = worlds
     if above:
         likely, rare = (

@@ -1,7 +1,7 @@
-"""Attacks on single channels: worst-case neighbors, told apart by the exact likelihood ratio.
+"""Attacks on single channels: worst-case neighbors, distinguished by the exact likelihood ratio.
 
-The channel is a black box: messages go in, what it releases comes out. Each `attack_*` takes the
-channel to audit, so that a broken one can be passed.
+The channel is treated as a black box that turns messages into releases. Each `attack_*` takes the
+channel to audit, so that tests can pass a broken one.
 """
 
 import math
@@ -17,9 +17,9 @@ from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 from fedprior.privacy.accounting import epsilon
 
-# How far outside its range a canary's message lies: whatever is not clipped is seen at once.
+# Distance of a canary's message from its range, so that a missing clip is detected immediately.
 FAR = 1000.0
-# Coordinates of a message; the canary moves all of them alike.
+# Coordinates of a message; the canary changes all of them equally.
 DIMENSION = 4
 
 Scores = tuple[np.ndarray, np.ndarray]
@@ -28,7 +28,7 @@ Scores = tuple[np.ndarray, np.ndarray]
 def attack_central(
     channel: CentralGaussian, *, draws: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """A canary of norm clip is added to an empty sum, or not."""
+    """Distinguish an empty sum from the sum of a single canary of norm `clip`."""
     direction = _direction(DIMENSION)
     canary = channel.encode(FAR * channel.clip * direction, random.stream(seed, "encode"))
 
@@ -41,14 +41,14 @@ def attack_central(
     scores = score(0, canary), score(1, np.zeros(DIMENSION))
     claimed = epsilon([(channel.event(DIMENSION), 1)], delta=delta)
     name = f"CentralGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}"
-    found = _finding(name, scores, claimed, delta=delta, confidence=confidence)
-    return replace(found, relation="add-remove")
+    finding = _finding(name, scores, claimed, delta=delta, confidence=confidence)
+    return replace(finding, relation="add-remove")
 
 
 def attack_local(
     channel: LocalGaussian, *, draws: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """Messages at opposite ends of the ball around the center."""
+    """Distinguish messages at opposite ends of the ball around the center."""
     center = np.asarray(channel.center, np.float64)
     direction = _direction(center.size if center.ndim else DIMENSION)
     center = np.broadcast_to(center, direction.shape)
@@ -67,14 +67,14 @@ def attack_local(
 
 
 def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) -> Finding:
-    """Messages beyond the two ends of every coordinate's range."""
+    """Distinguish messages beyond the two ends of every coordinate's range."""
     low, high = _box(channel)
     width = high - low
 
     def score(world: int, message: np.ndarray) -> np.ndarray:
         messages = np.broadcast_to(message, (draws, len(low)))
         received = channel.encode(messages.copy(), random.stream(seed, "encode", world))
-        # One coordinate is told, the others are at their middle.
+        # One coordinate is reported; the others are at the middle of their range.
         return channel.epsilon * np.sign(((received - (low + high) / 2) / width).sum(axis=-1))
 
     scores = score(0, high + FAR * width), score(1, low - FAR * width)
@@ -84,7 +84,7 @@ def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float)
 
 
 def attack_response(channel: KaryResponse, *, draws: int, seed: int, confidence: float) -> Finding:
-    """One symbol against another; by symmetry any two are as far apart."""
+    """Distinguish two symbols; by symmetry, all pairs are equally hard."""
 
     def score(world: int, symbol: int) -> np.ndarray:
         messages = np.tile(np.eye(channel.num_symbols)[symbol], (draws, 1))
@@ -111,14 +111,14 @@ def _box(channel: OneBit) -> tuple[np.ndarray, np.ndarray]:
 def _finding(
     name: str, scores: Scores, claimed: float, *, delta: float, confidence: float
 ) -> Finding:
-    found = lower_bound(*scores, delta=delta, confidence=confidence)
+    bound = lower_bound(*scores, delta=delta, confidence=confidence)
     return Finding(
         mechanism=name,
         kind="attack",
         claimed=claimed,
-        lower_bound=found.epsilon,
+        lower_bound=bound.epsilon,
         delta=delta,
         relation="replace-one",
         confidence=confidence,
-        detail=f"worst-case neighbors told apart, {len(scores[0]):,} releases of each",
+        detail=f"worst-case neighbors distinguished, {len(scores[0]):,} releases of each",
     )

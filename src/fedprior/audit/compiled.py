@@ -11,10 +11,10 @@ from fedprior.core.protocols import Channel
 
 
 class Compiled:
-    """The channel in a compiled program: float32, keyed draws, a key of its own for each message.
+    """A channel inside a compiled program: float32, keyed draws, one key per message.
 
-    Takes NumPy arrays and a stream and gives NumPy arrays back, so that every check of a channel
-    also runs on this one.
+    It takes NumPy arrays and a stream and returns NumPy arrays, so that every check of a channel
+    can also be applied to it.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -30,7 +30,7 @@ class Compiled:
         return _plain(jax.jit(jax.vmap(self.channel.encode))(rows, keys), message.shape[:-1])
 
     def decode(self, total: Array, key: np.random.Generator) -> Array:
-        """All totals as one vector, a cohort of one: what is added does not depend on them."""
+        """Decode all totals as one vector from a cohort of one; the noise does not depend on it."""
         flat = jnp.asarray(total, jnp.float32).ravel()
 
         @jax.jit

@@ -1,4 +1,4 @@
-"""Conformance of the Gaussian channels: what is clipped, and how much noise is drawn."""
+"""Conformance of the Gaussian channels: their clip, and the scale of their noise."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,21 +18,21 @@ from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.calibrate import gaussian_epsilon
 from fedprior.privacy.events import gaussian
 
-# A clipped norm may pass the clip by the rounding of its own computation: in float32 a sum of d
-# squares is off by at most about d / 16 units of 6e-8 in blocks, which is 4e-5 at the largest d
-# below. Measured: under 1e-7. Epsilon grows by about as much, relatively.
+# A clipped norm may exceed the clip because of rounding: in float32, a blocked sum of d squares has
+# a relative error of at most about d / 16 units of 6e-8, which is 4e-5 for the largest d below.
+# Measured: under 1e-7. The relative change of epsilon is about the same.
 ROUNDING = 5e-5
 _LENGTHS = (1, 2, 7, 10_000)
-_COORDINATES = 4  # in which noise is looked at
-# Less noise than this, in sensitivities, is counted as this much: the accountant takes long over
-# an epsilon of hundreds, and a lower bound may be lower.
+_COORDINATES = 4  # in which noise is measured
+# Less noise than this, as a multiple of the sensitivity, is rounded up to it: the accountant is
+# slow for an epsilon of hundreds, and a lower bound remains valid.
 LEAST_NOISE = 0.2
 
 
 def check_central_noise(
     channel: CentralGaussian, *, draws: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """What `decode` adds to the sum of nobody's messages is N(0, (clip * multiplier)^2 I)."""
+    """Check that `decode` adds N(0, (clip * noise_multiplier)^2 I) to an empty sum."""
     nothing = np.zeros((draws, _COORDINATES))
     noise = channel.decode(nothing, random.stream(seed, "decode"))
     claimed = epsilon([(channel.event(_COORDINATES), 1)], delta=delta)
@@ -49,7 +49,7 @@ def check_central_noise(
 def check_local_noise(
     channel: LocalGaussian, *, draws: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """What `encode` adds to a message at the center is N(0, scale^2 I)."""
+    """Check that `encode` adds N(0, scale^2 I) to a message at the center."""
     center = np.asarray(channel.center, np.float64)
     length = center.size if center.ndim else _COORDINATES
     messages = np.tile(np.broadcast_to(center, length), (draws, 1))
@@ -61,10 +61,10 @@ def check_local_noise(
         return gaussian_epsilon(noise, delta, sensitivity=1.0)
 
     name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
-    found = noise_finding(
+    finding = noise_finding(
         name, noise, channel.scale, claimed, cost, delta=delta, confidence=confidence
     )
-    return replace(found, relation="replace-one")
+    return replace(finding, relation="replace-one")
 
 
 def noise_finding(
@@ -77,7 +77,7 @@ def noise_finding(
     delta: float,
     confidence: float,
 ) -> Finding:
-    """Draws (num_draws, dimension) against `scale`; `cost(scale)` is the epsilon of a scale."""
+    """Test draws (num_draws, dimension) against `scale`; `cost(scale)` is its epsilon."""
     alarm = 1 - confidence
     limit = upper_scale(noise, alarm=alarm)
     return Finding(
@@ -93,9 +93,9 @@ def noise_finding(
     )
 
 
-@np.errstate(over="ignore")  # messages at the edge of what floats hold
+@np.errstate(over="ignore")  # messages near the largest floats
 def check_central_clip(channel: CentralGaussian, *, seed: int, delta: float) -> Finding:
-    """No message has norm above the clip after `encode`, whatever it was before."""
+    """Check that no message has a norm above the clip after `encode`."""
     claimed = epsilon([(channel.event(_COORDINATES), 1)], delta=delta)
     norms = [
         longest(channel.encode(message, random.stream(seed, "encode")))
@@ -111,9 +111,9 @@ def check_central_clip(channel: CentralGaussian, *, seed: int, delta: float) -> 
 
 
 def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) -> Finding:
-    """No message passes what the members between clip and noise state of it."""
+    """Check that no message exceeds the sensitivity stated by the members after the clip."""
     event = channel.event(_COORDINATES)
-    member: Any = next(each for each in channel.members if each.private)
+    member: Any = next(member for member in channel.members if member.private)
     reach = member.clip * member.event(_COORDINATES).noise / event.noise
     stream = random.stream(seed, "encode", 1)
     rows = FAR * member.clip * stream.standard_normal((draws, _COORDINATES))
@@ -123,15 +123,15 @@ def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) ->
         noise = max(event.noise / excess, LEAST_NOISE)
         return epsilon([(gaussian(noise), 1)], delta=delta)
 
-    names = " and ".join(type(each).__name__ for each in channel.members)
+    names = " and ".join(type(member).__name__ for member in channel.members)
     claimed = epsilon([(event, 1)], delta=delta)
-    what = f"{draws:,} messages far outside the clip, within what is stated of them"
+    what = f"{draws:,} messages far outside the clip, within the stated sensitivity"
     return clip_finding(f"Chain of {names}", ratio, claimed, cost, delta=delta, what=what)
 
 
-@np.errstate(over="ignore")  # messages at the edge of what floats hold
+@np.errstate(over="ignore")  # messages near the largest floats
 def check_local_clip(channel: LocalGaussian, *, seed: int, delta: float) -> Finding:
-    """No message is further than the clip from the center; equal draws cancel the noise."""
+    """Check that no message is further than the clip from the center; equal draws cancel noise."""
     claimed = channel.guarantee(delta=delta).epsilon
     center = np.asarray(channel.center, np.float64)
     lengths = (center.size,) if center.ndim else _LENGTHS
@@ -141,16 +141,16 @@ def check_local_clip(channel: LocalGaussian, *, seed: int, delta: float) -> Find
 
     norms = []
     for message in messages(channel.clip, seed=seed, lengths=lengths, kinds=(np.float64,)):
-        away = np.broadcast_to(center, message.shape)
-        norms.append(longest(encoded(away + message) - encoded(away.copy())))
+        origin = np.broadcast_to(center, message.shape)
+        norms.append(longest(encoded(origin + message) - encoded(origin.copy())))
 
     def cost(ratio: float) -> float:
         noise = max(channel.scale / (2 * channel.clip * ratio), LEAST_NOISE)
         return gaussian_epsilon(noise, delta, sensitivity=1.0)
 
     name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
-    found = clip_finding(name, max(norms) / channel.clip, claimed, cost, delta=delta)
-    return replace(found, relation="replace-one")
+    finding = clip_finding(name, max(norms) / channel.clip, claimed, cost, delta=delta)
+    return replace(finding, relation="replace-one")
 
 
 def clip_finding(
@@ -162,9 +162,9 @@ def clip_finding(
     delta: float,
     what: str = "messages from zero to the largest floats, clipped",
 ) -> Finding:
-    """The largest norm found is `ratio` clips; `cost(ratio)` is the epsilon of that."""
-    kept = ratio * (1 - ROUNDING)
-    bound = 0.0 if kept == 0 else cost(kept) if np.isfinite(kept) else np.inf
+    """Report a largest norm of `ratio` clips; `cost(ratio)` is the corresponding epsilon."""
+    excess = ratio * (1 - ROUNDING)
+    bound = 0.0 if excess == 0 else cost(excess) if np.isfinite(excess) else np.inf
     return Finding(
         mechanism=name,
         kind="conformance",
@@ -174,7 +174,7 @@ def clip_finding(
         relation="add-remove",
         confidence=1.0,
         detail=f"{what}: {ratio:.6g} clips at most",
-        faults=(f"{what}: {ratio:.4g} clips",) if kept > 1 else (),
+        faults=(f"{what}: {ratio:.4g} clips",) if excess > 1 else (),
     )
 
 
@@ -185,28 +185,28 @@ def messages(
     lengths: tuple[int, ...] = _LENGTHS,
     kinds: tuple[Any, ...] = (np.float32, np.float64),
 ) -> list[np.ndarray]:
-    """Finite messages at every edge: nothing, subnormal, around the clip, the largest numbers."""
+    """Return finite edge cases: zero, subnormal, near the clip, and the largest numbers."""
     stream = random.stream(seed, "encode", 1)
-    found = []
+    cases = []
     for kind in kinds:
         most, least = np.finfo(kind).max, np.finfo(kind).smallest_subnormal
         sizes = [0, least, 1e-20, 0.5, 1 - 1e-6, 1, 1 + 1e-6, 1.5, 10, 1e15]
         for length in lengths:
             unit = stream.standard_normal(length)
             unit /= np.linalg.norm(unit)
-            found += [(size * clip * unit).astype(kind) for size in sizes]
-            found.append(np.full(length, most, kind))
-            # One number whose square overflows, or is lost, beside ordinary ones.
+            cases += [(size * clip * unit).astype(kind) for size in sizes]
+            cases.append(np.full(length, most, kind))
+            # One number whose square overflows or underflows, next to ordinary ones.
             for extreme in (most, most**0.5, least):
                 spiked = (clip * unit).astype(kind)
                 spiked[0] = -extreme
-                found.append(spiked)
-    return found
+                cases.append(spiked)
+    return cases
 
 
 @np.errstate(over="ignore")
 def longest(vectors: Array) -> float:
-    """The largest norm of finite vectors (..., dimension); infinite where one is not finite."""
+    """Return the largest norm of vectors (..., dimension); infinite if one is not finite."""
     rows = np.asarray(vectors, np.float64)
     if not np.isfinite(rows).all():
         return np.inf

@@ -1,4 +1,4 @@
-"""What the audit found out about one mechanism."""
+"""The result of one check of a mechanism."""
 
 import math
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ Kind = Literal["attack", "conformance"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A lower confidence bound on epsilon at `delta`, beside the claimed one.
+    """A lower confidence bound on epsilon at `delta`, and the claimed epsilon.
 
-    An `attack` only sees what is released, and so is valid whatever the mechanism does; a
-    `conformance` check looks inside (what was clipped, how much noise was drawn, who was sampled)
-    and has far more power. A sound mechanism fails with probability at most 1 - confidence; a
-    confidence of 1 marks a check that leaves nothing to chance.
-    `faults` are deviations from what the claim rests on; they fail the check whatever the bound.
+    An `attack` sees only what is released and is therefore valid for any mechanism; a `conformance`
+    check looks inside (the clip, the scale of the noise, the sampling) and has far more power. A
+    sound mechanism fails with probability at most 1 - confidence; a confidence of 1 denotes a
+    deterministic check. `faults` are deviations from the assumptions of the claim; they fail the
+    check regardless of the bound.
     """
 
     mechanism: str
     kind: Kind
     claimed: float
-    lower_bound: float  # infinite where nothing limits epsilon
+    lower_bound: float  # infinite if epsilon is unbounded
     delta: float
     relation: Relation
     confidence: float
@@ -36,7 +36,7 @@ class Finding:
         return self.lower_bound <= self.claimed and not self.faults
 
     def describe(self) -> dict[str, Any]:
-        """An entry of `checks` in `fedprior privacy audit --json`; null: without bound."""
+        """Return an entry of `checks` in `fedprior privacy audit --json`; null means unbounded."""
         bound = self.lower_bound if math.isfinite(self.lower_bound) else None
         return {
             "mechanism": self.mechanism,
@@ -53,5 +53,5 @@ class Finding:
 
 
 def chance_of_false_alarm(findings: Iterable[Finding]) -> float:
-    """At most this is the probability that sound mechanisms fail any of the checks."""
+    """Return an upper bound on the probability that sound mechanisms fail any of the checks."""
     return min(1.0, math.fsum(1 - finding.confidence for finding in findings))

@@ -1,38 +1,39 @@
-"""Whether draws are the Gaussian noise that is claimed: its scale, its shape, its independence."""
+"""Tests of Gaussian noise: its scale, its shape and its independence."""
 
 import math
 
 import numpy as np
 
-# Tests on one set of draws, each with its share of the false alarms.
+# Tests on one set of draws, which share the probability of a false alarm.
 _TESTS = 3
 
 
 def deviations(draws: np.ndarray, scale: float, *, alarm: float) -> tuple[str, ...]:
-    """How `draws` (num_draws, dimension) differ from independent N(0, scale^2), in words.
+    """Describe how `draws` (num_draws, dimension) deviate from independent N(0, scale^2).
 
-    Each coordinate's sum of squares against chi-square (two-sided); all values together against
-    the normal distribution (Kolmogorov-Smirnov); each pair's correlation against Student's t, which
-    finds noise that is shared between coordinates or rounds. A sound mechanism is named with
-    probability at most `alarm`.
+    Tests each coordinate's sum of squares against chi-square (two-sided), all values against the
+    normal distribution (Kolmogorov-Smirnov), and the correlation of each pair against Student's t,
+    which detects noise that is shared between coordinates or rounds. A sound mechanism is reported
+    with probability at most `alarm`.
     """
     units = np.asarray(draws, np.float64) / scale
     share = alarm / _TESTS
-    found = []
+    faults = []
     if _scale(units) < share:
         worst = _furthest(units)
-        found.append(f"noise of {worst:.4g} times the stated scale in a coordinate")
+        faults.append(f"noise of {worst:.4g} times the stated scale in a coordinate")
     if _shape(units) < share:
-        found.append("noise that is not normal")
+        faults.append("noise that is not normal")
     if _correlation(units) < share:
-        found.append("noise that is shared between coordinates or rounds")
-    return tuple(found)
+        faults.append("noise that is shared between coordinates or rounds")
+    return tuple(faults)
 
 
 def upper_scale(draws: np.ndarray, *, alarm: float) -> float:
-    """The scale of the least noised coordinate lies above this with probability at most `alarm`.
+    """Return an upper confidence limit on the scale of the coordinate with the least noise.
 
-    `alarm` is that of `deviations`: a set of draws that passes it has a limit above its scale.
+    The limit fails with probability at most `alarm`, the same as in `deviations`: draws that pass
+    `deviations` have a limit above the stated scale.
     """
     from scipy.stats import chi2
 

@@ -1,6 +1,6 @@
-"""Conformance of a whole private run: what leaves a client, what it is divided by, what is noised.
+"""Conformance of a complete private run: its uploads, its divisor and its noise.
 
-Each check takes the run as it is and compares it with what the accountant was told.
+Each check compares the actual run with the event that is accounted for.
 """
 
 from dataclasses import replace
@@ -24,14 +24,14 @@ from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event
 
 # Rounding of a float32 state near 4 (psi), in clips of a message: 2.4e-7 * 3 / (2 * 0.2) = 2e-6;
-# and of the mean, whose entries stay below 1. The faults that are looked for are of order 1.
+# and of the mean, whose entries stay below 1. The faults to be detected are of order 1.
 _ROUNDING = 1e-4
 _SIZES = (0.0, 1e-38, 0.5, 1.0, 1 + 1e-6, 10.0, 1e10, 1e19, 1e30)
 _WEIGHTS = (1.0, 1e6)
 
 
 def check_uploads(subject: Subject, *, delta: float) -> Finding:
-    """What leaves a client through the engine has norm at most clip, and no weight with it."""
+    """Check that uploads through the engine have norm at most `clip` and carry no weight."""
     agreement = subject.agreement
     like = agreement.message
     size = tree.size(like.value)
@@ -54,31 +54,33 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
     sent, weight = jax.jit(jax.vmap(total))(jnp.asarray(masks))
     faults = []
     if channel.lengths != {size}:
-        faults.append("a weight leaves the client beside its message")
+        faults.append("a weight leaves the client with its message")
     if not np.allclose(weight, rules.expected_size, rtol=1e-6):
-        faults.append("a divisor that is not the public expected size")
+        faults.append("the divisor is not the public expected size")
     ratio = longest(sent[:number]) / subject.clip
-    found = _clip_finding(subject, "what leaves a client", ratio, delta)
-    return replace(found, faults=(*found.faults, *faults))
+    finding = _clip_finding(subject, "uploads of a client", ratio, delta)
+    return replace(finding, faults=(*finding.faults, *faults))
 
 
 def check_influence(subject: Subject, *, pairs: int, seed: int, delta: float) -> Finding:
-    """One client moves what is released by at most clip / expected size, whoever else is there.
+    """Check that one client changes the release by at most clip / expected size in any cohort.
 
-    Two runs with the same draws and the same cohorts, but for one client in the last round; inputs
-    from zero to the largest floats. A divisor that depends on who is there would move the noise.
+    Compares two runs with the same draws and the same cohorts, except for one client in the last
+    round, on inputs from zero to the largest floats. A divisor that depends on the cohort would
+    also rescale the noise.
     """
     edges = subject.at_the_edges()
     num_clients = edges.federation.num_clients
     stream = random.stream(seed, "cohort")
-    there = stream.random((pairs, edges.rounds, num_clients)) < stream.random((pairs, 1, 1))
-    there[:num_clients, -1] = False  # and beside nobody
+    present = stream.random((pairs, edges.rounds, num_clients)) < stream.random((pairs, 1, 1))
+    present[:num_clients, -1] = False  # also without any other client
     chosen = np.arange(pairs) % num_clients
-    there[np.arange(pairs), -1, chosen] = True
-    gone = there.copy()
-    gone[np.arange(pairs), -1, chosen] = False
+    present[np.arange(pairs), -1, chosen] = True
+    absent = present.copy()
+    absent[np.arange(pairs), -1, chosen] = False
     seeds = np.repeat(run_seeds(seed, pairs), 2)
-    gamma = play(edges, seeds, np.stack([there, gone], axis=1).reshape(-1, *there.shape[1:]))
+    cohorts = np.stack([present, absent], axis=1).reshape(-1, *present.shape[1:])
+    gamma = play(edges, seeds, cohorts)
     last = gamma[:, -1] * edges.units()
     ratio = longest(last[::2] - last[1::2]) * (1 - _ROUNDING)
     return _clip_finding(subject, "one client's effect on gamma", ratio, delta)
@@ -87,12 +89,12 @@ def check_influence(subject: Subject, *, pairs: int, seed: int, delta: float) ->
 def check_noise(
     subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """Rounds without anybody release the stated noise over the expected size, in all of gamma."""
+    """Check that empty rounds add the stated noise / expected size to every block of gamma."""
     nobody = np.zeros((runs, subject.rounds, subject.federation.num_clients), bool)
     gamma = play(subject, run_seeds(seed, runs), nobody)
     noise = (np.diff(gamma, axis=1) * subject.units()).reshape(runs, -1)
     return noise_finding(
-        f"{subject.name}, rounds without anybody",
+        f"{subject.name}, empty rounds",
         noise,
         subject.agreement.event.noise,
         _claimed(subject, delta),
@@ -105,10 +107,10 @@ def check_noise(
 def check_psi(
     subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
 ) -> Finding:
-    """Psi is noised with psi_scale times the noise of the rest, and clamped to its floor after.
+    """Check that the noise on psi is psi_scale times the other noise, and that psi is clamped last.
 
-    Psi begins at its floor, so that it stays there in half of the rounds and is above it by half of
-    a normal in the others.
+    Psi starts at its floor, so it stays there in half of the runs and exceeds it by a half-normal
+    amount in the others.
     """
     floor = float(np.float32(subject.psi_floor))
 
@@ -124,14 +126,14 @@ def check_psi(
     above = (psi[psi > floor] - floor) * unit
     faults = []
     if (psi < floor).any():
-        faults.append("psi below its floor: clamped before the noise, or not at all")
+        faults.append("psi is below its floor: clamped before the noise, or not at all")
     if two_sided(np.array([len(above)]), runs, 0.5) < (1 - confidence) / 3:
         faults.append("psi stays at its floor too often or too rarely")
     if (
         len(above) == 0
         or _half_normal(above / subject.agreement.event.noise) < (1 - confidence) / 3
     ):
-        faults.append("noise on psi that is not the stated one")
+        faults.append("the noise on psi is not as stated")
     limit = upper_scale(above[:, None], alarm=1 - confidence) if len(above) else 0.0
     return Finding(
         mechanism=f"{subject.name}, psi",
@@ -141,16 +143,13 @@ def check_psi(
         delta=delta,
         relation="add-remove",
         confidence=confidence,
-        detail=f"psi noised as stated and clamped afterwards: {runs:,} rounds from its floor",
+        detail=f"noise on psi as stated, clamped afterwards: {runs:,} rounds from its floor",
         faults=tuple(faults),
     )
 
 
 class _Undecoded(Channel):
-    """A channel without what is done to the sum: what left the clients, as it left.
-
-    Keeps the lengths of the vectors that it was given.
-    """
+    """A channel without `decode`, to observe uploads; records the lengths of the messages."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -166,7 +165,7 @@ class _Undecoded(Channel):
 
 
 def _vectors(size: int) -> np.ndarray:
-    """Messages in clips: along each coordinate, along all of them, of every magnitude."""
+    """Messages in units of the clip: along each coordinate and all of them, of every magnitude."""
     directions = np.concatenate([np.eye(size), np.full((1, size), size**-0.5)])
     signs = np.resize([1.0, -1.0], len(directions))[:, None]
     return np.concatenate([magnitude * signs * directions for magnitude in _SIZES])
@@ -193,7 +192,7 @@ def _claimed(subject: Subject, delta: float) -> float:
 
 
 def _cost(subject: Subject, noise: float, delta: float) -> float:
-    """Epsilon of the whole run, had its rounds this noise multiplier."""
+    """Epsilon of the whole run if its rounds had this noise multiplier."""
     event = replace(subject.agreement.event, noise=max(noise, LEAST_NOISE))
     return _epsilon(event, subject.rounds, delta)
 

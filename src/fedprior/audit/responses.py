@@ -1,4 +1,4 @@
-"""Conformance of randomized answers: their law, computed exactly, and draws that follow it."""
+"""Conformance of randomized responses: their exact distribution, and draws that follow it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,40 +13,41 @@ from fedprior.audit.finding import Finding
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 
-_GRID = 2**53  # a uniform draw is one of so many equally likely multiples of 2**-53
+_GRID = 2**53  # a uniform draw is one of this many equally likely multiples of 2**-53
 
 
 class _Given(random.Secure):
-    """A stream that draws the given multiples of 2**-53."""
+    """A stream that returns the given multiples of 2**-53."""
 
     def __init__(self, *units: int) -> None:
         self.units = units
 
     def random(self, shape: tuple[int, ...] = ()) -> np.ndarray:
-        """The given numbers, which must be as many as are asked for."""
+        """Return the given numbers, whose count must match `shape`."""
         return np.array(self.units, np.float64).reshape(shape) / _GRID
 
 
 def check_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) -> Finding:
-    """P(bit) at every value, counted on the grid of the draws: a ratio of at most e^epsilon.
+    """Check that P(bit), counted on the grid of the draws, has ratios of at most e^epsilon.
 
-    And as often drawn; the coordinate that is told does not depend on the message.
+    Also checks that draws follow these probabilities, and that the reported coordinate does not
+    depend on the message.
     """
-    low, high = (float(np.asarray(each).ravel()[0]) for each in (channel.low, channel.high))
+    low, high = (float(np.asarray(end).ravel()[0]) for end in (channel.low, channel.high))
     single = type(channel)(epsilon=channel.epsilon, low=low, high=high)
     shares = (-1e6, -1e-9, 0.0, 1e-9, 0.25, 0.5, 0.75, 1 - 1e-9, 1.0, 1 + 1e-9, 1e6)
     values = [low + share * (high - low) for share in shares]
     law = [_probability_of_one(single, value) for value in values]
-    loss = max(_log_ratio(law), _log_ratio([1 - each for each in law]))
+    loss = max(_log_ratio(law), _log_ratio([1 - chance for chance in law]))
     faults = []
     alarm = (1 - confidence) / (len(law) + 1)
     for place, (value, chance) in enumerate(zip(values, law, strict=True)):
-        told = single.encode(np.full((draws, 1), value), random.stream(seed, "encode", place))
-        if set(np.unique(told)) - {told.min(), told.max()}:
-            faults.append("answers that are not one bit")
-        ones = int((told[:, 0] > (low + high) / 2).sum())
+        reports = single.encode(np.full((draws, 1), value), random.stream(seed, "encode", place))
+        if set(np.unique(reports)) - {reports.min(), reports.max()}:
+            faults.append("reports are not one bit")
+        ones = int((reports[:, 0] > (low + high) / 2).sum())
         if two_sided(np.array([ones]), draws, float(chance)) < alarm:
-            faults.append(f"bits that do not follow their law at {value:g}")
+            faults.append(f"bits do not follow their distribution at {value:g}")
     faults += _chosen(channel, draws=draws, seed=seed, alarm=alarm)
     name = f"OneBit, epsilon {channel.epsilon:g}"
     claimed = channel.guarantee(noise="secure").epsilon
@@ -54,9 +55,9 @@ def check_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) 
 
 
 def check_response(channel: KaryResponse, *, draws: int, seed: int, confidence: float) -> Finding:
-    """P(answer | symbol), counted on the grid of the draws: ratios of at most e^epsilon.
+    """Check that P(answer | symbol), counted on the grid of the draws, has ratios <= e^epsilon.
 
-    And as often drawn.
+    Also checks that draws follow these probabilities.
     """
     number = channel.num_symbols
     table = [_law_of_answers(channel, symbol) for symbol in range(number)]
@@ -67,11 +68,11 @@ def check_response(channel: KaryResponse, *, draws: int, seed: int, confidence: 
         symbols = np.full(draws, symbol)
         answers = channel.respond(symbols, random.stream(seed, "encode", symbol))
         counts = np.bincount(answers, minlength=number)
-        far = [
+        deviates = [
             two_sided(counts[answer], draws, float(law[answer])) < alarm for answer in range(number)
         ]
-        if any(far):
-            faults.append(f"answers to symbol {symbol} that do not follow their law")
+        if any(deviates):
+            faults.append(f"answers to symbol {symbol} do not follow their distribution")
     name = f"KaryResponse, epsilon {channel.epsilon:g}, {number} symbols"
     claimed = channel.guarantee(noise="secure").epsilon
     return _finding(name, claimed, loss, draws, confidence, faults)
@@ -88,28 +89,28 @@ def _finding(
         delta=0.0,
         relation="replace-one",
         confidence=confidence,
-        detail=f"exact law of the answers, followed by {draws:,} draws an input",
+        detail=f"exact distribution of the answers, followed by {draws:,} draws per input",
         faults=tuple(faults),
     )
 
 
 def _chosen(channel: OneBit, *, draws: int, seed: int, alarm: float) -> list[str]:
-    """Which coordinate is told is uniform, at the lowest and at the highest message."""
+    """Check that the reported coordinate is uniform, for the lowest and the highest message."""
     low, high = np.asarray(channel.low, np.float64), np.asarray(channel.high, np.float64)
     dimension = max(low.size, high.size) if low.ndim or high.ndim else 4
     middle = np.broadcast_to((low + high) / 2, dimension)
     for place, end in enumerate((low, high)):
         messages = np.tile(np.broadcast_to(end, dimension), (draws, 1))
-        told = channel.encode(messages, random.stream(seed, "encode", 100 + place)) != middle
-        if (told.sum(axis=1) != 1).any():
-            return ["more than one coordinate told"]
-        if two_sided(told.sum(axis=0), draws, 1 / dimension) < alarm / 2:
-            return ["a coordinate that is told more often than others"]
+        reported = channel.encode(messages, random.stream(seed, "encode", 100 + place)) != middle
+        if (reported.sum(axis=1) != 1).any():
+            return ["more than one coordinate is reported"]
+        if two_sided(reported.sum(axis=0), draws, 1 / dimension) < alarm / 2:
+            return ["one coordinate is reported more often than others"]
     return []
 
 
 def _probability_of_one(channel: OneBit, value: float) -> Fraction:
-    """The share of the grid on which the bit is 1: its lower part."""
+    """The share of the grid on which the bit is 1, which is its lower part."""
     middle = (float(channel.low) + float(channel.high)) / 2
     message = np.array([value])
 
@@ -120,7 +121,7 @@ def _probability_of_one(channel: OneBit, value: float) -> Fraction:
 
 
 def _law_of_answers(channel: KaryResponse, symbol: int) -> list[Fraction]:
-    """P(answer | symbol): kept on the lower part of the first draw, else cut by the second."""
+    """P(answer | symbol): the symbol on the lower part of the first draw, else by the second."""
     number = channel.num_symbols
     message = np.eye(number)[symbol]
 
@@ -131,17 +132,15 @@ def _law_of_answers(channel: KaryResponse, symbol: int) -> list[Fraction]:
         return lambda unit: answer(_GRID - 1, unit) >= least
 
     cuts = [0, *(_first(reaches(least)) for least in range(1, number)), _GRID]
-    elsewhere = cuts[(symbol + 1) % number]  # a second draw that names another symbol
-    kept = Fraction(_first(lambda unit: answer(unit, elsewhere) != symbol), _GRID)
+    other = cuts[(symbol + 1) % number]  # a second draw that selects another symbol
+    kept = Fraction(_first(lambda unit: answer(unit, other) != symbol), _GRID)
     law = [(1 - kept) * Fraction(high - low, _GRID) for low, high in pairwise(cuts)]
     law[symbol] += kept
     return law
 
 
 def _first(holds: Callable[[int], bool]) -> int:
-    """The first number of the grid at which `holds`, which then holds for all above; its size
-    where there is none.
-    """
+    """The first grid point at which the monotone `holds` is true, or _GRID if there is none."""
     low, high = 0, _GRID
     while low < high:
         middle = (low + high) // 2
@@ -150,7 +149,7 @@ def _first(holds: Callable[[int], bool]) -> int:
 
 
 def _log_ratio(chances: Sequence[Fraction]) -> float:
-    """Log of the largest over the smallest, rounded to the nearest float; infinite at zero."""
+    """log(largest / smallest), rounded to the nearest float; infinite if the smallest is zero."""
     if min(chances) == 0:
         return math.inf if max(chances) > 0 else 0.0
     ratio = max(chances) / min(chances)

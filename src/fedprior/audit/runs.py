@@ -1,4 +1,4 @@
-"""Whole runs, many at once, and the attack on what they release."""
+"""Many complete runs at once, and the attack on their releases."""
 
 import math
 from collections.abc import Callable
@@ -19,26 +19,28 @@ from fedprior.engines.device import Models, play_rounds
 from fedprior.exchange.agreement import Keys, Rules
 from fedprior.privacy.accounting import epsilon
 
-BATCH = 1000  # runs of one call: always so many, so that one program serves all checks
+BATCH = 1000  # runs per call; constant, so that one compiled program serves all checks
 
 
 def attack(subject: Subject, *, runs: int, seed: int, confidence: float, delta: float) -> Finding:
-    """The canary takes part in the rounds that draw it, or in none; what is released tells which.
+    """Distinguish runs with the canary from runs without it by what is released.
 
-    Each run has its own keys and cohorts. With Poisson sampling, runs whose draws leave the canary
-    out have the law of runs without that client. The score is the log likelihood ratio of all
-    released increments, sum over rounds of log(1 - q + q exp((y - 1/2) / z^2)), y the increment
-    along the canary's upload in clips, q and z those of the accounted event.
+    Each run has its own keys and cohorts. With Poisson sampling, runs from whose cohorts the canary
+    is removed have the distribution of runs without that client. The score is the log likelihood
+    ratio of all released increments, sum over rounds of log(1 - q + q exp((y - 1/2) / z^2)), where
+    y is the increment along the canary's upload in clips, and q and z are those of the accounted
+    event.
     """
     agreement, rounds = subject.agreement, subject.rounds
     seeds = run_seeds(seed, runs)
-    there = drawn(subject, seeds)
-    gone = there.copy()
-    gone[:, :, subject.canary] = False
+    present = drawn(subject, seeds)
+    absent = present.copy()
+    absent[:, :, subject.canary] = False
     upload = _upload(subject, int(seeds[0]))
     strength = float(np.linalg.norm(upload))
     along = upload / strength
-    scores = [_score(subject, play(subject, seeds, present), along) for present in (there, gone)]
+    worlds = (present, absent)
+    scores = [_score(subject, play(subject, seeds, cohorts), along) for cohorts in worlds]
     bound = lower_bound(*scores, delta=delta, confidence=confidence)
     event = agreement.event
     return Finding(
@@ -49,20 +51,20 @@ def attack(subject: Subject, *, runs: int, seed: int, confidence: float, delta: 
         delta=delta,
         relation="add-remove",
         confidence=confidence,
-        detail=f"{runs:,} runs of {rounds} rounds with a canary of {strength:.4f} clips, and "
-        "without it",
+        detail=f"{runs:,} runs of {rounds} rounds with a canary of {strength:.4f} clips, and as "
+        "many without it",
     )
 
 
 def run_seeds(seed: int, runs: int) -> np.ndarray:
-    """Seeds of `runs` runs, no two the same."""
+    """Return distinct seeds for `runs` runs."""
     check.count("audit", least=4, runs=runs)
     first = int(random.stream(seed, "init").integers(2**30))
     return first + np.arange(runs)
 
 
 def drawn(subject: Subject, seeds: np.ndarray) -> np.ndarray:
-    """Who takes part, (num_runs, rounds, num_clients): the agreement's own draws for each seed."""
+    """Return the agreement's cohorts for each seed, (num_runs, rounds, num_clients)."""
     present = np.zeros((len(seeds), subject.rounds, subject.federation.num_clients), bool)
     for place, seed in enumerate(seeds):
         agreement = replace(subject.agreement, seed=int(seed))
@@ -78,18 +80,18 @@ def play(
     *,
     start: Callable[[State], State] | None = None,
 ) -> np.ndarray:
-    """Gamma before the first and after each round, (num_runs, rounds + 1, size), flattened as a
-    message is.
+    """Return gamma before the first and after each round, (num_runs, rounds + 1, size).
 
-    The device engine's rounds, batched over runs: each has its seed and, in `present` (num_runs,
-    rounds, num_clients), its cohorts. `start` changes the initial states.
+    Gamma is flattened in the order of a message. The rounds are those of the device engine, batched
+    over runs: each run has its seed and, in `present` (num_runs, rounds, num_clients), its cohorts.
+    `start` modifies the initial states.
     """
     batches = []
     for first in range(0, len(seeds), BATCH):
-        own = slice(first, first + BATCH)
-        number = len(seeds[own])
-        wanted = np.resize(np.arange(number), BATCH)  # a short batch repeats itself
-        gamma = _play(subject, seeds[own][wanted], present[own][wanted], start)
+        batch = slice(first, first + BATCH)
+        number = len(seeds[batch])
+        places = np.resize(np.arange(number), BATCH)  # a short batch is filled with repetitions
+        gamma = _play(subject, seeds[batch][places], present[batch][places], start)
         batches.append(gamma[:number])
     return np.concatenate(batches)
 
@@ -116,7 +118,7 @@ def _play(
 
 
 def _released(states: State) -> np.ndarray:
-    """Gamma of each run as a row."""
+    """Gamma of each run, one row per run."""
     leaves = jax.tree.leaves(states["gamma"])
     return np.concatenate(
         [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
@@ -132,7 +134,7 @@ def _initial(roots: Key, *, algorithm: Algorithm) -> State:
 def _one_round(
     models: Models, data: ClientData, present: Array, round: Array, keys: Keys, *, rules: Rules
 ) -> Models:
-    """One round of every run; all clients have a place in it, whether `present` or not."""
+    """One round of every run; all clients have a slot in it, `present` or not."""
     clients = jnp.arange(present.shape[1], dtype=jnp.int32)[None]
 
     def one(models: Models, there: Array, keys: Keys) -> Models:
@@ -142,7 +144,7 @@ def _one_round(
 
 
 def _upload(subject: Subject, seed: int) -> np.ndarray:
-    """The canary's first upload in clips: it alone, less nobody, the noise being the same."""
+    """The canary's first upload in clips: a round with only the canary minus an empty round."""
     present = np.zeros((2, subject.rounds, subject.federation.num_clients), bool)
     present[0, 0, subject.canary] = True
     gamma = play(subject, np.array([seed, seed]), present)

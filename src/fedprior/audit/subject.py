@@ -1,4 +1,4 @@
-"""Private runs on a federation made for attacking them: quiet clients, a canary that shouts."""
+"""Private runs on a federation designed for attacks: inconspicuous clients and a loud canary."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,23 +20,23 @@ from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import Poisson
 
-# Rows of each client, half of each label, so that their gradients cancel; the last is the canary.
+# Rows per client, half of each label so that their gradients cancel; the last is the canary.
 _SIZES = (2, 4, 2, 4, 2, 2)
-# One input of the canary, all of one label: its upload always points the same way, mostly along a
-# weight that nobody else moves, and is several times the clip.
+# The canary's only input, with a single label: its upload always points in the same direction,
+# mostly along a weight that no other client changes, and is several times the clip.
 _SHOUT = 10.0
-# Inputs of clients that try to pass the clip; the last two overflow float32 on the way.
+# Inputs of clients that try to exceed the clip; the last two overflow float32 along the way.
 _EXTREMES = (0.0, 1e-30, 1.0, 1e4, 1e18, 3e38)
 _STEPS = Steps(local_steps=2, batches=Batches(size=4))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A private run to be audited: the client that is there or not, and how gamma is scaled.
+    """A private run to audit, with its canary client and the scales of gamma.
 
-    `scales` gives the unit of each block of gamma in the message (1 where it is not named), which
-    the released gamma is brought back to; `psi_floor` is what psi is clamped to after the noise,
-    where there is a psi.
+    `scales` is the unit of each block of gamma in the message (1 by default), by which the released
+    gamma is rescaled; `psi_floor` is the floor to which psi, if there is one, is clamped after the
+    noise.
     """
 
     agreement: Agreement
@@ -53,22 +53,22 @@ class Subject:
         return float(channel.clip)
 
     def units(self) -> np.ndarray:
-        """What one unit of each coordinate of gamma is in a sum of messages, in clips."""
+        """Return the factors from coordinates of gamma to a sum of messages in clips."""
         gamma = self.agreement.shapes[0]["gamma"]
         size = self.agreement.rules.expected_size / self.clip
-        found = [
+        factors = [
             np.full(tree.size(gamma[block]), size / self.scales.get(block, 1.0))
             for block in sorted(gamma)  # the order in which a tree is flattened
         ]
-        return np.concatenate(found)
+        return np.concatenate(factors)
 
     def at_the_edges(self) -> "Subject":
-        """The same run on inputs from zero to the largest floats, in arrays of the same shapes."""
+        """Return the same run on inputs from zero to the largest floats, with the same shapes."""
         federation = self.federation
         train = federation.train
-        own = np.repeat(np.arange(federation.num_clients), train.size)
+        client = np.repeat(np.arange(federation.num_clients), train.size)
         values = np.resize(np.array(_EXTREMES, np.float32), federation.num_clients)
-        x = np.broadcast_to(values[own][:, None], train.x.shape).astype(np.float32)
+        x = np.broadcast_to(values[client][:, None], train.x.shape).astype(np.float32)
         edges = replace(federation, train=replace(train, x=x), name="edges")
         return replace(self, federation=edges)
 
@@ -83,7 +83,7 @@ def dp_adaped(
     factory: Callable[..., Algorithm] = adaped,
     **options: Any,
 ) -> Subject:
-    """DP-AdaPeD as shipped (ERRATA D7(1)), on six clients; `options` go to the factory."""
+    """DP-AdaPeD (ERRATA D7(1)) on six clients; `options` are passed to the factory."""
     algorithm = factory(
         logistic(2),
         steps=_STEPS,
@@ -98,7 +98,7 @@ def dp_adaped(
 
 
 def dp_adaped_fine_tuning() -> Subject:
-    """DP-AdaPeD whose clients also train between rounds (Algorithm 6): memories, not messages."""
+    """DP-AdaPeD whose clients also train between rounds (Algorithm 6), on their memory only."""
     tuned = dp_adaped(factory=adaped_fine_tuning, catch_up=2)
     return replace(tuned, name="DP-AdaPeD with fine-tuning")
 
@@ -132,16 +132,16 @@ def _subject(
 
 
 def quiet_federation() -> Federation:
-    """Clients whose inputs are zero, and a last one whose input is far out."""
-    own = np.repeat(np.arange(len(_SIZES)), _SIZES)
-    canary = own == len(_SIZES) - 1
-    x = np.zeros((len(own), 2), np.float32)
+    """Return clients whose inputs are zero, and a last one with a very large input."""
+    owner = np.repeat(np.arange(len(_SIZES)), _SIZES)
+    canary = owner == len(_SIZES) - 1
+    x = np.zeros((len(owner), 2), np.float32)
     x[canary, 0] = _SHOUT
-    y = np.where(canary, 1, np.arange(len(own)) % 2).astype(np.int32)
-    train = Split.gather(x, y, [np.flatnonzero(own == client) for client in range(len(_SIZES))])
-    nobody = np.zeros(len(_SIZES), np.int32)
-    none = Split(x[:0], y[:0], nobody, nobody)
+    y = np.where(canary, 1, np.arange(len(owner)) % 2).astype(np.int32)
+    train = Split.gather(x, y, [np.flatnonzero(owner == client) for client in range(len(_SIZES))])
+    zeros = np.zeros(len(_SIZES), np.int32)
+    empty = Split(x[:0], y[:0], zeros, zeros)
     names = np.array([f"client-{number}" for number in range(len(_SIZES))])
     return Federation(
-        train=train, valid=none, test=none, clients=names, classes=("a", "b"), name="quiet"
+        train=train, valid=empty, test=empty, clients=names, classes=("a", "b"), name="quiet"
     )

@@ -1,4 +1,4 @@
-"""All checks of what fedprior ships."""
+"""All checks of the mechanisms in fedprior."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,16 +42,16 @@ from fedprior.core import check
 from fedprior.engines import cache as programs
 from fedprior.privacy.cohort import FixedSize, Poisson
 
-# A false alarm less than once in 10,000, a check.
+# Fewer than one false alarm in 10,000 per check.
 CONFIDENCE = 0.9999
-# Attacks are at a delta at which there are events to count: 1e-2 of the runs. The claim at a
-# smaller delta rests on the same noise, which the conformance checks measure.
+# Attacks use a delta at which there are events to count: 1e-2 of the runs. The claim at a smaller
+# delta depends on the same noise, which the conformance checks measure.
 DELTA = 1e-2
 RUNS = 20_000
 QUICK_RUNS = 4_000
 DRAWS = 1_000_000
 QUICK_DRAWS = 100_000
-# OpenDP draws some 50,000 numbers a second.
+# OpenDP draws about 50,000 numbers per second.
 SECURE_DRAWS = 20_000
 
 CENTRAL = (
@@ -69,7 +69,7 @@ COHORTS = ((Poisson(rate=0.5), 6), (Poisson(rate=0.05), 40), (FixedSize(size=3),
 
 
 class Task(NamedTuple):
-    """One check, not yet made."""
+    """One check that has not been run yet."""
 
     name: str
     check: Callable[[], Finding]
@@ -82,7 +82,10 @@ def tasks(
     quick: bool = False,
     runs: int | None = None,
 ) -> list[Task]:
-    """Every shipped channel and cohort, and DP-AdaPeD end to end; `runs` are the attack's runs."""
+    """List the checks of every channel, every cohort and complete runs.
+
+    `runs` is the number of runs in the attack on a complete run.
+    """
     check.seed("audit", seed)
     check_confidence("audit", confidence)
     if runs is not None:
@@ -90,9 +93,9 @@ def tasks(
     draws = QUICK_DRAWS if quick else DRAWS
     number = runs if runs is not None else (QUICK_RUNS if quick else RUNS)
     options: dict[str, Any] = {"seed": seed, "confidence": confidence}
-    found = [*_channels(draws, options), *_compiled(draws, options)]
-    found += _cohorts(2000 if quick else 10_000, options)
-    return found + list(_runs(number, options))
+    planned = [*_channels(draws, options), *_compiled(draws, options)]
+    planned += _cohorts(2000 if quick else 10_000, options)
+    return planned + list(_runs(number, options))
 
 
 def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
@@ -124,7 +127,7 @@ def _channels(draws: int, options: dict[str, Any]) -> Iterator[Task]:
 
 
 def _compiled(draws: int, options: dict[str, Any]) -> Iterator[Task]:
-    """The same attacks on the channels as the engines call them."""
+    """The same attacks on the channels inside compiled programs, as the engines call them."""
     some = {**options, "draws": draws // 5}
     yield _in_engine("central Gaussian", attack_central, CENTRAL[0], delta=DELTA, **some)
     yield _in_engine("local Gaussian", attack_local, LOCAL[0], delta=DELTA, **some)
@@ -139,14 +142,14 @@ def _cohorts(rounds: int, options: dict[str, Any]) -> Iterator[Task]:
 
 
 def _runs(runs: int, options: dict[str, Any]) -> Iterator[Task]:
-    """Whole private runs; the first check of each compiles one program that serves all of its."""
+    """Complete private runs; the first check of each compiles the program for all its checks."""
     programs.enable()
     some = {**options, "runs": min(runs, 5000)}
     adaped = dp_adaped()
     yield from _one_run(adaped, runs, options)
     yield _task(adaped.name, check_psi, adaped, delta=DELTA, **some)
-    # Attacked end to end it would take a program of its own, 15 s to compile; what leaves a client
-    # is the same message through the same channel, and the argument is for any memory.
+    # An end-to-end attack would need a separate program, which takes 15 s to compile. The client
+    # sends the same message through the same channel, and the proof holds for any memory.
     tuned = dp_adaped_fine_tuning()
     yield _task(tuned.name, check_uploads, tuned, delta=DELTA)
     for subject in (dp_fedavg(), dp_fedem()):
@@ -161,13 +164,13 @@ def _one_run(subject: Subject, runs: int, options: dict[str, Any]) -> Iterator[T
     yield _task(name, attack, subject, delta=DELTA, runs=runs, **options)
 
 
-def _task(name: str, made: Callable[..., Finding], subject: Any, **options: Any) -> Task:
-    return Task(name, partial(made, subject, **options))
+def _task(name: str, check: Callable[..., Finding], subject: Any, **options: Any) -> Task:
+    return Task(name, partial(check, subject, **options))
 
 
-def _in_engine(name: str, made: Callable[..., Finding], channel: Any, **options: Any) -> Task:
+def _in_engine(name: str, inner: Callable[..., Finding], channel: Any, **options: Any) -> Task:
     def check() -> Finding:
-        found = made(Compiled(channel), **options)
-        return replace(found, mechanism=f"{found.mechanism}, compiled")
+        finding = inner(Compiled(channel), **options)
+        return replace(finding, mechanism=f"{finding.mechanism}, compiled")
 
     return Task(f"{name}, compiled", check)

@@ -15,12 +15,12 @@ from fedprior.privacy.guarantee import Noise
 class CentralGaussian(PrivateChannel):
     """Clips each message to l2 norm `clip`; adds N(0, (clip * noise_multiplier)^2 I) to the sum.
 
-    The whole message is clipped as one vector, all blocks together (ERRATA 49), and the noise is
-    added whether or not anybody took part (D7). `noise` is `simulated` (keyed, reproducible, not
-    valid for release) or `secure` (drawn by OpenDP from the operating system's randomness).
+    All blocks of the message are clipped together, as one vector (ERRATA 49), and the noise is
+    added even to an empty sum (D7). `noise` is `simulated` (keyed, reproducible, not valid for
+    release) or `secure` (drawn by OpenDP from the operating system's randomness).
 
-    Protects: one client's whole contribution (add or remove; twice as far for replace-one).
-    Trusts: whoever computes the sum and adds the noise; they see every message.
+    Protects: one client's whole contribution (add-remove; twice the sensitivity for replace-one).
+    Trusts: the party that computes the sum and adds the noise, which sees every message.
     """
 
     clip: float
@@ -41,7 +41,7 @@ class CentralGaussian(PrivateChannel):
         return message * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
 
     def add(self, rows: Array) -> Array:
-        """The messages' sum, for `decode`: exact with secure noise (`secure.add_exactly`)."""
+        """Sum the messages for `decode`, exactly with secure noise (`secure.add_exactly`)."""
         if self.noise == "secure":
             return secure.add_exactly(rows, clip=self.clip)
         return super().add(rows)
@@ -57,5 +57,5 @@ class CentralGaussian(PrivateChannel):
         return total + self.clip * self.noise_multiplier * random.normal(key, total.shape)
 
     def event(self, dimension: int) -> Event:
-        """One round, before any subsampling."""
+        """Return the event of one round, before sampling."""
         return events.gaussian(self.noise_multiplier)

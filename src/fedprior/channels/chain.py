@@ -1,4 +1,4 @@
-"""Channels one after the other."""
+"""Composition of channels."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,16 +14,17 @@ from fedprior.privacy.events import Event
 
 @dataclass(frozen=True)
 class Chain(PrivateChannel):
-    """Encodes by each member in order; decodes in the opposite order.
+    """Encodes with each member in order; decodes in reverse order.
 
-    At most one member is private. What comes before it is part of the message; what comes after a
-    local one is post-processing. A member after a central one stands between its clip and its
-    noise, and may carry a message past the clip (stochastic rounding does): it has to state how far
-    (`sensitivity(clip, dimension)`), and the event is that of the noise over that distance. It
-    acts at the client alone: what its `decode` might do to the sum before the noise is not stated,
-    and is left out. A member that states nothing is refused, and so is a chain inside a chain.
+    At most one member is private. Members before it are part of the computation of the message;
+    members after a local one are post-processing. A member after a central one acts between its
+    clip and its noise and may lengthen a message beyond the clip (stochastic rounding does). It
+    must therefore implement `sensitivity(clip, dimension)`, and the event uses the noise divided by
+    that norm. Such a member acts only at the client: its `decode` would change the sum before the
+    noise in an unknown way, and is skipped. Members without `sensitivity` are refused in that
+    position, and so are nested chains.
 
-    Protects: what its private member protects. Trusts: whom that member trusts.
+    Protects: what its private member protects. Trusts: whom its private member trusts.
     """
 
     members: tuple[Channel, ...]
@@ -34,17 +35,17 @@ class Chain(PrivateChannel):
         check.require(flat, "Chain", "members", "channels, not chains", self.members)
         private = [member for member in self.members if member.private]
         rule = "channels of which at most one is private"
-        remedy = "Each private member spends; run them as rounds of their own."
+        remedy = "Every private member spends budget; use them in separate rounds."
         check.require(len(private) <= 1, "Chain", "members", rule, self.members, remedy)
         for member in self._between():
             if not hasattr(member, "sensitivity"):
                 raise PrivacyError(
                     f"Chain: a member between clip and noise must state its sensitivity, got "
-                    f"{member!r}. Put it before the clip."
+                    f"{member!r}. Move it before the clip."
                 )
 
     def _place(self) -> int:
-        """The place of the private member, or the chain's length."""
+        """The index of the private member, or the length of the chain if there is none."""
         places = [place for place, member in enumerate(self.members) if member.private]
         return places[0] if places else len(self.members)
 
@@ -63,26 +64,26 @@ class Chain(PrivateChannel):
 
     @property
     def view(self) -> Any:
-        """The private member's."""
+        """The view of the private member."""
         return self._member.view if self._member else None
 
     @property
     def noise(self) -> Any:
-        """The private member's."""
+        """The noise of the private member."""
         return self._member.noise if self._member else "simulated"
 
     @property
     def weighted(self) -> bool:
-        """Whether a weight passes: always under privacy, where none is sent."""
+        """Whether a weight passes through; always true if private, when no weight is sent."""
         return self.private or all(member.weighted for member in self.members)
 
     def encode(self, message: Array, key: Key) -> Array:
         for place, member in enumerate(self.members):
-            message = member.encode(message, _own(key, "encode", place))
+            message = member.encode(message, _member_key(key, "encode", place))
         return message
 
     def add(self, rows: Array) -> Array:
-        """The messages' sum, as the private member takes it."""
+        """Sum the messages as the private member does."""
         return self._member.add(rows) if self._member else super().add(rows)
 
     def longest(self, dimension: int) -> float | None:
@@ -96,11 +97,11 @@ class Chain(PrivateChannel):
     def decode(self, total: Array, key: Key) -> Array:
         last = len(self.members) - len(self._between())
         for place in reversed(range(last)):
-            total = self.members[place].decode(total, _own(key, "decode", place))
+            total = self.members[place].decode(total, _member_key(key, "decode", place))
         return total
 
     def event(self, dimension: int) -> Event:
-        """One round, before any subsampling."""
+        """Return the event of one round, before sampling."""
         member: Any = self._member
         if member is None:
             raise PrivacyError(f"Chain: members must include a private one, got {self.members!r}.")
@@ -113,8 +114,8 @@ class Chain(PrivateChannel):
         return replace(event, noise=event.noise * member.clip / reach)
 
 
-def _own(key: Key, purpose: str, place: int) -> Key:
-    """A key of each member's own; a stream is simply read on."""
+def _member_key(key: Key, purpose: str, place: int) -> Key:
+    """The key of the member at `place`; all members share a stream."""
     if isinstance(key, np.random.Generator | random.Secure):
         return key
     return random.fold(key, purpose, place)

@@ -1,4 +1,4 @@
-"""The clear channel."""
+"""The channel without any protection."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from fedprior.core.protocols import Channel
 
 @dataclass(frozen=True)
 class Identity(Channel):
-    """Sends each message as it is.
+    """Sends each message unchanged.
 
-    Protects: nothing. Trusts: whoever computes the sum with every message.
+    Protects: nothing. Trusts: the party that computes the sum, with every message.
     """
 
     def encode(self, message: Array, key: Key) -> Array:

@@ -1,4 +1,4 @@
-"""Gaussian noise at the client, on a ball."""
+"""Gaussian noise added by the client, on a ball."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,13 +16,13 @@ from fedprior.privacy.guarantee import Guarantee
 
 @dataclass(frozen=True, kw_only=True)
 class LocalGaussian(PrivateChannel):
-    """Moves a message into the l2 ball of radius `clip` around `center`; adds N(0, scale^2 I).
+    """Projects a message onto the l2 ball of radius `clip` around `center`; adds N(0, scale^2 I).
 
-    Any two messages are then at most 2 * clip apart, which the analytic Gaussian mechanism turns
-    into (epsilon, delta) (ERRATA 5-8): `LocalGaussian.calibrated` goes from the budget to the
-    scale. `center` is a public number or vector. Floating-point noise: for simulation only.
+    Any two messages are then at most 2 * clip apart, from which the analytic Gaussian mechanism
+    gives (epsilon, delta) (ERRATA 5-8); `LocalGaussian.calibrated` computes the scale for a budget.
+    `center` is a public number or vector. The noise is floating-point: for simulation only.
 
-    Protects: one client's whole message (replace one). Trusts: nobody, the noise is the client's.
+    Protects: one client's whole message (replace one). Trusts: nobody; the client adds the noise.
     """
 
     clip: float
@@ -40,7 +40,7 @@ class LocalGaussian(PrivateChannel):
     def calibrated(
         cls, *, clip: float, epsilon: float, delta: float, rounds: int = 1, center: Any = 0.0
     ) -> "LocalGaussian":
-        """The channel of which `rounds` messages of one client cost (epsilon, delta) together."""
+        """Return the channel for which `rounds` messages of a client cost (epsilon, delta)."""
         check.positive("LocalGaussian", clip=clip)
         scale = calibrate.gaussian_scale(epsilon, delta, sensitivity=2 * clip, rounds=rounds)
         return cls(clip=clip, scale=scale, center=center)
@@ -54,11 +54,11 @@ class LocalGaussian(PrivateChannel):
         return center + inside + self.scale * random.normal(key, message.shape)
 
     def event(self, dimension: int) -> Event:
-        """One message of a client; nothing is amplified where each message is seen."""
+        """Return the event of one message; visible messages are not amplified by sampling."""
         return events.gaussian(self.scale / self.clip)
 
     def bits(self, dimension: int) -> float:
-        """32 bits a coordinate: floats."""
+        """Return 32 bits per coordinate, for floats."""
         return 32.0 * dimension
 
     def guarantee(
@@ -69,9 +69,9 @@ class LocalGaussian(PrivateChannel):
         unit: str = "one client's whole message",
         bits: float | None = None,
     ) -> Guarantee:
-        """What `rounds` messages of one client cost together at `delta`.
+        """Return the guarantee of `rounds` messages of one client at `delta`.
 
-        `bits` is their size; unless given it is known where `center` is a vector.
+        `bits` is their total size; it is computed by default if `center` is a vector.
         """
         if bits is None and np.ndim(self.center) == 1:
             bits = rounds * self.bits(len(self.center))
@@ -79,7 +79,7 @@ class LocalGaussian(PrivateChannel):
             self.scale, delta, sensitivity=2 * self.clip, rounds=rounds
         )
         return Guarantee(
-            epsilon=max(epsilon, 1e-12),  # 0 where there is so much noise that delta alone would do
+            epsilon=max(epsilon, 1e-12),  # 0 if the noise is so large that delta alone suffices
             delta=delta,
             unit=unit,
             neighbors="replace one",

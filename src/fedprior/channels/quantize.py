@@ -1,4 +1,4 @@
-"""Few bits a coordinate, unbiased."""
+"""Unbiased quantization to a few bits per coordinate."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +15,16 @@ from fedprior.core.protocols import Channel
 class Quantize(Channel):
     """Rounds each coordinate at random to one of 2^bits levels from low to high, without bias.
 
-    With b = (high - low) / 2 the variance of the rounding is at most (b / (2^bits - 1))^2 (paper
-    Thm 2.1; ERRATA 6: `bits` are per coordinate, bits * d a message). A coordinate outside its
-    range is moved to its edge first, and is then biased (ERRATA 4). `low` and `high` are numbers,
-    or one number a coordinate.
+    With b = (high - low) / 2, the variance of the rounding is at most (b / (2^bits - 1))^2 (paper
+    Thm 2.1; ERRATA 6: `bits` is per coordinate, bits * d per message). Coordinates outside their
+    range are clipped first and are then biased (ERRATA 4). `low` and `high` are numbers, or one
+    number per coordinate.
 
-    Under a channel that is not private an engine sends a message's weight with it, as the last
-    coordinate: `weighted` says so. A weight is a count or 1, public and outside the range of the
-    values, and passes as it is, at 32 bits.
+    Without privacy, an engine sends a message's weight as its last coordinate; set `weighted` in
+    that case. A weight is public, a count or 1, may lie outside the range of the values, and is
+    sent unchanged, at 32 bits.
 
-    Protects: nothing, it saves bits. Trusts: whoever computes the sum with every message.
+    Protects: nothing; it saves bits. Trusts: the party that computes the sum, with every message.
     """
 
     bits_per_coordinate: int
@@ -50,7 +50,7 @@ class Quantize(Channel):
 
     def _round(self, values: Array, key: Key) -> Array:
         xp = values.__array_namespace__()
-        low, high = (spread("Quantize", each, values) for each in (self.low, self.high))
+        low, high = (spread("Quantize", end, values) for end in (self.low, self.high))
         step = (high - low) / (2**self.bits_per_coordinate - 1)
         place = (xp.clip(values, low, high) - low) / step
         level = xp.floor(place)
@@ -58,24 +58,24 @@ class Quantize(Channel):
         return xp.clip(low + step * level, low, high)  # rounding errors stay inside the range
 
     def variance(self) -> Any:
-        """The largest variance of the rounding in each coordinate, sigma_q^2."""
+        """Return the largest variance of the rounding in each coordinate, sigma_q^2."""
         half = (np.asarray(self.high) - np.asarray(self.low)) / 2
         return (half / (2**self.bits_per_coordinate - 1)) ** 2
 
     def sensitivity(self, clip: float, dimension: int) -> float:
-        """The l2 norm that a message of norm at most `clip` may have once rounded.
+        """Return the largest l2 norm after rounding of a message of norm at most `clip`.
 
-        Each coordinate moves by less than a level's width, and a box that holds 0 moves nothing
-        outward.
+        Each coordinate changes by less than the distance between levels, and clipping to a range
+        that contains 0 never increases the norm.
         """
         low, high = np.asarray(self.low), np.asarray(self.high)
         inside = bool(((low <= 0) & (high >= 0)).all())
-        rule = "a range that holds 0, where a clipped message is rounded"
+        rule = "a range that contains 0, because a clipped message is rounded"
         check.require(inside, "Quantize", "low and high", rule, (self.low, self.high))
         width = np.broadcast_to((high - low) / (2**self.bits_per_coordinate - 1), (dimension,))
         return clip + float(np.sqrt((width**2).sum()))
 
     def bits(self, dimension: int) -> float:
-        """Bits of a message of `dimension` coordinates, the weight's 32 included."""
+        """Return the bits of a message of `dimension` coordinates, including 32 for a weight."""
         weight = 32.0 if self.weighted else 0.0
         return weight + self.bits_per_coordinate * (dimension - self.weighted)

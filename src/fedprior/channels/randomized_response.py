@@ -1,4 +1,4 @@
-"""Randomized answers: one bit, or one of k symbols. Pure epsilon, noise that can be released."""
+"""Randomized responses, one bit or one of k symbols: pure epsilon-DP, valid for release."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,12 @@ from fedprior.privacy import events
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Guarantee, Noise
 
-# Draws are multiples of 2**-53 on the host and of 2**-23 on a device. Probabilities are put on the
-# coarser grid, on the safe side, so that the ratio of two of them is at most e^epsilon in the
-# numbers that are drawn, not only on paper. Beyond epsilon 15 the answers are more private than
-# claimed.
+# Draws are multiples of 2**-53 on the host and of 2**-23 on a device. Probabilities are rounded to
+# the coarser grid, on the safe side, so that their ratios are at most e^epsilon for the actual
+# draws and not only in exact arithmetic. Above epsilon 15, answers are more private than claimed.
 _GRID = 2.0**23
-_ROUNDED = 1 + 1e-4  # an honest upload was computed in float32
-_LEAST_EPSILON = 1e-5  # below, the grid leaves nothing of the message
+_ROUNDED = 1 + 1e-4  # tolerance for an honest upload computed in float32
+_LEAST_EPSILON = 1e-5  # below this, nothing of the message is left on the grid
 
 
 def _check_epsilon(owner: str, epsilon: float) -> None:
@@ -30,7 +29,7 @@ def _check_epsilon(owner: str, epsilon: float) -> None:
 
 
 def _pure(epsilon: float, unit: str, mechanism: str, noise: Noise, bits: float) -> Guarantee:
-    """What one randomized answer promises, whoever looks at it."""
+    """The guarantee of one randomized response, which holds against every observer."""
     return Guarantee(
         epsilon=epsilon,
         delta=0.0,
@@ -45,15 +44,15 @@ def _pure(epsilon: float, unit: str, mechanism: str, noise: Noise, bits: float) 
 
 @dataclass(frozen=True, kw_only=True)
 class OneBit(PrivateChannel):
-    """One coordinate s_j of the message, at random, as a bit B ~ Bern(1/2 + k (t - 1/2)).
+    """Reports one random coordinate s_j of the message as a bit B ~ Bern(1/2 + k (t - 1/2)).
 
-    t = (s_j - low) / (high - low), k = (e^epsilon - 1) / (e^epsilon + 1). The receiver reads mid +
-    (high - low) (B - 1/2) / k for coordinate j, stretched d-fold about mid = (low + high) / 2, and
-    mid elsewhere: a vector whose mean is the message (ERRATA D3). A coordinate outside its range is
-    moved to its edge first. j does not depend on the data, so one bit is all that is told.
+    Here t = (s_j - low) / (high - low) and k = (e^epsilon - 1) / (e^epsilon + 1). The upload is
+    mid + d (high - low) (B - 1/2) / k for coordinate j, with mid = (low + high) / 2, and mid for
+    the other coordinates: a vector whose mean is the message (ERRATA D3). Coordinates outside their
+    range are clipped first. j does not depend on the data, so only one bit is revealed.
 
-    Protects: one client's whole message (replace one, pure epsilon). Trusts: nobody, the coin is
-    the client's.
+    Protects: one client's whole message (replace one, pure epsilon). Trusts: nobody; the client
+    draws the bit.
     """
 
     epsilon: float
@@ -72,22 +71,22 @@ class OneBit(PrivateChannel):
 
     @property
     def contrast(self) -> float:
-        """k: how far the bit follows the value, from 0 (a coin) to 1 (the plain bit)."""
+        """k, the dependence of the bit on the value: from 0 (a fair coin) to 1 (no noise)."""
         return 1 - 2 * self._least
 
     @property
     def _least(self) -> float:
         """The smallest probability of either answer, 1 / (e^epsilon + 1), rounded up.
 
-        Two units of the grid more are for the rounding of the exponential.
+        Two more units of the grid cover the rounding error of the exponential.
         """
         return (math.ceil(_GRID / (math.exp(min(self.epsilon, 700.0)) + 1)) + 2) / _GRID
 
     def probability(self, share: Array) -> Array:
-        """P(bit = 1) for a value at `share` of its range, t in [0, 1]."""
+        """Return P(bit = 1) for a value at the fraction `share` (t) of its range."""
         xp = share.__array_namespace__()
-        follow = 0.5 + self.contrast * (xp.clip(share, 0, 1) - 0.5)
-        return xp.clip(follow, self._least, 1 - self._least)
+        chance = 0.5 + self.contrast * (xp.clip(share, 0, 1) - 0.5)
+        return xp.clip(chance, self._least, 1 - self._least)
 
     def encode(self, message: Array, key: Key) -> Array:
         xp = message.__array_namespace__()
@@ -95,14 +94,14 @@ class OneBit(PrivateChannel):
         draws = random.uniform(key, (*message.shape[:-1], 2))
         chosen = xp.minimum(xp.floor(draws[..., :1] * dimension), dimension - 1)
         hot = xp.arange(dimension) == chosen
-        low, high = (spread("OneBit", each, message) for each in (self.low, self.high))
+        low, high = (spread("OneBit", end, message) for end in (self.low, self.high))
         share = (message - low) / (high - low)
         bit = draws[..., 1:] < self.probability(share)
         away = dimension * (high - low) * (bit - 0.5) / self.contrast
         return (low + high) / 2 + xp.where(hot, away, 0)
 
     def longest(self, dimension: int) -> float:
-        low, high = (np.broadcast_to(each, (dimension,)) for each in (self.low, self.high))
+        low, high = (np.broadcast_to(end, (dimension,)) for end in (self.low, self.high))
         away = dimension * float(np.max(high - low)) / (2 * self.contrast)
         return (float(np.linalg.norm((low + high) / 2)) + away) * _ROUNDED
 
@@ -111,26 +110,26 @@ class OneBit(PrivateChannel):
         return events.response(self.epsilon)
 
     def bits(self, dimension: int) -> float:
-        """The bit, and which coordinate it is of."""
+        """Return the bits of a report: the bit itself and the index of its coordinate."""
         return 1.0 + math.ceil(math.log2(dimension))
 
     def guarantee(
         self, *, noise: Noise, dimension: int = 1, unit: str = "one client's whole message"
     ) -> Guarantee:
-        """Pure epsilon for one message."""
+        """Return the pure epsilon guarantee of one message."""
         return _pure(self.epsilon, unit, "one randomized bit", noise, self.bits(dimension))
 
 
 @dataclass(frozen=True, kw_only=True)
 class KaryResponse(PrivateChannel):
-    """A symbol of 0..k-1 kept with probability c, else a symbol drawn uniformly from all k.
+    """Keeps a symbol in 0..k-1 with probability c, else draws one uniformly from all k.
 
-    c = (e^epsilon - 1) / (e^epsilon + k - 1). A message is the symbol as a one-hot vector; what
-    arrives is (one-hot(answer) - (1 - c) / k) / c, whose mean is the message, so messages add up to
-    an unbiased histogram. `respond` is the same on bare symbols.
+    Here c = (e^epsilon - 1) / (e^epsilon + k - 1). A message is a one-hot vector; the upload is
+    (one-hot(answer) - (1 - c) / k) / c, whose mean is the message, so uploads add up to an unbiased
+    histogram. `respond` does the same for integer symbols.
 
-    Protects: one client's symbol (replace one, pure epsilon). Trusts: nobody, the coin is the
-    client's.
+    Protects: one client's symbol (replace one, pure epsilon). Trusts: nobody; the client draws the
+    answer.
     """
 
     epsilon: float
@@ -146,19 +145,19 @@ class KaryResponse(PrivateChannel):
 
     @property
     def keep(self) -> float:
-        """c, rounded down to what draws on the grid of the other symbol allow."""
+        """c, rounded down such that the ratio holds for draws on the grid."""
         rare = math.floor(_GRID / self.num_symbols) / _GRID
         often = math.ceil(_GRID / self.num_symbols) / _GRID
         odds = math.exp(min(self.epsilon, 700.0)) * rare - often
         return max(math.floor(_GRID * (odds / (1 + odds))) - 1, 0) / _GRID
 
     def matrix(self) -> np.ndarray:
-        """P(answer | symbol), a row a symbol."""
+        """Return P(answer | symbol), one row per symbol."""
         keep, num = self.keep, self.num_symbols
         return keep * np.eye(num) + (1 - keep) / num
 
     def respond(self, symbols: Array, key: Key) -> Array:
-        """The answers to integer `symbols`, one draw each."""
+        """Draw one answer for each of the integer `symbols`."""
         xp = symbols.__array_namespace__()
         draws = random.uniform(key, (*symbols.shape, 2))
         other = xp.floor(draws[..., 1] * self.num_symbols).astype(symbols.dtype)
@@ -184,10 +183,10 @@ class KaryResponse(PrivateChannel):
         return events.response(self.epsilon)
 
     def bits(self, dimension: int | None = None) -> float:
-        """The answer; `dimension` is the number of symbols."""
+        """Return the bits of an answer; `dimension` is ignored."""
         return float(math.ceil(math.log2(self.num_symbols)))
 
     def guarantee(self, *, noise: Noise, unit: str = "one client's symbol") -> Guarantee:
-        """Pure epsilon for one message."""
+        """Return the pure epsilon guarantee of one message."""
         mechanism = f"randomized response over {self.num_symbols} symbols"
         return _pure(self.epsilon, unit, mechanism, noise, self.bits())

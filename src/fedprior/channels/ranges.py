@@ -1,4 +1,4 @@
-"""Ranges of a message's coordinates, one for all or one each, as values that can be hashed."""
+"""Ranges of a message's coordinates, common or per coordinate, as hashable values."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ Bound = float | tuple[float, ...]
 
 
 def bound(owner: str, name: str, value: Any) -> Bound:
-    """A finite number as it is; a vector as a tuple, so that a channel stays hashable."""
+    """Return a finite number unchanged, and a vector as a tuple, so that channels are hashable."""
     array = np.asarray(value, np.float64)
     good = array.ndim <= 1 and bool(np.isfinite(array).all()) and array.size > 0
-    check.require(good, owner, name, "a finite number or one a coordinate", value)
+    check.require(good, owner, name, "a finite number or one per coordinate", value)
     return tuple(array.tolist()) if array.ndim else float(array)
 
 
 def box(owner: str, low: Any, high: Any) -> tuple[Bound, Bound]:
-    """`low` below `high` in every coordinate."""
+    """Check that `low` is below `high` in every coordinate, and return both."""
     low, high = bound(owner, "low", low), bound(owner, "high", high)
-    lengths = {len(each) for each in (low, high) if isinstance(each, tuple)}
-    check.require(len(lengths) <= 1, owner, "low and high", "of one length", (low, high))
+    lengths = {len(end) for end in (low, high) if isinstance(end, tuple)}
+    check.require(len(lengths) <= 1, owner, "low and high", "of equal length", (low, high))
     below = bool((np.asarray(low) < np.asarray(high)).all())
     check.require(below, owner, "low", "below high", low, f"high is {high!r}.")
     return low, high
 
 
 def spread(owner: str, value: Bound, like: Array) -> Array:
-    """A bound as an array of `like`'s kind that broadcasts against its last axis."""
+    """Return a bound as an array of the kind of `like` that broadcasts against its last axis."""
     xp = like.__array_namespace__()
     if isinstance(value, tuple):
         rule = f"of the message's length ({like.shape[-1]})"
