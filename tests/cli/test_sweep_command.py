@@ -81,7 +81,7 @@ def test_another_sweep_in_the_same_folder_is_refused(swept, command):
         (["--over", "lr"], "--over must be of the form NAME=VALUE,VALUE, got 'lr'"),
         (["--over", "rats=1.0"], "Did you mean rate?"),
         (["--over", "lr=0.1", "--over", "lr=0.2"], "--over must be once for each name"),
-        (["--over", "lr=0.1,0.1"], "lr must be of values that differ"),
+        (["--over", "lr=0.1,0.1"], "lr must be a list of distinct values"),
         (["--over", "lr=0.1,"], "--over must be of the form NAME=VALUE,VALUE, got 'lr=0.1,'"),
         (["--over", "lr=0.1", "--over", "rate=0.2"], "--over must be of rate or of lr"),
         (

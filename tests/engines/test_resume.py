@@ -326,5 +326,5 @@ def test_rows_cut_short_are_refused(saved, tmp_path, left):
         rows.unlink()
     else:
         os.truncate(rows, left)
-    with pytest.raises(ValueError, match=r"rows.bin must hold \d+ bytes, got \d. It was cut short"):
+    with pytest.raises(ValueError, match=r"rows.bin must hold \d+ bytes, got \d. It was truncated"):
         resume()

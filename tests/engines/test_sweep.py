@@ -216,8 +216,8 @@ def test_progress_counts_trainings(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"over": {"rate": []}}, "rate must be given at least one value"),
-        ({"over": {"rate": [0.1, 0.1]}}, "rate must be of values that differ"),
+        ({"over": {"rate": []}}, "rate must be a list of at least one value"),
+        ({"over": {"rate": [0.1, 0.1]}}, "rate must be a list of distinct values"),
         ({"over": {"rate": [-0.1]}}, "rate must be in"),
         ({"seeds": []}, "seeds must be at least one"),
         ({"rounds": 0}, "rounds must be a whole number of at least 1"),

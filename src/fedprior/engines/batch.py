@@ -1,4 +1,4 @@
-"""A function of one client over many: in one batch, or in chunks that fit a CPU's cache."""
+"""Map a function over clients: in one batch, or in chunks that fit into a CPU's cache."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ from fedprior.core import tree
 from fedprior.core.algorithm import PyTree
 from fedprior.data.federation import ClientData
 
-# On a CPU a round is bound by memory once the clients' models and activations leave the cache.
-# Measured for LeNet-5 (178 kB a model): 500 clients take 2.2 times as long in one batch as in
-# chunks of 5 to 20; 22 clients take the same either way.
+# On a CPU, a round is memory-bound once the clients' models and activations exceed the cache.
+# Measured for LeNet-5 (178 kB per model): 500 clients take 2.2 times as long in one batch as in
+# chunks of 5 to 20; 22 clients take the same time either way.
 CPU_CHUNK_BYTES = 2**21
 
 
@@ -23,9 +23,10 @@ def over_clients(
     *,
     axes: ClientData,
 ) -> PyTree:
-    """function(memory, data, rest) for every client, results stacked.
+    """Compute function(memory, data, rest) for every client and stack the results.
 
-    `memories` and `rest` have a leading client axis; `data` has it where `axes` says 0.
+    `memories` and `rest` have a leading client axis, and so have the fields of `data` for which
+    `axes` is 0.
     """
     mapped = {name: getattr(data, name) for name in data._fields if getattr(axes, name) == 0}
 
@@ -42,12 +43,12 @@ def over_clients(
 
 
 def chunk_length(number: int, memories: PyTree) -> int:
-    """How many of `number` clients to batch: a divisor, so that one program serves all chunks."""
+    """Return the batch size for `number` clients: a divisor, so that all chunks share a program."""
     if jax.default_backend() != "cpu":
         return number
     size = tree.nbytes(memories) // max(1, number)
     fitting = max(1, CPU_CHUNK_BYTES // max(1, size))
     if number <= 2 * fitting:
         return number
-    best = max(each for each in range(1, fitting + 1) if number % each == 0)
+    best = max(length for length in range(1, fitting + 1) if number % length == 0)
     return best if 2 * best >= fitting else number

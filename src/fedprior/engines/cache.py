@@ -1,4 +1,4 @@
-"""A persistent cache of compiled programs, so that a second run starts at once."""
+"""A persistent cache of compiled programs, so that a second run starts immediately."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def enable() -> None:
-    """Keep compiled programs in the user's cache folder, unless JAX is told otherwise already.
+    """Cache compiled programs in the user's cache folder, unless JAX already has a cache folder.
 
     `FEDPRIOR_CACHE` names another folder; an empty value turns the cache off.
     """
@@ -19,7 +19,7 @@ def enable() -> None:
     programs = Path(folder) / "programs"
     try:
         programs.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a read-only home: compile anew each time
+    except OSError:  # a read-only home folder: compile every time
         return
     update: Any = config.update
     update("jax_compilation_cache_dir", str(programs))

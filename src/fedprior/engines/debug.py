@@ -1,4 +1,4 @@
-"""One client at a time in plain Python: the slow, readable twin of `simulate`."""
+"""The slow, readable counterpart of `simulate`: one client at a time in plain Python."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedprior.exchange.agreement import Agreement
 
 
 class ClientError(RuntimeError):
-    """A client failed in `round`; `inputs` are the arguments of the call that failed."""
+    """A client failed in `round`; `inputs` holds the arguments of the failed call."""
 
     def __init__(self, client: str, round: int, inputs: dict[str, Any], reason: str) -> None:
         super().__init__(f"client {client} failed in round {round}: {reason}")
@@ -37,13 +37,14 @@ def debug(
     test: bool = True,
     compiled: bool = True,
 ) -> Result:
-    """`simulate` as a plain loop over rounds and clients; stops at the first fault.
+    """Run `simulate` as a plain loop over rounds and clients, and stop at the first fault.
 
     A client that raises, or whose update is not finite, ends the run with a `ClientError` that
-    names it and carries its inputs. Draws are those of `simulate` (a private run's also depend on
-    `identity`, that of its `Saving`); results agree up to rounding. A deployment on the exchange
-    gives the same bits as this function. `compiled=False` runs the algorithm's functions operation
-    by operation, so that breakpoints and prints inside them work.
+    contains its name and inputs. The draws are those of `simulate` (in a private run they also
+    depend on `identity`, as given to `Saving`), and the results agree up to rounding. A deployment
+    on the exchange gives bit-for-bit the results of this function. With `compiled=False`, the
+    algorithm's functions run operation by operation, so that breakpoints and prints inside them
+    work.
     """
     agreement = Agreement.of(
         algorithm, federation, channel=channel, cohort=cohort, seed=seed, identity=identity
@@ -91,7 +92,7 @@ def _take_part(
     *,
     compiled: bool,
 ) -> np.ndarray:
-    """One client's part of a round: its upload is returned, its memory kept."""
+    """Run one client's part of a round: update its memory and return its upload."""
     name, memory = str(run.federation.clients[client]), memories.get(client)
     data = _data(run.federation.train, client)
     given = (run.agreement, state, memory, data, client, round)
@@ -108,7 +109,7 @@ def _take_part(
 
 
 def _data(split: Split, client: int) -> ClientData:
-    """One client's rows, padded to the largest client so that all have one shape."""
+    """One client's rows, padded to the size of the largest client so that all shapes agree."""
     padded = split.padded(np.array([client]))
     return padded._replace(x=padded.x[0], y=padded.y[0], start=padded.start[0], size=padded.size[0])
 

@@ -1,4 +1,4 @@
-"""Memories on the device: many rounds in one compiled loop."""
+"""The engine with memories on the device: many rounds in one compiled loop."""
 
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ from fedprior.engines.run import History, Run
 from fedprior.engines.store import DeviceStore
 from fedprior.exchange.agreement import Keys, Rules
 
-LONGEST = 256  # rounds in one call; the compiled loop takes any number up to it
+LONGEST = 256  # maximum number of rounds per call; the compiled loop takes any smaller number
 
 
 class Models(NamedTuple):
-    """What training changes: the server's state and every client's memory, if it has one."""
+    """The variables of a training: the server's state and the memories of enrolled clients."""
 
     state: State
     memories: Memory
@@ -46,7 +46,7 @@ class DeviceEngine:
             self.store = DeviceStore(*jax.device_put((arrays["memories"], arrays["enrolled"])))
 
     def advance(self, count: int) -> None:
-        """`count` more rounds, at most `LONGEST`."""
+        """Run `count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
         models, log = _compiled(
@@ -83,10 +83,10 @@ def play_rounds(
     *,
     rules: Rules,
 ) -> tuple[Models, dict[str, Array]]:
-    """`count` rounds from round `first`, and the history of them.
+    """Run `count` rounds starting with round `first`, and return their history.
 
     The number of rounds is an argument of the loop, so that one program serves every chunk and a
-    resumed run repeats the same arithmetic to the bit.
+    resumed run repeats the same arithmetic bit for bit.
     """
     num_clients = models.enrolled.shape[0]
     names = (*scalars(models.state), "clients", "left_out")

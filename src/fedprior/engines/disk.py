@@ -1,4 +1,4 @@
-"""Memories on disk: one compiled round, the next cohort read while it runs."""
+"""The engine with memories on disk: one compiled round at a time, reading the next cohort."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from fedprior.exchange.agreement import Keys, Rules
 
 
 class _Load(NamedTuple):
-    """A cohort with what it needs, in the host's memory."""
+    """A cohort with its memories and data, in host memory."""
 
     clients: np.ndarray
     present: np.ndarray
@@ -27,7 +27,7 @@ class _Load(NamedTuple):
 
 
 class DiskEngine:
-    """Reads a cohort's rows, runs the round, writes them; memory use is one cohort's."""
+    """Reads a cohort's rows, runs the round and writes them; holds one cohort in memory."""
 
     pooled = False
 
@@ -40,7 +40,7 @@ class DiskEngine:
         saved = run.resume({"state": state})
         if saved is None:
             self.state = run.agreement.initial_state()
-            if run.saving:  # an older run's checkpoint would name rows that are gone
+            if run.saving:  # the checkpoint of an earlier run would refer to deleted rows
                 run.saving.file.unlink(missing_ok=True)
             self.store = DiskStore.create(folder, memory, run.num_clients)
         else:
@@ -51,7 +51,7 @@ class DiskEngine:
         self._ahead: _Load | None = None
 
     def advance(self, count: int) -> None:
-        """`count` more rounds."""
+        """Run `count` more rounds."""
         for _ in range(count):
             number = len(self.history)
             load = self._ahead or self._load(number)
@@ -66,7 +66,7 @@ class DiskEngine:
                 self.run.agreement.keys(),
                 rules=self.run.agreement.rules,
             )
-            # The call above returns before the work is done: the next cohort is read meanwhile.
+            # The call above is asynchronous: read the next cohort in the meantime.
             self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
             self.state = outcome.state
             self._keep(load, outcome)
@@ -84,7 +84,7 @@ class DiskEngine:
         return _Load(clients, present, memories, enrolled, self.train.take(clients))
 
     def _keep(self, load: _Load, outcome: Outcome) -> None:
-        """Write the accepted rows, and put them into the cohort that was read ahead of them."""
+        """Write the accepted rows, and update the cohort that has already been read."""
         accepted = np.flatnonzero(np.asarray(outcome.accepted))
         clients = load.clients[accepted]
         fresh = jax.tree.map(lambda rows: np.asarray(rows)[accepted], outcome.memories)

@@ -1,4 +1,4 @@
-"""Personal models of all clients and their scores, a chunk of clients at a time."""
+"""Personal models and scores of all clients, computed in chunks of clients."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,10 +15,10 @@ from fedprior.engines.store import Store
 from fedprior.exchange import client as client_side
 from fedprior.exchange.agreement import Rules
 
-# Rows of a chunk of clients: they bound the activations of one evaluation. An accelerator needs
-# more of them to be busy.
+# Rows in a chunk of clients, which bound the memory for activations. An accelerator needs more of
+# them to be fully used.
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
-_POOL_ROWS = 512  # pools on the device are filled up to a multiple of it
+_POOL_ROWS = 512  # pools on the device are padded to a multiple of this
 
 
 class Source:
@@ -30,21 +30,21 @@ class Source:
             self._pool = ClientData(*(jnp.asarray(part) for part in _filled(split).pooled()))
 
     def take(self, clients: np.ndarray) -> ClientData:
-        """The data of the given clients."""
+        """Return the data of the given clients."""
         if not self.pooled:
             return self.split.padded(clients)
         return self._pool._replace(start=self._pool.start[clients], size=self._pool.size[clients])
 
     def pool(self) -> ClientData:
-        """All clients, sharing the pool."""
+        """Return the data of all clients, which share the pool."""
         return self._pool
 
 
 def _filled(split: Split) -> Split:
-    """A pool of a round number of rows, at least one.
+    """Pad the pool to a multiple of `_POOL_ROWS` rows, at least one.
 
-    Splits of other seeds then have the same shape and share compiled programs, and indices have a
-    row to point at even where nobody has one.
+    Splits of other seeds then have the same shape and share compiled programs, and indices are
+    valid even if the split has no rows.
     """
     spare = -len(split.x) % _POOL_ROWS or (0 if len(split.x) else _POOL_ROWS)
     if not spare:
@@ -55,12 +55,12 @@ def _filled(split: Split) -> Split:
 
 
 def rows_at_once() -> int:
-    """Rows of all clients that are evaluated together."""
+    """Return the number of rows that are evaluated together."""
     return _ROWS_ON_CPU if jax.default_backend() == "cpu" else _ROWS_ELSEWHERE
 
 
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Client ids in chunks of one shape, the last filled up, each with its number of real ones."""
+    """Yield client ids in chunks of equal length, the last one padded, with their true lengths."""
     length = min(num_clients, max(1, rows_at_once() // largest))
     for first in range(0, num_clients, length):
         clients = np.arange(first, first + length)
@@ -76,7 +76,7 @@ def personal_models(
     clients: np.ndarray,
     root: Key,
 ) -> Theta:
-    """Theta of the given clients, with a leading client axis; newcomers are enrolled on the way."""
+    """Return theta of the given clients, with a leading client axis; enroll them if necessary."""
     memories, enrolled = store.read(clients)
     data = source.take(clients)
     return _personalize(
@@ -94,7 +94,7 @@ def scores(
     root: Key,
     keep: Callable[[int, Theta], Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Each client's mean score on each split, (num_clients,); NaN where it has no samples there.
+    """Return each client's mean score on each split, (num_clients,); NaN without samples.
 
     A client is personalized once, on its training samples, for all splits; `keep(count, thetas)`
     is given the models of the next `count` clients.
@@ -125,7 +125,7 @@ def personalize(
     rules: Rules,
     pooled: bool,
 ) -> Theta:
-    """Theta of every client of a batch; newcomers are enrolled on the way."""
+    """Return theta of every client of a batch; clients without a memory are enrolled first."""
     memories = recall(rules, state, memories, enrolled, clients, root)
 
     def one(memory: Memory, own: ClientData, client: Array) -> Theta:
@@ -135,7 +135,7 @@ def personalize(
 
 
 def score(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Array:
-    """Mean score of each client's theta on its data, (num_clients,); NaN without samples."""
+    """Return the mean score of each client's theta, (num_clients,); NaN without samples."""
 
     def one(theta: Theta, own: ClientData, _: tuple[()]) -> Array:
         return client_side.score_rows(rules, theta, own)

@@ -1,4 +1,4 @@
-"""How many rounds a call to a compiled program runs."""
+"""The number of rounds per call of a compiled program."""
 
 import math
 import time
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from fedprior.engines.device import LONGEST
 
-_CALL_SECONDS = 1.0  # a call ends about so often, to show progress and to heed an interrupt
+_CALL_SECONDS = 1.0  # target duration of a call, to show progress and to react to an interrupt
 
 
 class Pace:
-    """Rounds for the next call, so that calls last about `_CALL_SECONDS`."""
+    """Chooses the rounds of the next call such that calls take about `_CALL_SECONDS`."""
 
     def __init__(self) -> None:
         self.last, self.seconds = 1, math.inf

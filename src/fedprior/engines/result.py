@@ -1,4 +1,4 @@
-"""What a simulation gives back."""
+"""The result of a simulation."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +19,14 @@ EndedBy = Literal["rounds", "patience", "budget"]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A finished run: the server's state, the clients' memories, and how the clients score.
+    """A finished run: the server's state, the clients' memories and the clients' scores.
 
-    `scores` and `valid_scores` hold one mean score a client (NaN without samples); `scores` is
-    empty where the test samples were not asked for. `history` has one entry a round: the state's
-    scalars (`psi`), how many clients took part, how many were left out because their update was not
-    finite, and the mean validation score (`valid`) where it was computed. `ended_by` says whether
-    all rounds ran, patience ended, or the privacy budget allowed no further round.
+    `scores` (test) and `valid_scores` hold one mean score per client (NaN without samples);
+    `scores` is empty if the test samples were not used. `history` has one entry per round: the
+    scalars of the state (`psi`), the number of clients that took part, the number left out because
+    their update was not finite, and, if it was computed, the mean validation score (`valid`).
+    `ended_by` states whether all rounds ran, patience ran out, or the privacy budget allowed no
+    further round.
     """
 
     agreement: Agreement
@@ -48,23 +49,23 @@ class Result:
 
     @property
     def left_out(self) -> int:
-        """Updates that were not finite and so not added, over all rounds."""
+        """The number of updates that were left out because they were not finite."""
         return int(sum(entry["left_out"] for entry in self.history))
 
     @cached_property
     def thetas(self) -> Theta:
-        """Every client's own parameters, with a leading client axis."""
+        """The personal parameters of all clients, with a leading client axis."""
         return self._personalize(np.arange(self.federation.num_clients))
 
     def theta(self, client: int) -> Theta:
-        """One client's own parameters."""
+        """Return one client's personal parameters."""
         check.count("Result", least=0, client=client)
         rule = f"below the number of clients ({self.federation.num_clients})"
         check.require(client < self.federation.num_clients, "Result", "client", rule, client)
         return jax.tree.map(lambda leaf: leaf[0], self._personalize(np.array([client])))
 
     def predict(self, client: int, x: Any) -> Any:
-        """Outputs of one client's own model: logits, or the predicted value."""
+        """Return the outputs of one client's personal model: logits, or the predicted value."""
         return self.algorithm.predict(self.theta(client), x)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""One round of one cohort: the exchange's client side over a batch axis, then its server side."""
+"""One round of one cohort: the client side of the exchange as a batch, then its server side."""
 
 from typing import NamedTuple
 
@@ -16,15 +16,15 @@ from fedprior.exchange.server import receive
 
 
 class Outcome(NamedTuple):
-    """A round's new state, and the memories that accepted clients keep from it."""
+    """The new state after a round, and the new memories of the accepted clients."""
 
     state: State
-    memories: Memory  # of the whole cohort; of use where `accepted`
-    accepted: Array  # present and finite: these clients' messages are in the total
+    memories: Memory  # of the whole cohort; valid where `accepted`
+    accepted: Array  # present and finite: the messages of these clients are in the total
     left_out: Array  # number of present clients whose update was not finite
 
     def entry(self) -> dict[str, Array]:
-        """The round's line in the history."""
+        """Return the round's entry in the history."""
         counts = {"clients": jnp.sum(self.accepted), "left_out": self.left_out}
         return {**scalars(self.state), **counts}
 
@@ -42,10 +42,10 @@ def play(
     round: Array,
     keys: Keys,
 ) -> Outcome:
-    """State <- update(decode(sum of uploads)), over the cohort as a batch axis.
+    """State <- update(decode(sum of uploads)), with the cohort as a batch axis.
 
-    Places of the cohort that are not `present` are padding and add exactly zero; so does a client
-    whose message or memory is not finite, and that client's memory stays as it was.
+    Slots of the cohort that are not `present` are padding and add exactly zero. So does a client
+    whose message or memory is not finite; its memory is not changed.
     """
     memories = recall(rules, state, memories, enrolled, clients, keys.root)
 
@@ -61,7 +61,7 @@ def play(
 def recall(
     rules: Rules, state: State, memories: Memory, enrolled: Array, clients: Array, root: Key
 ) -> Memory:
-    """The clients' memories; those that have none yet are enrolled now."""
+    """Return the clients' memories; clients without one are enrolled."""
     fresh = jax.vmap(lambda client: client_side.enroll(rules, state, client, root))(clients)
     return jax.vmap(tree.where)(enrolled, memories, fresh)
 
@@ -75,7 +75,7 @@ def pool(
     round: Array,
     keys: Keys,
 ) -> Message:
-    """What the server sees: the sum of all uploads or, for `gather`, each of them."""
+    """Return what the server sees: the sum of all uploads or, for `gather`, each of them."""
 
     def upload(message: Message, client: Array, here: Array, sound: Array) -> Array:
         key = client_side.upload_key(keys, round, client)
@@ -90,7 +90,7 @@ def pool(
 
 
 def scalars(state: State) -> dict[str, Array]:
-    """The state's floating scalars by name (`psi`), for the history of a run."""
+    """Return the floating-point scalars of the state by name (`psi`), for the history."""
     return {
         name.rsplit("/", 1)[-1]: leaf
         for name, leaf in tree.names(state).items()

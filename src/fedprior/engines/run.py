@@ -1,4 +1,4 @@
-"""What the engines share: a run's agreement and data, its cohorts, its history and checkpoints."""
+"""The common part of the engines: a run's agreement, data, cohorts, history and checkpoints."""
 
 import secrets
 from collections.abc import Callable
@@ -26,11 +26,12 @@ _OWNER = "simulate"
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """Where and how often (in rounds) a run is saved, and whether it goes on from there.
+    """The folder and the interval (in rounds) for saving a run, and whether to resume it.
 
-    `identity` is any JSON value that names what decides the run's bits and its arguments do not
-    show, such as an algorithm's rates; resuming with another one is refused. Noise and cohorts of a
-    private run are keyed by it, and so are independent of those of runs with another identity.
+    `identity` is any JSON value that identifies what affects the results but is not visible in the
+    arguments, such as the rates of an algorithm; resuming with a different one is refused. The
+    noise and cohorts of a private run are keyed by it, so runs with different identities have
+    independent draws.
     """
 
     folder: Path
@@ -47,13 +48,13 @@ class Saving:
 
     @property
     def token(self) -> Path:
-        """A random name of the run that began here, for its ledger."""
+        """The file with the random token by which a ledger recognizes the run."""
         return Path(self.folder) / "token"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A simulation's arguments, checked once."""
+    """The checked arguments of a simulation."""
 
     agreement: Agreement
     federation: Federation
@@ -68,7 +69,7 @@ class Run:
         if self.agreement.secure and is_private(channel) and channel.view == "local":
             raise check.PrivacyError(
                 f"{_OWNER}: a local channel must have simulated noise, got {channel!r}. Secure "
-                "local noise is drawn where a client is: call exchange.client.take_part there."
+                "local noise is drawn on the client: call exchange.client.take_part there."
             )
         if self.ledger is not None:
             self._check_ledger(self.ledger.terms)
@@ -78,7 +79,7 @@ class Run:
             )
 
     def _check_ledger(self, terms: Terms) -> None:
-        """A ledger records a private channel, under the view that the channel protects from."""
+        """Check that the ledger's terms match a private channel."""
         channel = self.agreement.channel
         check_delta_below(terms.delta, self.num_clients, allowed=terms.allow_delta)
         if not is_private(channel):
@@ -92,7 +93,7 @@ class Run:
         if channel.view == "local" and terms.relation != "replace-one":
             raise check.PrivacyError(
                 f"{_OWNER}: relation must be replace-one for a local channel, got "
-                f"{terms.relation}. An upload that is seen tells that its client is there."
+                f"{terms.relation}. A visible upload reveals that its client takes part."
             )
         if terms.noise != channel.noise:
             raise check.PrivacyError(
@@ -105,21 +106,21 @@ class Run:
         return self.federation.num_clients
 
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (length, capacity) and presence of the cohorts of `count` rounds from `first`."""
+        """Return ids (length, capacity) and presence for `count` rounds starting with `first`."""
         rounds = range(first, first + count)
         return stack(self.agreement.draw, rounds, capacity=self.agreement.capacity, length=length)
 
     @cached_property
     def identity(self) -> str:
-        """A hash of what decides the bits of this run, for its checkpoints."""
+        """A hash of everything that determines the results of this run, for its checkpoints."""
         return fingerprint([self.agreement.fingerprint, self.store, len(self.federation.train.x)])
 
     @cached_property
     def source(self) -> str:
-        """The name under which a ledger records this run's releases.
+        """The name under which a ledger records the releases of this run.
 
-        Only the run that began in a folder may repeat a round there without a new charge, with the
-        same program and the same data; every other run is new.
+        Only the run that started in a folder can repeat a round there without a new charge, with
+        the same program and the same data; any other run is a new one.
         """
         if self.saving is None:
             return secrets.token_hex(16)
@@ -132,7 +133,7 @@ class Run:
         return fingerprint(parts)
 
     def save(self, history: History, arrays: PyTree, **facts: Any) -> None:
-        """A checkpoint after len(history) rounds."""
+        """Save a checkpoint after len(history) rounds."""
         assert self.saving is not None
         names = sorted({name for entry in history for name in entry})
         columns = {name: np.array([entry.get(name, np.nan) for entry in history]) for name in names}
@@ -147,16 +148,16 @@ class Run:
         )
 
     def resume(self, like: PyTree) -> tuple[PyTree, History, dict[str, Any]] | None:
-        """(arrays, history, facts) of the last checkpoint, or None where the run begins."""
+        """Return (arrays, history, facts) of the last checkpoint, or None for a new run."""
         if self.saving is None or not self.saving.resume or not self.saving.file.exists():
             return None
         saved = checkpoint.read_checkpoint(self.saving.file, identity=self.identity)
         facts = saved.facts
-        seen = facts.get("ledger")
-        if (seen is None) != (self.ledger is None):
+        recorded = facts.get("ledger")
+        if (recorded is None) != (self.ledger is None):
             raise check.PrivacyError(
-                f"{_OWNER}: a run that began {'with' if seen else 'without'} a ledger must be "
-                "resumed in the same way."
+                f"{_OWNER}: a run that started {'with' if recorded else 'without'} a ledger must "
+                "be resumed in the same way."
             )
         if self.ledger is not None:
             self.ledger.verify(Head(**facts["ledger"]))
@@ -173,7 +174,7 @@ class Run:
 def stack(
     draw: Callable[[int], np.ndarray], rounds: range, *, capacity: int, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (length, capacity) and presence of the cohorts of `rounds`, at most `length` of them."""
+    """Return ids (length, capacity) and presence of the cohorts of at most `length` `rounds`."""
     clients = np.zeros((length, capacity), np.int32)
     present = np.zeros((length, capacity), bool)
     for place, round in enumerate(rounds):

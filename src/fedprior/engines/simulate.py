@@ -28,11 +28,11 @@ Engine = DeviceEngine | DiskEngine
 
 
 class Progress(NamedTuple):
-    """What a run tells while it goes on."""
+    """The progress of a run."""
 
     round: int
     rounds: int
-    score: float  # newest mean validation score; NaN before the first
+    score: float  # latest mean validation score; NaN before the first
     clients_per_second: float
 
 
@@ -53,22 +53,23 @@ def simulate(
     progress: Callable[[Progress], Any] | None = None,
     keep: Callable[[int, Theta], Any] | None = None,
 ) -> Result:
-    """Runs `rounds` rounds and scores every client's own model.
+    """Run `rounds` rounds and score every client's personal model.
 
     Validation scores are computed every `evaluate_every` rounds and at the end; `patience` ends the
     run when the best of them is that many evaluations old. Test samples are read once, after the
     last round, and not at all with `test=False`.
 
-    With `store="device"` memories live in the compiled loop over rounds; with `store="disk"` they
-    are rows of a file, one compiled round reads and writes a cohort's, and memory does not grow
-    with the number of clients. `saving` makes the run resumable, to the same bits on the CPU; an
-    interrupt (SIGINT) then saves first.
+    With `store="device"`, memories are part of the compiled loop over rounds. With `store="disk"`,
+    they are rows of a file, each round reads and writes the rows of its cohort, and memory use does
+    not grow with the number of clients. `saving` makes the run resumable, with bit-for-bit the same
+    results on the CPU; an interrupt (SIGINT) then saves before the run ends.
 
-    `ledger` records what a private channel spends, before it is spent. When its budget allows no
-    further round the run ends there, with its models, and the result's `ended_by` is "budget".
+    `ledger` records the privacy loss of a private channel before it is incurred. When the budget
+    allows no further round, the run ends with its current models, and `ended_by` of the result is
+    "budget".
 
-    `keep(count, thetas)` is called in the end with the models of all clients, the next `count` of
-    them at a time.
+    `keep(count, thetas)` is called at the end with the personal models of all clients, in order,
+    `count` of them at a time.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -81,7 +82,7 @@ def simulate(
         if channel is not None and channel.private:
             raise check.PrivacyError(
                 f"simulate: patience must be None under a private channel, got {patience}. "
-                "When a run ends would tell of scores that no noise covers."
+                "The time at which a run ends would reveal scores that no noise covers."
             )
     identity = saving.identity if saving else ""
     agreement = Agreement.of(
@@ -100,7 +101,7 @@ def simulate(
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
-        found = _evaluate(run, engine, ("valid", "test") if test else ("valid",), keep)
+        evaluated = _evaluate(run, engine, ("valid", "test") if test else ("valid",), keep)
     return Result(
         agreement=agreement,
         federation=federation,
@@ -108,8 +109,8 @@ def simulate(
         store=engine.store,
         rounds=len(engine.history),
         history=engine.history,
-        scores=found.get("test", np.empty(0)),
-        valid_scores=found["valid"],
+        scores=evaluated.get("test", np.empty(0)),
+        valid_scores=evaluated["valid"],
         ended_by=ended_by,
     )
 
@@ -122,7 +123,7 @@ def _advance(
     progress: Callable[[Progress], Any] | None,
     interrupted: Callable[[], bool],
 ) -> EndedBy:
-    """All rounds, stopping to evaluate, to save, to tell and to heed an interrupt."""
+    """Run all rounds, pausing to evaluate, save, report progress and check for an interrupt."""
     pace = Pace()
     while len(engine.history) < run.rounds and not _stale(engine.history, patience):
         at = len(engine.history)
@@ -150,7 +151,7 @@ def _advance(
             valid = _evaluate(run, engine, ("valid",))["valid"]
             if not np.isnan(valid).all():
                 engine.history[-1]["valid"] = float(np.nanmean(valid))
-        stop = interrupted()  # asked once: what raises below has been saved here
+        stop = interrupted()  # read once, so that the run is saved before it raises below
         done = stop or at == run.rounds or _stale(engine.history, patience)
         if run.saving and (done or at % run.saving.every == 0):
             engine.save()
@@ -183,7 +184,7 @@ def _evaluate(
 
 
 def _stale(history: History, patience: int | None) -> bool:
-    """Whether the best validation score is `patience` evaluations old."""
+    """Return whether the best validation score is more than `patience` evaluations old."""
     valid = [entry["valid"] for entry in history if "valid" in entry]
     return patience is not None and len(valid) - int(np.argmax(valid or [0])) > patience
 
@@ -194,7 +195,7 @@ def _newest(history: History) -> float:
 
 @contextmanager
 def _interruptible(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """The first SIGINT becomes a flag, so that a run saves before it ends; a second one kills."""
+    """Turn the first SIGINT into a flag, so that a run can save first; a second one kills it."""
     flag = threading.Event()
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield flag.is_set

@@ -1,4 +1,4 @@
-"""How a ledger recognizes a run: where it began, what it computes, on which data."""
+"""How a ledger recognizes a run: by its folder, its program and its data."""
 
 import hashlib
 import secrets
@@ -12,14 +12,14 @@ from fedprior.core.files import make_folder, read_sealed, seal, write_atomically
 from fedprior.data.federation import Split
 from fedprior.exchange.agreement import Agreement
 
-_ROWS = 2**13  # of a table that is read at once; it may be larger than memory
+_ROWS = 2**13  # rows of a table that are read at once; it may be larger than memory
 
 
 def token(path: Path, *, resume: bool) -> str:
-    """A random name of the run that was begun beside `path`; on disk when this returns.
+    """Return a random token for the run, which is stored in `path`.
 
-    Kept on resume and drawn anew otherwise: with another folder, or without the file, it is another
-    run.
+    The token is kept if the run is resumed, and drawn again otherwise: in another folder, or
+    without the file, it is a new run.
     """
     if resume and path.is_file() and path.stat().st_size:
         return read_sealed(path).strip()
@@ -30,7 +30,7 @@ def token(path: Path, *, resume: bool) -> str:
 
 
 def program(agreement: Agreement) -> str:
-    """A digest of what the algorithm computes in a round, its rates included, and by what."""
+    """Return a digest of the algorithm's compiled functions, with rates, and of the backend."""
     algorithm = agreement.algorithm
     state, memory, data, key = agreement.inputs
     client = jax.ShapeDtypeStruct((), np.int32)  # type: ignore[no-untyped-call]
@@ -47,7 +47,7 @@ def program(agreement: Agreement) -> str:
 
 
 def content(*splits: Split) -> str:
-    """A digest of rows and of whose they are."""
+    """Return a digest of the rows and of the clients they belong to."""
     digest = hashlib.sha256()
     for split in splits:
         for array in (split.start, split.size, split.x, split.y):

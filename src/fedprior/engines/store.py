@@ -1,4 +1,4 @@
-"""Client memory: on the device, or memory rows in a file with a journal before it."""
+"""Client memories: on the device, or as rows of a file with a journal."""
 
 import os
 import tempfile
@@ -15,12 +15,12 @@ from fedprior.exchange.rows import RowFormat
 
 
 class Store(Protocol):
-    """Memories of many clients; a client that never took part has none."""
+    """The memories of many clients; a client that has never taken part has none."""
 
     num_clients: int
 
     def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
-        """(memories, enrolled) of the given clients, with a leading client axis."""
+        """Return (memories, enrolled) of the given clients, with a leading client axis."""
         ...
 
 
@@ -33,7 +33,7 @@ class DeviceStore:
 
     @classmethod
     def empty(cls, shape: Memory, num_clients: int) -> "DeviceStore":
-        """Nobody enrolled; `shape` is one client's memory (arrays or their shapes)."""
+        """Return a store without enrolled clients; `shape` is one client's memory or its shapes."""
         zeros = jax.tree.map(lambda a: jnp.zeros((num_clients, *a.shape), a.dtype), shape)
         return cls(zeros, jnp.zeros(num_clients, bool))
 
@@ -42,15 +42,15 @@ class DeviceStore:
 
 
 class DiskStore:
-    """Memories as rows of one sparse file; a row exists from a client's first participation.
+    """Memories as rows of one sparse file; a row exists once its client has taken part.
 
-    Rows that changed since the last checkpoint live in an append-only journal; the row file is
-    only touched when a checkpoint has named the journal and its length. So whatever moment a run
-    is killed at, `row file + named journal` is the last checkpoint (`restore`).
+    Rows that changed since the last checkpoint are in an append-only journal; the row file is
+    modified only after a checkpoint has recorded the journal and its length. A run can therefore be
+    killed at any time: the row file and the recorded journal are the last checkpoint (`restore`).
     """
 
     def __init__(self, folder: Path | None, shape: Memory, num_clients: int) -> None:
-        # Without a folder the store lives in one of its own, gone when nobody holds the store.
+        # Without a folder, the store uses a temporary one, which is removed with the store.
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fedprior-")
         self.folder = Path(folder or self._temporary.name)  # type: ignore[union-attr]
         self.num_clients = num_clients
@@ -60,14 +60,14 @@ class DiskStore:
         self._path = self.folder / "rows.bin"
         with naming(self._path):
             self._rows = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            os.ftruncate(self._rows, num_clients * self._row)  # sparse: takes no space yet
-        self._places: dict[int, int] = {}  # client -> where its newest row stands in the journal
+            os.ftruncate(self._rows, num_clients * self._row)  # sparse: occupies no space yet
+        self._places: dict[int, int] = {}  # client -> position of its latest row in the journal
         self._generation, self._length = 0, 0
         self._journal = -1
 
     @classmethod
     def create(cls, folder: Path | None, shape: Memory, num_clients: int) -> "DiskStore":
-        """An empty store; whatever stood in `folder` is gone."""
+        """Create an empty store; an existing one in `folder` is deleted."""
         if folder:
             for name in ("rows.bin", *_journals(folder)):
                 (folder / name).unlink(missing_ok=True)
@@ -79,13 +79,13 @@ class DiskStore:
     def restore(
         cls, folder: Path, shape: Memory, num_clients: int, *, generation: int, length: int
     ) -> "DiskStore":
-        """The store as the checkpoint that names (generation, length) saw it."""
+        """Restore the store at the checkpoint that recorded (generation, length)."""
         rows, wanted = folder / "rows.bin", num_clients * RowFormat(shape).size
         size = rows.stat().st_size if rows.exists() else 0
         if size != wanted:
             raise ValueError(
                 f"{rows} must hold {wanted} bytes, got {size}. "
-                "It was cut short or belongs to another run; start the run anew."
+                "It was truncated or belongs to another run; start a new run."
             )
         store = cls(folder, shape, num_clients)
         named = folder / _journal_name(generation)
@@ -93,12 +93,12 @@ class DiskStore:
             if named.stat().st_size < length:
                 raise ValueError(
                     f"{named} must hold {length} bytes, got {named.stat().st_size}. "
-                    "It was cut short; start the run anew."
+                    "It was truncated; start a new run."
                 )
             store._apply(named, length)
         elif length and not os.fstat(store._rows).st_blocks:
             raise ValueError(
-                f"{rows} must hold the clients' memories, got an empty file. Start the run anew."
+                f"{rows} must contain the clients' memories, got an empty file. Start a new run."
             )
         for name in _journals(store.folder):
             (folder / name).unlink()
@@ -116,7 +116,7 @@ class DiskStore:
         return self._format.decode(clients, buffer, self._path)
 
     def write(self, clients: np.ndarray, memories: Memory) -> None:
-        """New memories of the given clients, to the journal."""
+        """Write new memories of the given clients to the journal."""
         buffer = np.empty((len(clients), 8 + self._row), np.uint8)
         buffer[:, :8] = np.asarray(clients, "<i8").reshape(-1, 1).view(np.uint8)
         buffer[:, 8:] = self._format.encode(np.asarray(clients), memories)
@@ -127,13 +127,13 @@ class DiskStore:
         self._length += buffer.size
 
     def seal(self) -> dict[str, int]:
-        """Sync the journal; a checkpoint that records the answer can be restored."""
+        """Sync the journal, and return what a checkpoint must record to be restored."""
         with naming(self._journal_path):
             os.fsync(self._journal)
         return {"generation": self._generation, "length": self._length}
 
     def settle(self) -> None:
-        """After the checkpoint stands: move the journal into the row file and begin a new one."""
+        """After a checkpoint is saved, copy the journal into the row file and start a new one."""
         settled = self._journal_path
         self._apply(settled, self._length)
         os.close(self._journal)
@@ -160,7 +160,7 @@ class DiskStore:
                 client = int.from_bytes(file.read(8), "little")
                 row = np.frombuffer(file.read(self._row), np.uint8)
                 if client >= self.num_clients or row[0] != 1:
-                    raise ValueError(f"{journal} is damaged: it holds no row where one must be.")
+                    raise ValueError(f"{journal} is damaged: a row is missing.")
                 self._format.check(client, row, journal)
                 os.pwrite(self._rows, row.data, client * self._row)
             os.fsync(self._rows)

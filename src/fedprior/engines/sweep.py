@@ -1,4 +1,4 @@
-"""Many trainings of one method: points of a grid and seeds as batch axes of one program."""
+"""Many trainings of one method, with grid points and seeds as batch axes of one program."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,19 +22,20 @@ from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
-_TRAINING = 0.9  # of a point's work; personal models and scores are the rest
-_DIGITS = 9  # of mean scores; the same accuracies added in another order are a tie
+_TRAINING = 0.9  # share of training in a point's work; the rest is personal models and scores
+_DIGITS = 9  # of mean scores; equal accuracies summed in another order are a tie
 Progress = Callable[[float, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """How every point of a grid scored, and the one that was chosen.
+    """The scores of every point of a grid, and the selected point.
 
-    `valid` holds the clients' validation scores, (points, seeds, clients); `best` is the place of
-    the point whose mean is highest, the first of equals; `scores` are its clients' test scores,
-    (seeds, clients), empty where they were not asked for. `history` holds the state's scalars
-    (`psi`) and the numbers of clients by name, (points, seeds, rounds), NaN where a point has none.
+    `valid` holds the clients' validation scores, (points, seeds, clients). `best` is the index of
+    the point with the highest mean (the first one of a tie), and `scores` its clients' test scores,
+    (seeds, clients), empty if the test samples were not used. `history` holds the scalars of the
+    state (`psi`) and the numbers of clients by name, (points, seeds, rounds), NaN if a point has
+    none.
     """
 
     points: tuple[Point, ...]
@@ -50,7 +51,7 @@ class Sweep:
         return self.points[self.best]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a training: its options, seed, mean validation score; test scores if chosen."""
+        """Return one row per training: options, seed, mean validation score, test if chosen."""
         return [
             {
                 **point,
@@ -84,19 +85,19 @@ def sweep(
     identity: Any = "",
     progress: Progress | None = None,
 ) -> Sweep:
-    """Trains `build(**point)` for every point of the grid and every seed; chooses one point.
+    """Train `build(**point)` for every point of the grid and every seed, and select one point.
 
-    `over` gives each option its values, simplest first: a tie goes to the first. Numbers with a
-    decimal point are batch axes of one compiled program, with the seeds; each combination of whole
-    numbers and words compiles its own. As many trainings run at once as the memory holds. Uploads
-    pass through `channel`, whose noise must be simulated.
+    `over` maps each option to its values, simplest first: ties go to the first. Floats and seeds
+    are batch axes of one compiled program; each combination of integers and strings is compiled
+    separately. As many trainings run at once as fit into memory. Uploads pass through `channel`,
+    whose noise must be simulated.
 
-    The choice is made on validation scores, over all seeds and clients (the first `judges` of them,
-    if the others are to be treated as unknown); test samples are read once, after it, for the
-    chosen point, and not at all with `test=False`. `federation` may be a function of the seed. With
-    a `folder` a sweep that was interrupted continues from its finished points; `identity` is any
-    JSON value that names what its other arguments do not show. `progress` is called with the
-    numbers of finished and of all trainings.
+    The selection uses validation scores over all seeds and clients (only the first `judges` clients
+    if given, to treat the others as unknown). Test samples are read once, after the selection, for
+    the selected point, and not at all with `test=False`. `federation` may be a function of the
+    seed. With a `folder`, an interrupted sweep continues from its finished points; `identity` is
+    any JSON value that identifies what the other arguments do not show. `progress` is called with
+    the number of finished trainings and the number of all trainings.
     """
     grid = points(over)
     split = families(build, grid)
@@ -113,8 +114,8 @@ def sweep(
         Identity() if channel is None else channel,
         identity,
     )
-    scored = all(each.valid.size.any() for each in data.federations)
-    check.require(scored, _OWNER, "federation", "one with validation samples", "none")
+    scored = all(federation.valid.size.any() for federation in data.federations)
+    check.expect(scored, _OWNER, "the federation has no validation samples to select on.")
     cache.enable()
     with lock.owned(folder) if folder else nullcontext():
         book = _Book(folder, data, grid, rounds, judges)
@@ -137,7 +138,7 @@ def sweep(
 
 
 class _Book:
-    """What is known of every point; in a folder, after every step of the sweep."""
+    """The results of every point so far; saved to the folder after every step of the sweep."""
 
     def __init__(
         self,
@@ -153,10 +154,10 @@ class _Book:
         self.history: Log = {}
         self.thetas: list[Theta] = []  # of the best point so far, by group of seeds
         self.groups: list[Seeds] = []
-        self.held = -1  # that point's place
+        self.held = -1  # index of that point
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
         self._identity = "" if folder is None else _identity(seeds, grid, rounds)
-        self.scores = np.empty((0, 0))  # test scores of the best point, when all is done
+        self.scores = np.empty((0, 0))  # test scores of the best point, after all points
         if self._file is not None and self._file.exists():
             saved = checkpoint.read_checkpoint(self._file, identity=self._identity)
             like = {"valid": self.valid, "done": self.done, "scores": saved.arrays["scores"]}
@@ -164,20 +165,20 @@ class _Book:
             arrays = saved.tree({**like, "history": history})
             self.valid, self.done = arrays["valid"].copy(), arrays["done"].copy()
             self.scores = arrays["scores"]
-            self.history = {name: each.copy() for name, each in arrays["history"].items()}
+            self.history = {name: values.copy() for name, values in arrays["history"].items()}
 
     def _blank(self) -> np.ndarray:
         return np.full((*self.valid.shape[:2], self.rounds), np.nan)
 
     @property
     def best(self) -> int:
-        """The place of the highest mean over clients and seeds; of equals the first."""
+        """The index of the highest mean over clients and seeds; the first one of a tie."""
         means = np.full(len(self.done), -np.inf)
         means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
         return int(np.argmax(np.round(means, _DIGITS)))
 
     def note(self, place: int, trained: "_Trained") -> None:
-        """A point's validation scores; its personal models are kept while it is the best."""
+        """Record a point's validation scores; keep its personal models while it is the best."""
         self.valid[place], self.done[place] = trained.valid, True
         for name, values in trained.history.items():
             self.history.setdefault(name, self._blank())[place] = values
@@ -186,11 +187,11 @@ class _Book:
         self.save()
 
     def hold(self, place: int, trained: "_Trained") -> None:
-        """A point's personal models; its validation scores stay those on record."""
+        """Keep a point's personal models without changing its recorded validation scores."""
         self.thetas, self.groups, self.held = trained.thetas, trained.groups, place
 
     def save(self) -> None:
-        """To disk, where there is a folder."""
+        """Save to disk if there is a folder."""
         if self._file is not None:
             arrays = {"valid": self.valid, "done": self.done, "scores": self.scores}
             checkpoint.save_checkpoint(
@@ -202,16 +203,17 @@ class _Book:
 
 
 def _identity(seeds: Seeds, grid: list[Point], rounds: int) -> str:
-    """A hash of all that decides the scores; test samples are not read for it."""
-    data = [source.content(each.train, each.valid) for each in seeds.federations]
-    tests = [[list(each.test.x.shape), each.test.size.tolist()] for each in seeds.federations]
+    """A hash of everything that determines the scores; it does not read the test samples."""
+    drawn = seeds.federations
+    data = [source.content(federation.train, federation.valid) for federation in drawn]
+    tests = [[list(part.x.shape), part.size.tolist()] for part in (one.test for one in drawn)]
     agreed = [seeds.cohort, seeds.channel, seeds.identity]
     return fingerprint([grid, seeds.numbers, agreed, data, tests, rounds])
 
 
 @dataclass(frozen=True)
 class _Trained:
-    """One point after training: what it scored, its history, and its models by group of seeds."""
+    """One point after training: its scores, its history, and its models by group of seeds."""
 
     valid: np.ndarray
     history: Log
@@ -223,7 +225,7 @@ Note = Callable[[int, _Trained], None]
 
 
 class _Tell:
-    """Tells of trainings done: those of scored points, and the share of what is under way."""
+    """Reports finished trainings: those of scored points, and the share of running ones."""
 
     def __init__(self, progress: Progress | None, book: _Book, num_seeds: int) -> None:
         self.progress, self.book, self.num_seeds = progress, book, num_seeds
@@ -242,11 +244,11 @@ def _train_all(
     tell: _Tell,
     note: Note,
 ) -> None:
-    """Trains and scores the waiting points, as many at once as the memory holds."""
+    """Train and score the waiting points, as many at once as fit into memory."""
     size, width = at_once(family, waiting, seeds)
-    groups = seeds.groups(width)  # once: each holds its samples on the device
+    groups = seeds.groups(width)  # only once: each group holds its samples on the device
     while waiting:
-        # The last chunk repeats a point rather than compile for fewer.
+        # The last chunk is filled with a repeated point, to avoid compiling for a smaller one.
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
             _train_some(family, chunk, groups, rounds, tell, note)
@@ -284,8 +286,8 @@ def _train_some(
         point = numbers[index]
         thetas, valid, logs = [], [], []
         for (models, log), group in zip(trained, groups, strict=True):
-            own = jax.tree.map(lambda leaf: leaf[index], models)  # noqa: B023
-            thetas.append(personal(family, point, own, group))
+            of_point = jax.tree.map(lambda leaf: leaf[index], models)  # noqa: B023
+            thetas.append(personal(family, point, of_point, group))
             valid.append(scores(family, point, thetas[-1], group, group.valid))
             logs.append({name: values[index] for name, values in log.items()})
         history = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
@@ -295,9 +297,9 @@ def _train_some(
 def _tested(
     split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: _Book, tell: _Tell
 ) -> np.ndarray:
-    """Test scores at the best point: the one reading of the test samples.
+    """Return the test scores at the best point; test samples are read only here.
 
-    A sweep that was cut short may have lost that point's models; it is then trained again.
+    An interrupted sweep may have lost the models of that point; it is then trained again.
     """
     best = book.best
     family, numbers = next(
@@ -309,7 +311,7 @@ def _tested(
     if book.held != best:
         _train_all(family, [(best, numbers)], seeds, rounds, tell, book.hold)
     parts = zip(book.thetas, book.groups, strict=True)
-    found = [
+    tested = [
         scores(family, numbers, thetas, group, group.held_out("test")) for thetas, group in parts
     ]
-    return np.concatenate(found)
+    return np.concatenate(tested)

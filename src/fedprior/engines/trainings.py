@@ -1,4 +1,4 @@
-"""Trainings side by side: points along one batch axis, seeds along another, one program."""
+"""Batched trainings: grid points along one axis and seeds along another, in one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,14 +25,14 @@ from fedprior.exchange.facts import Facts
 Numbers = Mapping[str, float]  # of one point
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
-# Trying out kernels takes a GPU longer than the trainings that would gain by it; on a CPU a third
-# of the compilation is saved where steps become 6% slower.
+# On a GPU, autotuning takes longer than it saves for such short trainings; on a CPU, a lower
+# optimization level saves a third of the compilation time and makes steps 6% slower.
 _ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 _ON_CPU = {"xla_backend_optimization_level": 1}
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`jax.jit` for programs of which many are compiled and each runs for seconds."""
+    """`jax.jit` for many programs that each run for only a few seconds."""
     on_cpu = jax.jit(function, compiler_options=_ON_CPU, **options)
     on_gpu = jax.jit(function, compiler_options=_ON_GPU, **options)
 
@@ -45,7 +45,7 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """The clients as drawn for some seeds, all of one shape, and how they take part.
+    """The federations of several seeds, padded to one shape, with their cohort and channel.
 
     `identity` separates the private draws of this sweep from those of other runs.
     """
@@ -57,13 +57,13 @@ class Seeds:
     identity: Any = ""
 
     def __post_init__(self) -> None:
-        counts = sorted({each.num_clients for each in self.federations})
-        rule = "of as many clients for every seed"
-        check.require(len(counts) == 1, "sweep", "federation", rule, counts)
+        counts = sorted({federation.num_clients for federation in self.federations})
+        rule = "the same for every seed"
+        check.require(len(counts) == 1, "sweep", "number of clients", rule, counts)
         if self.channel.noise == "secure":
             raise check.PrivacyError(
-                "sweep: noise must be simulated. Every training of a sweep would spend a budget of "
-                "its own: choose on public data or by simulation, then train once."
+                "sweep: noise must be simulated. Every training of a sweep would spend a separate "
+                "budget: choose on public data or by simulation, then train once."
             )
 
     @property
@@ -71,7 +71,7 @@ class Seeds:
         return self.federations[0].num_clients
 
     def agreement(self, family: Family, point: Numbers, place: int) -> Agreement:
-        """What one training runs by; private draws are independent between points."""
+        """Return the agreement of one training; private draws are independent between points."""
         return Agreement(
             algorithm=family.at(point),
             facts=Facts.of(self.federations[place]),
@@ -96,8 +96,10 @@ class Seeds:
         return self.held_out("valid")
 
     def held_out(self, part: str) -> ClientData:
-        """Validation or test samples, like `train`; both have one shape, so that a program serves
-        both (the shape of the test samples is known before they are read).
+        """Return the validation or test samples, like `train`.
+
+        Both have the same shape, so that one program serves both (the shape of the test samples is
+        known before they are read).
         """
         both = [getattr(each, name) for name in ("valid", "test") for each in self.federations]
         largest = max(split.largest for split in both)
@@ -106,7 +108,7 @@ class Seeds:
         return _stack(parts, length=length, largest=largest)
 
     def groups(self, size: int) -> list["Seeds"]:
-        """The same seeds, at most `size` together."""
+        """Split the seeds into groups of at most `size`."""
         if size >= len(self.numbers):
             return [self]
         return [
@@ -122,7 +124,7 @@ class Seeds:
 def _cohorts(
     agreements: Sequence[Agreement], first: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (trainings, LONGEST, capacity) and presence in `count` rounds from `first`."""
+    """Ids (trainings, LONGEST, capacity) and presence for `count` rounds starting with `first`."""
     rounds = range(first, first + count)
     drawn = [
         stack(each.draw, rounds, capacity=each.capacity, length=LONGEST) for each in agreements
@@ -151,11 +153,11 @@ def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> Clie
 
 
 def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
-    """How many points, and how many seeds of each, to train together.
+    """Return how many points, and how many seeds of each, to train together.
 
-    On a CPU one: it has nothing idle that a second one would use, and one program serves all
-    points. Elsewhere as many as take half the memory, counting four times what a cohort's models
-    and all memories take, for what a round makes of them.
+    On a CPU this is one: a second training would find no idle cores, and one program serves all
+    points. Elsewhere it is as many as fit into half of the memory, where a training is assumed to
+    take four times the size of a cohort's models and all memories.
     """
     if jax.default_backend() == "cpu" or not members:
         return 1, 1
@@ -179,13 +181,13 @@ def train(
     rounds: int,
     tell: Callable[[float], Any] | None = None,
 ) -> tuple[Models, Log]:
-    """`rounds` rounds of every point with every seed; `tell` hears the share that is done.
+    """Run `rounds` rounds of every point with every seed; `tell` receives the finished share.
 
-    The models' arrays have leading axes of points and of seeds.
+    The arrays of the models have leading axes of points and seeds.
     """
     places = range(len(seeds.numbers))
     agreements = [[seeds.agreement(family, point, place) for place in places] for point in points]
-    # In the clear, all points of a seed share its cohorts and keys, which then lack their axis.
+    # Without privacy, all points of a seed share its cohorts and keys, which have no point axis.
     apart = seeds.channel.private
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
@@ -220,7 +222,7 @@ def train(
 
 
 def _shaped(keys: Sequence[Keys], num_points: int, apart: bool) -> Keys:
-    """Keys of many trainings as arrays (points, seeds), or (seeds,) where points share them."""
+    """The keys of many trainings as arrays (points, seeds), or (seeds,) if points share them."""
     stacked = jax.tree.map(lambda *each: jnp.stack(each), *keys)
     if not apart:
         return stacked
@@ -228,9 +230,9 @@ def _shaped(keys: Sequence[Keys], num_points: int, apart: bool) -> Keys:
 
 
 def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Theta:
-    """Every client's theta at one point, with leading axes of seeds and of clients.
+    """Return every client's theta at one point, with leading axes of seeds and clients.
 
-    `models` are those of that point, with a leading axis of seeds.
+    `models` holds the models of that point, with a leading axis of seeds.
     """
     parts = []
     for clients, real in _chunks(seeds, seeds.train.rows.shape[0]):
@@ -250,7 +252,7 @@ def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Th
 def scores(
     family: Family, point: Numbers, thetas: Theta, seeds: Seeds, held_out: ClientData
 ) -> np.ndarray:
-    """Mean score of every client's theta on `held_out`, (seeds, clients)."""
+    """Return the mean score of every client's theta on `held_out`, (seeds, clients)."""
     parts = []
     for clients, real in _chunks(seeds, held_out.rows.shape[0]):
         part = _score(_arrays(point), thetas, held_out, clients, family=family)
@@ -259,7 +261,7 @@ def scores(
 
 
 def _chunks(seeds: Seeds, rows: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Client ids in chunks of one shape, each with its number of real ones."""
+    """Client ids in chunks of equal length, with their true lengths."""
     return chunks(seeds.num_clients, rows * len(seeds.numbers))
 
 
@@ -268,7 +270,7 @@ def _arrays(point: Numbers) -> dict[str, Array]:
 
 
 def _columns(points: Sequence[Numbers]) -> dict[str, Array]:
-    """One array an option; where nothing varies, an axis of the points all the same."""
+    """One array per option; if nothing varies, a dummy array with an axis of points."""
     columns = {name: jnp.asarray([point[name] for point in points]) for name in points[0]}
     return columns or {"": jnp.zeros(len(points))}
 
@@ -278,7 +280,7 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
-    """Initial states, operation by operation: compiled for each method they would take longer."""
+    """The initial states, uncompiled: compiling them for each method would take longer."""
 
     def begin(row: Sequence[Agreement]) -> State:
         init = row[0].algorithm.init
@@ -311,7 +313,7 @@ def _advance(
     channel: Channel,
     expected_size: float,
 ) -> tuple[Models, dict[str, Array]]:
-    """`count` rounds of every training: the device engine's loop over axes of points and seeds."""
+    """Run `count` rounds of every training: the loop of the device engine, batched twice."""
 
     def one(
         models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, keys: Keys

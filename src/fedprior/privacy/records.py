@@ -70,9 +70,9 @@ def parse(content: bytes, path: Path) -> list[dict[str, Any]]:
     if records and records[0].get("format") != FORMAT:
         version = records[0].get("format")
         raise PrivacyError(
-            f"ledger: format of {path} must be {FORMAT}, got {version!r}. It was written by another "
-            "version of fedprior. Continue with that version, or start a new run; what was spent "
-            "still counts."
+            f"ledger: format of {path} must be {FORMAT}, got {version!r}. It was written by "
+            "another version of fedprior. Continue with that version, or start a new run; what "
+            "was spent still counts."
         )
     return records
 
