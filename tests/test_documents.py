@@ -50,6 +50,14 @@ def test_reference_matches_the_code(page):
     assert (ROOT / "docs/reference" / page).read_text() == script("reference").PAGES[page]()
 
 
+def test_the_reference_shows_arguments_types_and_defaults():
+    page = script("reference").interface()
+    assert "FixedSize(*, size: int, amplifies: bool = False)" in page
+    assert "    steps: Steps = Steps()," in page
+    for namespace in ("learning", "privacy", "channels", "estimation", "exchange"):
+        assert f"## fedprior.{namespace}\n" in page
+
+
 def test_the_reproduction_matches_its_rows():
     page = ROOT / "docs/reproduction.md"
     assert page.read_text() == script("reproduction").page()
