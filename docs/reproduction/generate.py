@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md from the rows of the comparisons.
+"""Write docs/reproduction.md from the rows of the comparisons.
 
 fedprior reproduce table1 --data DIR --out docs/reproduction/table1
 python docs/reproduction/generate.py
@@ -15,42 +15,43 @@ FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "reproduction.md"
 NOTE = "<!-- Written by docs/reproduction/generate.py; do not edit. -->"
 HEADINGS = {
-    "table1": "Table 1: every method, tuned alike",
+    "table1": "Table 1: all methods under the same tuning",
     "fedem": "FedEM and AdaPeD with everyone in every round",
     "beyond": "AdaMAP beyond Table 1",
-    "ablation": "What each ingredient of AdaMAP is worth",
+    "ablation": "Ablation of AdaMAP",
 }
 INTRODUCTION = """\
-Every method gets the same six rates (decay 0.99 an epoch, weight decay 1e-4) and the same number of
-gradient steps of a personal model; its rate is the one with the highest validation score over all
-seeds, the lowest of equals. Other hyper-parameters are the paper's where it fixes them. Test
-samples are read once, for the chosen rate. FEMNIST is not among our data: MNIST by writer stands in
-for it, so that those columns are to be read against each other, not against the printed figures.
-AdaPeD as printed (KL, personal models that start at the initial model) breaks down on the writers;
-there it has the squared distance, starts at the mean received, and psi begins at 1. QuPeD and
-mutual learning start at the initial model with three classes per client, at the mean received
-elsewhere.
+Every method is tuned over the same six rates (decay 0.99 per epoch, weight decay 1e-4) and takes
+the same number of gradient steps on a personal model. The selected rate has the highest validation
+score over all seeds; ties go to the lowest rate. Other hyperparameters are those of the paper if it
+states them. Test samples are read once, for the selected rate. FEMNIST is not among our datasets:
+MNIST by writer replaces it, so compare the methods in those columns with each other, not with the
+printed figures. AdaPeD as printed (KL, personal models that start at the initial model) breaks down
+on the writers; there it uses the squared distance, starts at the first mean it receives, and psi
+starts at 1. QuPeD and mutual learning start at the initial model with three classes per client, and
+at the first mean they receive elsewhere.
 
-Penalties, shares and second rates that the paper does not fix were chosen once, as AdaMAP's options
-were: by the validation scores of seeds 100 to 102, which no table uses, in the first two columns of
-Table 1, at three rates. Ditto 0.1, L2GD 3 and FedProx 0.01 of 0.001, 0.01, 0.1, 0.3, 1 and 3 (at 3
-the moves of L2GD reach the mean: its share is capped at 1); mean-regularized 0.01 on MNIST and 3 on
-the writers; APFL 0.25 of 0.1, 0.25, 0.5 and 0.75, the same for all clients; IFCA 2 of 2, 3 and 4
-models. Fine-tuning after FedAvg has a rate of its own, 0.05 on MNIST and 0.02 on the writers, of
-0.02, 0.05 and 0.1; the personal models of Ditto and APFL gained nothing by one. Steps are counted,
-not gradients: a step of pFedMe has three gradients, one of Per-FedAvg two; FedEM and IFCA also read
-all samples of a client in every round. AdaMAP takes its last steps at a rate of their own, too,
-0.05; it alone cuts gradients, adds momentum at the server, and averages over rounds and over its
-last steps. Its ablation says what that is worth.
+Penalties, shares and second rates that the paper does not state were chosen once, in the same way
+as AdaMAP's options: on validation scores of seeds 100 to 102, which no table uses, in the first two
+columns of Table 1, at three rates. The chosen values are 0.1 for Ditto, 3 for L2GD and 0.01 for
+FedProx, out of 0.001, 0.01, 0.1, 0.3, 1 and 3 (at 3, the steps of L2GD reach the mean: its share is
+capped at 1); 0.01 on MNIST and 3 on the writers for mean-regularized; 0.25 for APFL out of 0.1,
+0.25, 0.5 and 0.75, the same for all clients; 2 models for IFCA out of 2, 3 and 4. Fine-tuning after
+FedAvg has a separate rate, 0.05 on MNIST and 0.02 on the writers, out of 0.02, 0.05 and 0.1; a
+separate rate did not help the personal models of Ditto and APFL. Steps are counted, not gradients:
+a step of pFedMe takes three gradients, one of Per-FedAvg two; FedEM and IFCA also read all samples
+of a client in every round. AdaMAP also takes its last steps at a separate rate, 0.05; it is the
+only method that clips gradients, uses momentum at the server, and averages over rounds and over its
+last steps. The ablation shows the effect of each.
 
 `accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
-decile` the mean of the lowest tenth of the clients; `printed` is the paper's figure; `gap` is
-AdaMAP minus the method, paired by seed, with a 95% interval. Dots in the pictures are means, boxes
-hold half of the clients, whiskers nine tenths."""
+decile` is the mean over the lowest tenth of the clients; `printed` is the paper's figure; `gap` is
+AdaMAP minus the method, paired by seed, with a 95% interval. In the figures, dots are means, boxes
+contain half of the clients, and whiskers nine tenths."""
 
 
 def page(folder: Path = FOLDER) -> str:
-    """All comparisons whose rows are there."""
+    """Return the page with all comparisons that have rows."""
     parts = ["# Reproduction", NOTE, INTRODUCTION]
     for name, heading in HEADINGS.items():
         file = folder / name / "rows.json"
