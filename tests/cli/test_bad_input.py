@@ -159,7 +159,7 @@ def test_a_wrong_folder_of_arrays(untouched, tmp_path):
         folder = arrays(tmp_path / str(value), one=(x, y), two=(bad, y))
         untouched("--data", folder, *share, wanted="must be finite, got NaN or infinity")
     folder = arrays(tmp_path / "empty", one=(x, y), two=(x[:0], y[:0]))
-    untouched("--data", folder, wanted="two.npz must have a training row, got none")
+    untouched("--data", folder, wanted="two.npz has no training rows")
     folder = arrays(tmp_path / "text", one=(x, y), two=(x.astype(str), y))
     untouched("--data", folder, wanted="two.npz must be numeric")
     folder = arrays(tmp_path / "shapes", one=(x, y), two=(x[:, :1], y))
@@ -194,8 +194,8 @@ def checkpoint(run):
 
 
 def test_resume_of_what_is_no_run(refused, tmp_path):
-    refused("train", "--resume", tmp_path, wanted="must be the folder of a run, got one without")
-    refused("train", "--resume", tmp_path / "no", wanted="must be the folder of a run, got none")
+    refused("train", "--resume", tmp_path, wanted="is not the folder of a run: it contains no")
+    refused("train", "--resume", tmp_path / "no", wanted="is not the folder of a run: it does not")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,9 +211,9 @@ def test_resume_with_other_data(refused, command, new_rows, fast, tmp_path):
     fast_words = fast(training__rounds=1)
     assert command("train", "--data", file, *words, *fast_words, "--out", run).code == 0
     new_rows(file, "ab", seed=1)
-    refused("train", "--resume", run, wanted="must hold the data that the run began with, got ano")
+    refused("train", "--resume", run, wanted="has changed since the run started")
     file.unlink()
-    refused("train", "--resume", run, wanted="must hold the data that the run began with, got noth")
+    refused("train", "--resume", run, wanted="does not exist")
 
 
 def test_resume_of_a_checkpoint_cut_short(refused, copied):

@@ -77,5 +77,5 @@ def test_a_run_uses_it_and_so_do_new_rows(
     changed = json.loads(out.read_text())
     changed["classes"].append("perhaps")
     out.write_text(json.dumps(changed))
-    refused("train", "--resume", run, wanted="must hold the data that the run began with")
+    refused("train", "--resume", run, wanted="has changed since the run started")
     assert "perhaps" not in fedprior.load(run).classes_

@@ -140,7 +140,7 @@ def test_bad_requests(alone, trained, frame, tmp_path):
         fedprior.load(alone, method="adapd")
     with pytest.raises(ValueError, match=r"seed must be a seed of the run \(0 to 0\), got 3"):
         fedprior.load(alone, seed=3)
-    with pytest.raises(ValueError, match=r"must be the folder of a run, got none"):
+    with pytest.raises(ValueError, match=r"is not the folder of a run"):
         fedprior.load(tmp_path / "nothing")
     with pytest.raises(ValueError, match=r"config.toml is damaged, cut short or not a file"):
         fedprior.load(trained / "config.toml")

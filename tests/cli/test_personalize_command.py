@@ -108,6 +108,6 @@ def test_bad_input_leaves_no_file(refused, trained, mixed, new_rows, tmp_path):
     strange.write_text("shop,prise,color,outcome\na,1.0,red,yes\n")
     refused(*base, "--data", strange, wanted="got 'price'. Did you mean prise?")
     strange.write_text("shop,price,color\n,1.0,red\n")
-    refused(*base, "--data", strange, wanted="must name a client in every row")
+    refused(*base, "--data", strange, wanted="names no client in row")
     assert not out.exists()
     assert not list(tmp_path.glob("p.*"))

@@ -31,9 +31,9 @@ GOOD = (*COLUMNS, "--features", "price")
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (COLUMNS, "--features or --fixed must be given with a FILE, got none. Name columns"),
-        (GOOD[2:], "regress: --group must be given with a FILE, got none"),
-        ((*GOOD[:2], *GOOD[4:]), "regress: --target must be given with a FILE, got none"),
+        (COLUMNS, "a FILE needs --features or --fixed. Name columns"),
+        (GOOD[2:], "regress: --group is required with a FILE"),
+        ((*GOOD[:2], *GOOD[4:]), "regress: --target is required with a FILE"),
         ((*COLUMNS, "--features", "price,sales"), "--features must be other columns than the grou"),
         ((*COLUMNS, "--features", "price,price"), "--features must be different columns, got pri"),
         ((*GOOD, "--fixed", "sales"), "--fixed must be other columns than the group and the targ"),

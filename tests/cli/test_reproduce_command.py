@@ -199,7 +199,7 @@ def test_bad_input(refused, command, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDPRIOR_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     for name in ("elections", "batting"):
-        refused("reproduce", name, wanted="data folder must be given, got none. Pass --data DIR")
+        refused("reproduce", name, wanted="needs a data folder. Pass --data DIR")
         refused("reproduce", name, "--data", "none", wanted="--data must be a folder that exists")
         refused("reproduce", name, "--data", tmp_path, wanted="data must be a folder with")
     refused("reproduce", "bernoulli", "--runs", "0", wanted="runs must be a whole number of at")

@@ -147,7 +147,7 @@ def test_a_sweep_of_a_table(command, refused, table, fast, tmp_path, monkeypatch
     refused(*words, wanted="Say which column it is: --label COLUMN")
     words += ["--label", "outcome", "--features", "price"]
     none = ["--set", "data.options.valid_share=0.0"]
-    refused(*words, *none, wanted="must be clients with validation samples")
+    refused(*words, *none, wanted="clients have no validation samples")
     assert not (tmp_path / "sweeps").exists()
     found = command(*words, "--out", "s")
     assert found.code == 0, found.err

@@ -39,7 +39,7 @@ def test_load_errors(monkeypatch, tmp_path):
         datasets.load_dataset("digit")
     with pytest.raises(ValueError, match=r"'num_client'. Did you mean num_clients"):
         datasets.load_dataset("digits", num_client=3)
-    with pytest.raises(ValueError, match=r"data folder must be given, got none.*FEDPRIOR_DATA"):
+    with pytest.raises(ValueError, match=r"needs a data folder.*FEDPRIOR_DATA"):
         datasets.load_dataset("mnist")
     with pytest.raises(ValueError, match=f"mnist: {tmp_path} must hold train-images.*download"):
         datasets.load_dataset("mnist", root=tmp_path)

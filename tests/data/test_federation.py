@@ -84,7 +84,7 @@ def test_errors():
     names = np.array(["a", "b"])
     with pytest.raises(ValueError, match="valid must hold 2 clients, got 3"):
         Federation(**(parts | {"valid": split_of([1, 1, 1])}), clients=names, classes=tuple("0123"))
-    with pytest.raises(ValueError, match="every client must have a training sample, got none"):
+    with pytest.raises(ValueError, match="has no training samples"):
         Federation(**(parts | {"train": empty}), clients=names, classes=tuple("0123"))
     with pytest.raises(ValueError, match=r"each label must be a class code in 0\.\.1, got"):
         Federation(**parts, clients=names, classes=("0", "1"))

@@ -221,7 +221,7 @@ def test_encode_rows_keeps_rows_without_a_label(csv):
     with pytest.raises(ValueError, match=r"'size' must be a number, got 'much'. See row 1"):
         encode_rows(encoder, csv)
     csv.write_text(table.replace("\n1,", "\n,"))
-    with pytest.raises(ValueError, match="'shop' must name a client in every row, got none in row"):
+    with pytest.raises(ValueError, match="'shop' names no client in row"):
         encode_rows(encoder, csv)
     csv.write_text(table.replace("size", "sizes"))
     with pytest.raises(ValueError, match=r"got 'size'. Did you mean sizes\?"):

@@ -289,7 +289,7 @@ def test_the_papers_variance_says_nothing():
 
 def test_refusals():
     counts = Counts(n=np.full(5, 1), successes=np.ones(5, int))
-    with pytest.raises(ValueError, match="2 trials or more"):
+    with pytest.raises(ValueError, match="one trial per group"):
         estimate_rates_privately(counts, epsilon=1.0)
     one = Counts(n=np.array([4, 0]), successes=np.array([1, 0]))
     with pytest.raises(ValueError, match="at least 2 groups"):

@@ -80,9 +80,9 @@ def test_reading_keeps_counties_with_every_election(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [
-        ([("1", 2000, 1, 2), ("1", 2000, 1, 2)], "rows must be one a county and year"),
+        ([("1", 2000, 1, 2), ("1", 2000, 1, 2)], "two rows for the same year"),
         ([("1", 2000, 1, 2), ("1", 2004, 1, 2)], "years must be 3 or more"),
-        ([("1", 2000, 1, 2), ("2", 2004, 1, 2)], "counties must be in every election, got 'none'"),
+        ([("1", 2000, 1, 2), ("2", 2004, 1, 2)], "no county reports every election"),
         ([("1", year, -1, 2) for year in YEARS], "votes must be at least 0"),
         ([("1", year, 0, 0) for year in YEARS], "votes must be at least 0, above 0 in all"),
     ],

@@ -112,7 +112,7 @@ def data_folder(name: str, root: str | Path | None = None) -> Path:
     given = root if root is not None else os.environ.get(ROOT_VARIABLE)
     if not given:
         raise ValueError(
-            f"{name}: data folder must be given, got none. "
+            f"{name}: this dataset needs a data folder. "
             f"Pass --data DIR (or root=DIR), or set {ROOT_VARIABLE}."
         )
     below = Path(given).expanduser() / name

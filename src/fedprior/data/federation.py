@@ -145,8 +145,8 @@ class Federation:
         empty = np.flatnonzero(self.train.size == 0)
         if len(empty):
             raise ValueError(
-                f"{owner}: every client must have a training sample, got none for client "
-                f"{self.clients[empty[0]]!s} ({len(empty)} in all). Leave such clients out."
+                f"{owner}: client {self.clients[empty[0]]!s} has no training samples "
+                f"({len(empty)} such clients). Exclude clients without training samples."
             )
 
     @property

@@ -48,8 +48,8 @@ def from_folder(
     folder = Path(path)
     files = sorted(folder.glob("*.npz"))
     if not files:
-        got = "a folder without any" if folder.is_dir() else "no folder"
-        raise ValueError(f"{owner}: {folder} must be a folder of .npz files, got {got}.")
+        reason = "contains no .npz files" if folder.is_dir() else "is not a folder"
+        raise ValueError(f"{owner}: {folder} {reason}; one .npz file per client is needed.")
     clients = [
         _read(file, shares=(valid_share, test_share), seed=seed, client=number)
         for number, file in enumerate(files)
@@ -76,15 +76,15 @@ def read_new(
     """
     files = sorted(Path(path).glob("*.npz"))
     if not files:
-        raise ValueError(f"read_new: {path} must be a folder of .npz files, got none there.")
+        raise ValueError(f"read_new: {path} contains no .npz files; one per client is needed.")
     xs, ys, clients = [], [], []
     for file in files:
         arrays = _arrays(file)
         x = arrays.get("x")
         if x is None or x.shape[1:] != shape or not np.isfinite(x).all():
-            got = "none" if x is None else f"shape {x.shape}"
+            got = "no array x" if x is None else f"shape {x.shape}"
             raise ValueError(
-                f"read_new: x of {file} must hold finite inputs of shape {shape}, got {got}."
+                f"read_new: {file} must contain finite inputs x of shape {shape}, got {got}."
             )
         y = arrays.get("y")
         if y is None:
@@ -144,7 +144,7 @@ def _read(path: Path, *, shares: tuple[float, float], seed: int, client: int) ->
     for part, inputs, labels in zip(_PARTS, x, y, strict=True):
         _check_pair(path, f"x_{part}", inputs, labels)
     if len(y[0]) == 0:
-        raise ValueError(f"from_folder: {path} must have a training row, got none.")
+        raise ValueError(f"from_folder: {path} has no training rows.")
     return _Client(path, x, y)
 
 

@@ -206,6 +206,4 @@ def _find(owner: str, folder: Path, name: str, remedy: str) -> Path:
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
             return path
-    raise ValueError(
-        f"{owner}: {folder} must hold {name}.gz (or {name}), got no such file. {remedy}"
-    )
+    raise ValueError(f"{owner}: {folder} contains neither {name}.gz nor {name}. {remedy}")

@@ -146,8 +146,8 @@ def encode_rows(
     if len(missing):
         shown = " and ".join(map(repr, encoder.client))
         raise ValueError(
-            f"table: column {shown} must name a client in every row, got none in row "
-            f"{missing[0] + 1} ({len(missing)} such rows). Leave such rows out."
+            f"table: column {shown} names no client in row {missing[0] + 1} ({len(missing)} such "
+            "rows). Remove these rows."
         )
     return x, y, names(clients)
 

@@ -233,8 +233,8 @@ def check_fits(algorithm: Algorithm, channel: Channel, owner: str = _OWNER) -> N
     got = "a private one" if channel.private else repr(channel)
     if channel.private and not algorithm.unit_weight:
         raise check.PrivacyError(
-            f"{owner}: weight must be 'uniform' under a private channel, got another for "
-            f"{algorithm.name}. A weight that depends on the data would not be clipped."
+            f"{owner}: weight must be 'uniform' for {algorithm.name} under a private channel. A "
+            "weight that depends on the data would not be clipped."
         )
     if algorithm.pools == "gather" and not isinstance(channel, Identity):
         kind = check.PrivacyError if channel.private else ValueError

@@ -220,8 +220,8 @@ def read(file: Path) -> Part:
         shaped = len(part.valid) == len(part.grid) and part.format == FORMAT
     except (ValueError, TypeError, AttributeError, OSError):
         whole = shaped = False
-    rule, remedy = f"a part of a comparison, format {FORMAT}", "Move it away to run it again."
-    check.require(whole and shaped, "comparison", str(file), rule, "another file", remedy)
+    sentence = f"{file} is not a part of a comparison, format {FORMAT}. Move it to run it again."
+    check.expect(whole and shaped, "comparison", sentence)
     return part
 
 

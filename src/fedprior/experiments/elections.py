@@ -74,7 +74,7 @@ def read_votes(folder: str | Path) -> Votes:
     years, year = np.unique(table["year"], return_inverse=True)
     cell = county * len(years) + year
     once = len(np.unique(cell)) == len(cell)
-    check.require(once, "elections", "rows", "one a county and year", "the same twice")
+    check.expect(once, "elections", "a county has two rows for the same year.")
     grids = []
     for name in ("rep_votes", "dem_votes"):
         grid = np.full(len(counties) * len(years), -1)
@@ -83,7 +83,7 @@ def read_votes(folder: str | Path) -> Votes:
     held = np.zeros(len(counties) * len(years), bool)
     held[cell] = True
     whole = held.reshape(len(counties), len(years)).all(axis=1)
-    check.require(bool(whole.any()), "elections", "counties", "in every election", "none")
+    check.expect(bool(whole.any()), "elections", "no county reports every election.")
     return Votes(
         years=tuple(int(each) for each in years),
         republican=grids[0][whole],

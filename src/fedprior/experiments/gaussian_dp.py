@@ -187,8 +187,7 @@ def check_plot(path: Path, *, owner: str = "gaussian-dp") -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         remedy = "Install it with: pip install 'fedprior[plot]'"
-        line = check.message(owner, "--plot", "drawn by matplotlib", "none", remedy)
-        raise ValueError(line) from error
+        raise ValueError(f"{owner}: --plot needs matplotlib. {remedy}") from error
 
 
 def draw(rows: Sequence[Error], path: Path) -> None:

@@ -86,9 +86,9 @@ def _check_target(data: Data) -> None:
     if data.options.get("regression") or data.options.get("classes"):
         return
     raise check.PrivacyError(
-        "data: options.classes must be given for a private run on a folder, got none. Collected "
-        "from everybody's labels they would tell of each client: name all that are possible, --set "
-        """'data.options.classes=["no", "yes"]', or --set data.options.regression=true."""
+        "data: a private run on a folder needs options.classes. Classes collected from all labels "
+        "would reveal information about each client: name all possible ones, --set "
+        """'data.options.classes=["no", "yes"]', or use --set data.options.regression=true."""
     )
 
 

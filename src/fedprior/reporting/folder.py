@@ -97,14 +97,14 @@ class Folder:
     def read(self) -> Config:
         """The configuration of a run that was begun here."""
         if not self.config.exists():
-            got = "one without config.toml" if self.path.is_dir() else "none"
-            raise ValueError(f"run: {self.path} must be the folder of a run, got {got}.")
+            reason = "contains no config.toml" if self.path.is_dir() else "does not exist"
+            raise ValueError(f"run: {self.path} is not the folder of a run: it {reason}.")
         read_sealed(self.config)  # checked; its last line is a comment
         config = read(self.config)
         for path in sorted(self.path.glob("checkpoint/*/*/ledger.jsonl")):
             raise check.PrivacyError(
-                f"run: ledgers must be in privacy/, got {path} of an earlier fedprior. "
-                "Go on with that one, or start a new run; what it spent still counts."
+                f"run: ledgers must be in privacy/, got {path} of an earlier version of fedprior. "
+                "Continue with that version, or start a new run; what was spent still counts."
             )
         return config
 
@@ -113,13 +113,10 @@ class Folder:
         config = self.read()
         noted, found = config.data.fingerprint, federations.fingerprint(config.data)
         if config.privacy.noise == "secure":
-            there = self.fingerprint.is_file()
-            remedy = "It stays with whoever holds the data."
-            check.require(there, "run", "checkpoint/", "in the run's folder", "none", remedy)
+            sentence = f"{self.path} has no checkpoint/, which stays with the owner of the data."
+            check.expect(self.fingerprint.is_file(), "run", sentence)
             noted = read_sealed(self.fingerprint).strip()
         if noted != found:
-            got = "another content" if found else "nothing"
-            raise ValueError(
-                f"run: {config.data.path} must hold the data that the run began with, got {got}."
-            )
+            reason = "has changed since the run started" if found else "does not exist"
+            raise ValueError(f"run: the data of the run, {config.data.path}, {reason}.")
         return config

@@ -47,8 +47,8 @@ def check_heads(run: Path) -> None:
         ledger = _ledger_of(path)
         if not ledger.is_file():
             raise PrivacyError(
-                f"privacy spent: {ledger} must be where its checkpoint saw it, got no file. "
-                "Without it nobody can say what was spent; put it back."
+                f"privacy spent: {ledger} is missing, although its checkpoint refers to it. Put it "
+                "back: what was spent cannot be computed without it."
             )
         verify(read(ledger)[1], Head(**seen), ledger)
 

@@ -103,8 +103,8 @@ class Question:
             _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
             return
         _require(bool(given), "columns", one_of, "none of them")
-        remedy = "It names the column that says which group a row belongs to."
-        _require(bool(self.group), "--group", "given with a FILE", "none", remedy)
+        sentence = "--group is required with a FILE. It names the column with the group of a row."
+        check.expect(bool(self.group), _OWNER, sentence)
         once = len(set(self.group)) == len(self.group)
         _require(once, "--group", "different columns", ", ".join(self.group))
 
@@ -177,7 +177,7 @@ class Question:
             "--ranks": self.ranks,
         }
         for option, given in public.items():
-            _require(not given, option, "left out with --epsilon", "both")
+            check.expect(not given, _OWNER, f"{option} cannot be combined with --epsilon.")
         if self.kind == "means":
             remedy = "They bound the values and are public: take them from elsewhere than the data."
             if self.low is None or self.high is None:
@@ -197,9 +197,8 @@ class Question:
             ("--plot", self.plot, PLOT_SUFFIXES),
         ):
             check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
-        remedy = "The picture shows single groups, which are not private."
-        fits = self.plot is None or self.shows_groups
-        _require(fits, "--plot", "given with --release-groups", "none", remedy)
+        sentence = "--plot with --epsilon needs --release-groups: groups in a plot are not private."
+        check.expect(self.plot is None or self.shows_groups, _OWNER, sentence)
 
 
 _require = partial(require, _OWNER)

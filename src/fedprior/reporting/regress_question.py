@@ -73,11 +73,11 @@ class RegressQuestion:
             _require(not given, "FILE", rule, "the simulated example", remedy)
             return
         for option, name in {"--group": self.group, "--target": self.target}.items():
-            _require(bool(name), option, "given with a FILE", "none")
+            check.expect(bool(name), _OWNER, f"{option} is required with a FILE.")
         once = len(set(self.group)) == len(self.group)
         _require(once, "--group", "different columns", ", ".join(self.group))
-        remedy = "Name columns, separated by commas."
-        _require(bool(self.columns), "--features or --fixed", "given with a FILE", "none", remedy)
+        sentence = "a FILE needs --features or --fixed. Name columns, separated by commas."
+        check.expect(bool(self.columns), _OWNER, sentence)
         for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
             twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
             _require(not twice, option, "different columns", ", ".join(twice))

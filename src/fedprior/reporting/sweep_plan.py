@@ -100,8 +100,8 @@ def plan(config: Config, *, over: Values) -> SweepPlan:
         remarks += said if seed == config.seed else []
     study = Study(config, Facts.of(drawn[config.seed]))
     Seeds(tuple(drawn), tuple(drawn.values()), study.cohort)  # refuses unequal ones
-    scored = all(each.valid.size.any() for each in drawn.values())
-    check.require(scored, _OWNER, "data", "clients with validation samples", "none")
+    scored = all(federation.valid.size.any() for federation in drawn.values())
+    check.expect(scored, _OWNER, "the clients have no validation samples to select on.")
     grids = tuple(_grid(study, name, over) for name in config.methods)
     if config.privacy.epsilon:
         remarks.append(

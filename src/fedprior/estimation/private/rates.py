@@ -203,9 +203,8 @@ def _keys(seed: int | None) -> tuple[Key, Key]:
 def _check_groups(n: np.ndarray) -> None:
     remedy = "A group has to have rows to take part."
     check.require(len(n) > 1, _OWNER, "statistics", "at least 2 groups with trials", len(n), remedy)
-    rule = "groups of which some have 2 trials or more"
-    remedy = "With single trials only, the heterogeneity cannot be told from chance."
-    check.require(bool(n.max() > 1), _OWNER, "statistics", rule, "none", remedy)
+    sentence = "with one trial per group, heterogeneity cannot be distinguished from chance."
+    check.expect(bool(n.max() > 1), _OWNER, sentence)
 
 
 def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarantee:

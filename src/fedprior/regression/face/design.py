@@ -215,7 +215,7 @@ def _read(owner: str, name: str, cells: Any) -> Column:
     title = f"column {name!r}"
     declared = getattr(getattr(cells, "dtype", None), "categories", None) is not None
     _, present = labels.present_labels(owner, title, cells)
-    check.require(len(present) > 0, owner, title, "a column with values", "none")
+    check.expect(len(present) > 0, owner, f"{title} has no values.")
     text = present.dtype.kind in "US" or (
         present.dtype == object and all(isinstance(cell, str) for cell in present.tolist())
     )
@@ -231,9 +231,8 @@ def _read(owner: str, name: str, cells: Any) -> Column:
 
 def _check_features(owner: str, names: list[str], table: np.ndarray, *, intercept: bool) -> None:
     """No feature is constant, or called as the intercept is."""
-    remedy = "Every group has an intercept already."
     free = not intercept or INTERCEPT not in names
-    check.require(free, owner, "names of columns", "others", INTERCEPT, remedy)
+    check.expect(free, owner, f"{INTERCEPT!r} is reserved; rename the column.")
     for name, cells in zip(names, table.T, strict=True):
         same = float(np.ptp(cells)) <= _NOTHING * float(np.abs(cells).max(initial=0))
         remedy = "Leave it out: " + "the intercept stands for it." * intercept
