@@ -82,6 +82,4 @@ def test_fixed_size_sampling_is_held_to_its_own_claim():
         draws[round, cohort.draw(0, round, 6)] = True
     assert deviations(draws, event, alarm=ALARM) == []
     draws[7] = False  # one empty cohort
-    assert deviations(draws, event, alarm=ALARM) == [
-        "cohort sizes that are not those of fixed sampling"
-    ]
+    assert deviations(draws, event, alarm=ALARM) == ["cohort sizes do not follow fixed sampling"]

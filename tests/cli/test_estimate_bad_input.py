@@ -91,7 +91,7 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
             (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9", "--delta", "1"),
             "--delta must be",
         ),
-        ((*COUNTS, "--epsilon", "1", "--plot", "p.png"), "--plot must be given with --release-gro"),
+        ((*COUNTS, "--epsilon", "1", "--plot", "p.png"), "--epsilon needs --release-groups"),
         # Columns of the table.
         (("--group", "shp", "--value", "price"), "got 'shp'. Did you mean shop?"),
         (("--group", "shop", "--value", "prise"), "got 'prise'. Did you mean price?"),

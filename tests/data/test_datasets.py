@@ -41,11 +41,15 @@ def test_load_errors(monkeypatch, tmp_path):
         datasets.load_dataset("digits", num_client=3)
     with pytest.raises(ValueError, match=r"needs a data folder.*FEDPRIOR_DATA"):
         datasets.load_dataset("mnist")
-    with pytest.raises(ValueError, match=f"mnist: {tmp_path} must hold train-images.*download"):
+    with pytest.raises(
+        ValueError, match=f"mnist: {tmp_path} contains neither train-images.*download"
+    ):
         datasets.load_dataset("mnist", root=tmp_path)
     monkeypatch.setenv("FEDPRIOR_DATA", str(tmp_path))
     (tmp_path / "mnist").mkdir()
-    with pytest.raises(ValueError, match=f"mnist: {tmp_path / 'mnist'} must hold train-images"):
+    with pytest.raises(
+        ValueError, match=f"mnist: {tmp_path / 'mnist'} contains neither train-images"
+    ):
         datasets.load_dataset("mnist")
 
 

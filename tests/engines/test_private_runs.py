@@ -138,10 +138,10 @@ def test_only_the_run_that_began_repeats_its_rounds(plane, tmp_path, monkeypatch
             {"saving": replace(saving, resume=False)},
             {"saving": None},
         ):
-            with pytest.raises(PrivacyError, match="round 0 must be drawn for one release"):
+            with pytest.raises(PrivacyError, match="noise of round 0 was already used"):
                 attempt(**changes)
         saving.token.unlink()
-        with pytest.raises(PrivacyError, match="round 0 must be drawn for one release"):
+        with pytest.raises(PrivacyError, match="noise of round 0 was already used"):
             attempt()
         assert ledger.spent == once
         for changes in (
@@ -235,7 +235,7 @@ def test_a_cut_ledger_stops_the_run(run, tmp_path):
 def test_a_run_does_not_lose_its_ledger(run, plane, tmp_path):
     run(4)
     saving = Saving(folder=tmp_path / "a", every=2, resume=True)
-    with pytest.raises(PrivacyError, match="began with a ledger"):
+    with pytest.raises(PrivacyError, match="started with a ledger"):
         simulate(averaging(), plane, rounds=8, channel=CHANNEL, cohort=COHORT, saving=saving)
 
 

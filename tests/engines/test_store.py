@@ -181,7 +181,9 @@ def test_rows_that_vanished_are_refused(tmp_path):
     size = (tmp_path / "rows.bin").stat().st_size
     with (tmp_path / "rows.bin").open("wb") as file:
         file.truncate(size)
-    with pytest.raises(ValueError, match=r"rows.bin must hold the clients' memories, got an empty"):
+    with pytest.raises(
+        ValueError, match=r"rows.bin must contain the clients' memories, got an empty"
+    ):
         DiskStore.restore(tmp_path, SHAPE, NUM_CLIENTS, **sealed)
 
 
