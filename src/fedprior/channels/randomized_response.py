@@ -106,7 +106,7 @@ class OneBit(PrivateChannel):
         return (float(np.linalg.norm((low + high) / 2)) + away) * _ROUNDED
 
     def event(self, dimension: int) -> Event:
-        """One report of a client; nothing is amplified where each report is seen."""
+        """Return the event of one report; visible reports are not amplified by sampling."""
         return events.response(self.epsilon)
 
     def bits(self, dimension: int) -> float:
@@ -179,7 +179,7 @@ class KaryResponse(PrivateChannel):
         return math.sqrt(squares) / self.keep * _ROUNDED
 
     def event(self, dimension: int) -> Event:
-        """One report of a client; nothing is amplified where each report is seen."""
+        """Return the event of one report; visible reports are not amplified by sampling."""
         return events.response(self.epsilon)
 
     def bits(self, dimension: int | None = None) -> float:
