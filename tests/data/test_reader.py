@@ -229,7 +229,7 @@ CELLS = ["1", "2.5", "-3e1", " 4 ", "NA", "N/A", "", ".", "nan", "-", "none", "N
 WORDS = ["low", "1,5", "12,25", "1,234", "1.234,5", "true", "2020-01-01", "3+", "-999"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from(["a", "b", "NA", ""]), st.sampled_from(CELLS + WORDS)),
