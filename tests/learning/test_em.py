@@ -525,7 +525,7 @@ def test_full_curvature_bears_cohorts_of_a_tenth():
 def test_a_private_channel_refuses_a_hessian(federation):
     algorithm = fedprior.learning.discrete_mixture(fedprior.models.logistic(4, 3), curvature="full")
     channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=1.0)
-    wording = "^simulate: channel must be clear for discrete-mixture as it is set.*'diagonal'"
+    wording = "^Agreement: channel must be clear for discrete-mixture as it is set.*'diagonal'"
     with pytest.raises(fedprior.PrivacyError, match=wording):
         fedprior.simulate(algorithm, federation, rounds=1, channel=channel)
 

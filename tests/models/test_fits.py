@@ -58,3 +58,10 @@ def test_a_run_of_a_network_that_does_not_fit_ends_before_it_begins(federation, 
     by_batch = fedprior.network(wide.init, lambda theta, x: wide.apply(theta, x - x.mean(axis=0)))
     with pytest.raises(ValueError, match="batch normalization"):
         engine(fedprior.adaped(by_batch), federation, rounds=1)
+
+
+def test_a_network_for_other_inputs_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^network: it cannot be applied to samples of shape .3,."
+    ):
+        check_network(fedprior.models.linear(2), (3,), ())

@@ -32,7 +32,13 @@ def check_network(
     parameters = jax.tree.map(moved, model.init(random.root(0)))
     first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
     second[0] = first[0]
-    got = jax.eval_shape(model.apply, parameters, first).shape
+    try:
+        got = jax.eval_shape(model.apply, parameters, first).shape
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"network: it cannot be applied to samples of shape {tuple(shape)}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
     if got != (_SAMPLES, *outputs):
         raise ValueError(
             f"network: outputs for {_SAMPLES} samples must be of shape {(_SAMPLES, *outputs)}, "
