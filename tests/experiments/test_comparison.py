@@ -106,7 +106,7 @@ def test_a_damaged_part_is_refused_by_its_name(parts, folder, tmp_path, damage):
     (tmp_path / "tiny").mkdir()
     file = tmp_path / "tiny" / "fedavg.json"
     file.write_text("{" if damage is None else json.dumps(whole | damage))
-    with pytest.raises(ValueError, match=r"fedavg\.json must be a part of a comparison, format 1"):
+    with pytest.raises(ValueError, match=r"fedavg\.json is not a part of a comparison, format 1"):
         comparison.read_all(tmp_path, [TINY], BOTH, **ASKED)
 
 
