@@ -29,5 +29,5 @@ def test_a_cohort_that_secure_sums_cannot_hold_is_refused_before_a_folder_is_mad
     monkeypatch.setattr("fedprior.privacy.secure._MOST_CLIENTS", 29)  # of 30 at most in a round
     changes = ["privacy.epsilon=10", "privacy.delta=1e-3", "privacy.noise_multiplier=2"]
     changes += ["privacy.noise=secure", "model.name=logistic", 'methods=["fedavg"]']
-    with pytest.raises(ValueError, match=r"a cohort must be at most 29 clients, .* got 30. Lower"):
+    with pytest.raises(ValueError, match=r"cohort size must be at most 29, .* got 30. Lower"):
         check_run(read(None, changes))
