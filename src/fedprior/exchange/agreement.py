@@ -75,6 +75,15 @@ class Agreement:
                 f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
             )
         _ = self.capacity  # refuses a cohort larger than the population
+        self._check_model()
+
+    def _check_model(self) -> None:
+        facts, model = self.facts, self.algorithm.model
+        if model is not None:
+            from fedprior.models.fits import check_network
+
+            outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)
+            check_network(model, facts.shape, outputs, facts.inputs)
 
     @classmethod
     def of(
@@ -88,15 +97,9 @@ class Agreement:
         identity: Any = "",
     ) -> "Agreement":
         """The agreement of a simulation, whose facts are those of the federation at hand."""
-        facts = Facts.of(federation)
-        if algorithm.model is not None:
-            from fedprior.models.fits import check_network
-
-            outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)
-            check_network(algorithm.model, facts.shape, outputs, facts.inputs)
         return cls(
             algorithm=algorithm,
-            facts=facts,
+            facts=Facts.of(federation),
             channel=Identity() if channel is None else channel,
             cohort=Everyone() if cohort is None else cohort,
             seed=seed,
