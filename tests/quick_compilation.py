@@ -4,7 +4,7 @@ import importlib.util
 import mmap
 from pathlib import Path
 
-# Together they make compilation four times as fast (docs/decisions/0045-tests-compile-little.md).
+# Together they make compilation four times as fast (docs/decisions/0027-tests-compile-little.md).
 _FLAGS = {
     "xla_backend_optimization_level": "0",
     "xla_cpu_use_fusion_emitters": "false",
