@@ -48,6 +48,22 @@ def test_any_order_of_lost_and_accepted_rounds(tmp_path_factory, accepts):
         accepted = round if arrives else accepted
 
 
+def test_a_client_whose_first_update_was_not_finite_enrolls_again(tmp_path):
+    """The server cannot tell its upload from others and accepts it; there is no memory yet."""
+
+    def attempt(accepted, round, after):
+        with memory.held(tmp_path, token=TOKEN, client=3) as own:
+            before = own.read(LIKE, accepted=accepted)
+            own.write(after, round=round)
+        return before
+
+    assert attempt(None, 0, None) is None
+    assert attempt(0, 1, None) is None
+    assert attempt(1, 2, value(2)) is None
+    assert attempt(1, 3, value(3)) is None  # round 2 was not accepted
+    assert attempt(3, 4, value(4))["step"] == 3
+
+
 def test_the_values_come_back_with_their_types(tmp_path):
     take_part(tmp_path, None, 4)
     with memory.held(tmp_path, token=TOKEN, client=3) as own:

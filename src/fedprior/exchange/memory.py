@@ -51,14 +51,14 @@ class ClientMemory:
     def read(self, like: Memory, *, accepted: int | None) -> Memory | None:
         """The memory after round `accepted`, the last in which the server accepted a message.
 
-        None (and only then) where no message was accepted yet: the client enrolls. A pending memory
-        of any other round is discarded.
+        None where there is none: no message was accepted yet, or none whose update was finite. The
+        client enrolls then. A pending memory of any other round is discarded.
         """
         memory = None if accepted is None else self._after(like, accepted)
         self._settled = (memory, accepted)
         return memory
 
-    def _after(self, like: Memory, accepted: int) -> Memory:
+    def _after(self, like: Memory, accepted: int) -> Memory | None:
         if not self.path.is_file():
             raise ValueError(
                 f"{self.path} is missing: the server accepted round {accepted} of this client. "
@@ -71,26 +71,26 @@ class ClientMemory:
         rounds: dict[str, int | None] = packed.facts["rounds"]
         for part in ("pending", "settled"):
             if rounds[part] == accepted:
-                return _part(packed, part, like)
+                return _part(packed, part, like) if part in packed.facts["held"] else None
         raise ValueError(
             f"{self.path} holds the memory after round {rounds['settled']} or {rounds['pending']}, "
             f"not after round {accepted}, which the server accepted last. Restore a newer copy."
         )
 
-    def write(self, memory: Memory, *, round: int) -> None:
+    def write(self, memory: Memory | None, *, round: int) -> None:
         """Keep `memory` as the one after `round`, beside the settled one that `read` gave.
 
-        To be called before the message is sent. It is on disk when this returns.
+        To be called before the message is sent. It is on disk when this returns. None, as
+        `take_part` returns it, is the memory of a client whose first update was not finite.
         """
         check.count("memory", least=0, round=round)
         if self._settled is None:
             raise RuntimeError("memory: read must be called before write.")
         settled, accepted = self._settled
-        arrays: dict[str, Any] = {"pending": memory}
-        if accepted is not None:
-            arrays["settled"] = settled
-        rounds = {"settled": accepted, "pending": int(round)}
-        trees.write(self.path, arrays, kind=_KIND, format=FORMAT, rounds=rounds, **self._owner)
+        both: dict[str, Any] = {"settled": settled, "pending": memory}
+        arrays = {part: own for part, own in both.items() if own is not None}
+        facts = {"rounds": {"settled": accepted, "pending": int(round)}, "held": sorted(arrays)}
+        trees.write(self.path, arrays, kind=_KIND, format=FORMAT, **facts, **self._owner)
 
 
 def _part(packed: trees.Packed, part: str, like: Memory) -> Memory:
