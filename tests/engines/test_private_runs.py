@@ -248,7 +248,7 @@ def test_a_ledger_needs_a_private_channel_of_its_view(plane, tmp_path):
             ledger=ledger,
         )
 
-    clear = pytest.raises(PrivacyError, match="must be private for a ledger")
+    clear = pytest.raises(PrivacyError, match="ledger: the channel must be private")
     with Ledger(tmp_path / "ledger.jsonl", terms()) as ledger, clear:
         run(Identity(), ledger)
     other = pytest.raises(PrivacyError, match="view must be the channel's, central, got local")

@@ -121,6 +121,17 @@ def test_a_client_cannot_weigh_more_than_it_is(algorithm, federation, weight):
         server.admit(clear, upload)
 
 
+@pytest.mark.parametrize("clip", [0.5, 1e-3, 1e-5])
+def test_an_upload_of_the_largest_floats_is_clipped(private, clip):
+    """The factor is then below the smallest normal float32, where it would be badly rounded."""
+    agreement = replace(private, channel=replace(CHANNEL, clip=clip))
+    length = server.upload_length(agreement)
+    for share in np.linspace(0.5, 1, 50):
+        huge = np.full(length, share * np.finfo(np.float32).max, np.float32)
+        admitted = server.admit(agreement, huge).astype(np.float64)
+        assert np.linalg.norm(admitted) <= agreement.channel.longest(length)
+
+
 @pytest.mark.parametrize("factor", [1.0001, 100.0, 2.3e5, 1e37])
 def test_the_server_clips_again(private, factor):
     """An honest upload passes to the bit; a longer one is cut to the bound."""
@@ -171,6 +182,32 @@ def test_a_round_is_charged_before_it_is_drawn(private, tmp_path, monkeypatch):
         assert 1 < rounds < 100  # and then the budget is used up
 
 
+@pytest.mark.parametrize(
+    ("terms", "channel", "reason"),
+    [
+        ({"noise": "simulated"}, replace(CHANNEL, noise="secure"), "noise must be the channel's"),
+        ({"view": "local"}, CHANNEL, "view must be the channel's, central, got local"),
+        ({"view": "local"}, OneBit(epsilon=1.0), "relation must be replace-one"),
+        ({"delta": 0.5}, CHANNEL, "delta must be below"),
+        ({}, Identity(), "the channel must be private"),
+        ({}, CHANNEL, "a round must name the run it belongs to"),
+    ],
+)
+def test_a_server_opens_no_round_that_its_ledger_would_misstate(
+    private, tmp_path, terms, channel, reason
+):
+    """A secure round on a ledger of simulated noise could be repeated for free."""
+    usual = {"delta": 1e-3, "relation": "add-remove", "view": "central", "noise": "simulated"}
+    agreement = replace(private, channel=channel)
+    with (
+        Ledger(tmp_path / "ledger.jsonl", Terms(**{**usual, **terms})) as ledger,
+        pytest.raises(PrivacyError, match=reason),
+    ):
+        server.open_round(agreement, 0, ledger=ledger)
+    with pytest.raises(PrivacyError, match="secure noise must be recorded"):
+        server.open_round(replace(private, channel=replace(CHANNEL, noise="secure")), 0)
+
+
 def test_secure_draws_cannot_be_derived_from_the_agreement(algorithm, federation):
     """Cohorts differ between two calls, and so does a client's local noise."""
     channel = replace(CHANNEL, noise="secure")
@@ -184,6 +221,8 @@ def test_secure_draws_cannot_be_derived_from_the_agreement(algorithm, federation
     state, data = local.initial_state(), own(federation, 0)
     sent = [client.take_part(local, state, None, data, 0, 0)[0].tobytes() for _ in range(20)]
     assert len(set(sent)) > 1
+    honest = np.frombuffer(sent[0], np.float32)
+    np.testing.assert_array_equal(server.admit(local, honest), honest)
     simulated = replace(local, channel=replace(local.channel, noise="simulated"))
     sent = [client.take_part(simulated, state, None, data, 0, 0)[0].tobytes() for _ in range(3)]
     assert len(set(sent)) == 1

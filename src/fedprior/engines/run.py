@@ -17,8 +17,8 @@ from fedprior.engines import source as sources
 from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
-from fedprior.privacy.ledger import Head, Ledger, Terms
-from fedprior.privacy.plans import check_delta_below
+from fedprior.exchange.server import check_ledger
+from fedprior.privacy.ledger import Head, Ledger
 
 History = list[dict[str, float]]
 _OWNER = "simulate"
@@ -71,35 +71,7 @@ class Run:
                 f"{_OWNER}: a local channel must have simulated noise, got {channel!r}. Secure "
                 "local noise is drawn on the client: call exchange.client.take_part there."
             )
-        if self.ledger is not None:
-            self._check_ledger(self.ledger.terms)
-        elif self.agreement.secure:
-            raise check.PrivacyError(
-                f"{_OWNER}: secure noise must be recorded. Pass ledger=Ledger(...)."
-            )
-
-    def _check_ledger(self, terms: Terms) -> None:
-        """Check that the ledger's terms match a private channel."""
-        channel = self.agreement.channel
-        check_delta_below(terms.delta, self.num_clients, allowed=terms.allow_delta)
-        if not is_private(channel):
-            raise check.PrivacyError(
-                f"{_OWNER}: channel must be private for a ledger, got {channel!r}."
-            )
-        if terms.view != channel.view:
-            raise check.PrivacyError(
-                f"{_OWNER}: ledger's view must be the channel's, {channel.view}, got {terms.view}."
-            )
-        if channel.view == "local" and terms.relation != "replace-one":
-            raise check.PrivacyError(
-                f"{_OWNER}: relation must be replace-one for a local channel, got "
-                f"{terms.relation}. A visible upload reveals that its client takes part."
-            )
-        if terms.noise != channel.noise:
-            raise check.PrivacyError(
-                f"{_OWNER}: ledger's noise must be the channel's, {channel.noise}, got "
-                f"{terms.noise}."
-            )
+        check_ledger(self.agreement, self.ledger)
 
     @property
     def num_clients(self) -> int:

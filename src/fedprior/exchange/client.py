@@ -148,7 +148,7 @@ def encode(
     rules, channel = agreement.rules, agreement.channel
     if agreement.secure and is_private(channel) and channel.view == "local":
         vector = np.where(learned.finite, tree.flatten(learned.message.value), 0)
-        return np.asarray(channel.encode(vector, random.secure()))
+        return np.asarray(channel.encode(vector, random.secure()), np.float32)
     key = upload_key(agreement.keys(), np.int32(round), np.int32(client))
     return np.asarray(_call(send, compiled)(rules, learned.message, learned.finite, key))
 

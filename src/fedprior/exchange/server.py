@@ -13,23 +13,52 @@ import numpy as np
 
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Message, State
+from fedprior.core.check import PrivacyError
+from fedprior.core.protocols import is_private
 from fedprior.exchange.agreement import Agreement, Rules
 from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.plans import check_delta_below
 
 
 class RefusedUpload(ValueError):
     """An upload that does not belong in the sum, and why."""
 
 
+def check_ledger(agreement: Agreement, ledger: Ledger | None) -> None:
+    """Raise PrivacyError unless the ledger records what the agreement's rounds really cost."""
+    channel = agreement.channel
+    if ledger is None:
+        if agreement.secure:
+            raise PrivacyError("ledger: secure noise must be recorded. Pass ledger=Ledger(...).")
+        return
+    terms = ledger.terms
+    check_delta_below(terms.delta, agreement.num_clients, allowed=terms.allow_delta)
+    if not is_private(channel):
+        raise PrivacyError(f"ledger: the channel must be private, got {channel!r}.")
+    for name in ("view", "noise"):
+        wanted, got = getattr(channel, name), getattr(terms, name)
+        if wanted != got:
+            raise PrivacyError(f"ledger: {name} must be the channel's, {wanted}, got {got}.")
+    if channel.view == "local" and terms.relation != "replace-one":
+        raise PrivacyError(
+            f"ledger: relation must be replace-one for a local channel, got {terms.relation}. A "
+            "visible upload reveals that its client takes part."
+        )
+
+
 def open_round(
-    agreement: Agreement, round: int, *, ledger: Ledger | None = None, source: str = ""
+    agreement: Agreement, round: int, *, ledger: Ledger | None = None, source: str | None = None
 ) -> np.ndarray | None:
     """Reserve the round on the ledger, then draw its clients; None where the budget ends.
 
-    `source` names the run that releases the round. The draw comes after the reservation, so that
-    whatever happens to the round later, it has been charged.
+    `source`, required with a ledger, names the run that releases the round: the ledger takes a
+    round that the same source repeats with simulated noise for the same release. The draw comes
+    after the reservation, so that whatever happens to the round later, it has been charged.
     """
+    check_ledger(agreement, ledger)
     if ledger is not None:
+        if not source:
+            raise PrivacyError("ledger: a round must name the run it belongs to. Pass source=...")
         reserved = ledger.reserve(
             agreement.event, first=round, rounds=1, source=source, draws=agreement.draws
         )
@@ -60,11 +89,12 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
     longest = agreement.channel.longest(length)
     if longest is None:
         return upload
-    norm = float(np.linalg.norm(upload.astype(np.float64)))
+    exact = upload.astype(np.float64)  # in float32, the factor of a huge upload would be rounded
+    norm = float(np.linalg.norm(exact))
     if norm <= longest:
         return upload
     # A little shorter than the bound: rounding to float32 may lengthen it again.
-    return (upload * (longest / norm * (1 - 2.0**-20))).astype(np.float32)
+    return (exact * (longest / norm * (1 - 2.0**-20))).astype(np.float32)
 
 
 def upload_length(agreement: Agreement) -> int:
