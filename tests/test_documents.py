@@ -111,3 +111,11 @@ def test_docstring_examples(module):
 def test_shipped_configurations_are_valid(path):
     assert config.read(path.stem) == config.read(path)
     assert config.read(path.stem).methods
+
+
+def test_every_class_has_a_name_of_its_own():
+    places = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.M):
+            places.setdefault(name, []).append(path.name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

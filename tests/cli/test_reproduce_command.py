@@ -140,7 +140,7 @@ def test_linear(command, monkeypatch):
     assert [(row["d"], row["method"]) for row in answer["rows"]] == wanted
     assert all(set(row) == {"d", "method", "mse", "paper_says"} for row in answer["rows"])
     assert any("14.8% is out of reach" in remark for remark in answer["remarks"])
-    rows = [linear.Error(**row) for row in answer["rows"]]
+    rows = [linear.RegressionError(**row) for row in answer["rows"]]
     monkeypatch.setattr(linear, "run", lambda **options: rows)  # the same again, at once
     shown = command(*words)
     assert (shown.code, shown.err) == (0, "")

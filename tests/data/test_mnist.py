@@ -180,7 +180,7 @@ class Network:
 def test_download_tries_mirrors_and_checks_md5(tmp_path, monkeypatch):
     good, damaged = b"digits", b"digit"
     digest = hashlib.md5(good).hexdigest()
-    source = download.Source(name="mnist", mirrors=("one/", "two/", "three/"), files={"a": digest})
+    source = download.Files(name="mnist", mirrors=("one/", "two/", "three/"), files={"a": digest})
     network = Network({"two/a": damaged, "three/a": good})
     monkeypatch.setattr("urllib.request.urlopen", network)
     download.fetch(source, tmp_path / "new")

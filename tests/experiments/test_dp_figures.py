@@ -12,7 +12,7 @@ from fedprior.cli.main import main
 from fedprior.experiments import dp_drawing, dp_settings
 from fedprior.experiments import dp_figures as experiment
 from fedprior.experiments.dp_drawing import draw
-from fedprior.experiments.dp_figures import Outcome, dp_figures
+from fedprior.experiments.dp_figures import Simulated, dp_figures
 from fedprior.experiments.dp_report import METHODS, cells, markdown, read, remarks, save
 from fedprior.experiments.dp_settings import (
     EPSILONS,
@@ -76,7 +76,7 @@ def made():
 
 
 def _made_row(setting, case, scores, local, psi):
-    outcomes = [Outcome(one, psi and np.array(psi), 10.0, 105) for one in scores]
+    outcomes = [Simulated(one, psi and np.array(psi), 10.0, 105) for one in scores]
     return experiment._row(setting, case, outcomes, local, 2.0 if case[1] else None)
 
 

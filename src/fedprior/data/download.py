@@ -12,7 +12,7 @@ _TIMEOUT = 60  # seconds without an answer before the next mirror is tried
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Files:
     """Files by name with the MD5 of each, at base addresses tried in order."""
 
     name: str
@@ -20,7 +20,7 @@ class Source:
     files: dict[str, str]
 
 
-MNIST = Source(
+MNIST = Files(
     name="mnist",
     mirrors=(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -33,14 +33,14 @@ MNIST = Source(
         "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
     },
 )
-WRITERS = Source(
+WRITERS = Files(
     name="mnist_writers",
     mirrors=("https://raw.githubusercontent.com/facebookresearch/qmnist/master/",),
     files={"qmnist-train-labels-idx2-int.gz": "0058f8dd561b90ffdd0f734c6a30e5e4"},
 )
 
 
-def fetch(source: Source, folder: str | Path) -> None:
+def fetch(source: Files, folder: str | Path) -> None:
     """Every file of `source` in `folder`; a file that is there with the right MD5 is kept."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def fetch(source: Source, folder: str | Path) -> None:
             _write(target, _first(source, name, digest))
 
 
-def _first(source: Source, name: str, digest: str) -> bytes:
+def _first(source: Files, name: str, digest: str) -> bytes:
     """The file's content from the first mirror that has it whole."""
     reasons = []
     for mirror in source.mirrors:

@@ -20,7 +20,7 @@ _SPIKES = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class RateGain:
     """One line: gain over raw means in percent, mean and standard deviation over runs."""
 
     population: str
@@ -37,7 +37,7 @@ def bernoulli(
     runs: int = 20,
     seed: int = 0,
     watch: Watch = unwatched,
-) -> list[Gain]:
+) -> list[RateGain]:
     """p_i ~ P, Z_i ~ Binomial(num_samples, p_i): 1 - sum (p^ - p)^2 / sum (Z/n - p)^2, in percent.
 
     All methods see the same draws (paper section 5, synthetic experiments; ERRATA 11-14, 55).
@@ -61,7 +61,7 @@ def bernoulli(
         for method, found in gains.items():
             mean, sd = spread(found)
             rows.append(
-                Gain(
+                RateGain(
                     population=population,
                     method=method,
                     gain=mean,

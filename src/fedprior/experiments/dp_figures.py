@@ -37,7 +37,7 @@ _FEWEST_SEEDS = 3  # fewer give no standard error over seeds to speak of
 Case = tuple[str, float | None]
 
 
-class Outcome(NamedTuple):
+class Simulated(NamedTuple):
     """What one simulation leaves: test scores by client, psi by round, steps, message's length."""
 
     scores: np.ndarray
@@ -104,10 +104,10 @@ def _simulate(
     noise: Mapping[float, float],
     root: Path | None,
     step: Callable[[], None],
-) -> list[list[Outcome]]:
+) -> list[list[Simulated]]:
     """Outcomes by case, then by seed. Trainings are built once: seeds share compiled programs."""
     trainings: list[Training] = []
-    outcomes: list[list[Outcome]] = [[] for _ in cases]
+    outcomes: list[list[Simulated]] = [[] for _ in cases]
     for seed in seeds:
         federation = panel.federation(seed, root)
         facts = Facts.of(federation)
@@ -121,10 +121,10 @@ def _simulate(
     return outcomes
 
 
-def _outcome(panel: Panel, training: Training, federation: Federation, seed: int) -> Outcome:
+def _outcome(panel: Panel, training: Training, federation: Federation, seed: int) -> Simulated:
     result = simulate(training.algorithm, federation, **training.arguments, seed=seed)
     path = [entry["psi"] for entry in result.history if "psi" in entry]
-    return Outcome(
+    return Simulated(
         result.scores,
         np.array(path) if path else None,
         _steps(panel, result),
@@ -149,7 +149,7 @@ def _steps(panel: Panel, result: Result) -> float:
 def _row(
     panel: Panel,
     case: Case,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Simulated],
     baseline: np.ndarray,
     noise_multiplier: float | None,
 ) -> PrivateRow:

@@ -46,7 +46,7 @@ class Votes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class ElectionGain:
     """Gain over raw means on the election left out, in percent: by fold, and over the folds.
 
     `outcome` is what is predicted: `won` (0/1, the paper's), `share` (of the vote), `share less
@@ -92,7 +92,7 @@ def read_votes(folder: str | Path) -> Votes:
     )
 
 
-def elections(votes: Votes, *, watch: Watch = unwatched) -> list[Gain]:
+def elections(votes: Votes, *, watch: Watch = unwatched) -> list[ElectionGain]:
     """Estimate each county from all elections but one, score on that one, in turn (ERRATA 54)."""
     cases = [("won", method) for method in METHODS]
     cases += [("share", "default"), ("share less tide", "default"), ("votes", "default")]
@@ -102,7 +102,7 @@ def elections(votes: Votes, *, watch: Watch = unwatched) -> list[Gain]:
         mean, sd = spread(fold[0] for fold in folds)
         printed = outcome == "won"
         rows.append(
-            Gain(
+            ElectionGain(
                 outcome=outcome,
                 method=method,
                 gain=mean,
@@ -148,7 +148,7 @@ def _rates(successes: np.ndarray, trials: np.ndarray | int, method: str) -> Esti
     return estimate_rates(Counts(n=sizes, successes=successes), **METHODS[method])
 
 
-def reasons(votes: Votes, rows: list[Gain]) -> list[str]:
+def reasons(votes: Votes, rows: list[ElectionGain]) -> list[str]:
     """In words, with the data's own figures: why the gain is small, and not the paper's."""
     by_case = {(row.outcome, row.method): row for row in rows}
     default, printed = by_case["won", "default"], by_case["won", "paper"]

@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Error:
+class MeanError:
     """Mean squared error of the personal mean: exact (`risk`), and simulated with standard error.
 
     `method` is `paper` (printed noise), `default` (analytic mechanism), `variances unknown` (both
@@ -64,7 +64,7 @@ def gaussian_dp(
     runs: int = 50,
     seed: int = 0,
     watch: Watch = unwatched,
-) -> list[Error]:
+) -> list[MeanError]:
     """theta_i ~ N(mu, 0.1^2), x_ij ~ N(theta_i, 0.5^2), mu ~ U(-1, 1); one report a client.
 
     Estimate a x + (1 - a) mean of reports, with the best a at known variances (paper Thm 2).
@@ -125,10 +125,10 @@ def _row(
     errors: np.ndarray,
     epsilon: float | None = None,
     found: Estimates | None = None,
-) -> Error:
+) -> MeanError:
     mean, sd = spread(errors)
     guarantee = None if found is None else found.guarantee
-    return Error(
+    return MeanError(
         method=method,
         risk=risk,
         simulated=mean,
@@ -139,7 +139,7 @@ def _row(
     )
 
 
-def remarks(rows: Sequence[Error]) -> list[str]:
+def remarks(rows: Sequence[MeanError]) -> list[str]:
     """What the figures mean, in words."""
     lines = [
         "Each client sends one noisy report. `true epsilon` is what it has at delta = "
@@ -169,11 +169,11 @@ def remarks(rows: Sequence[Error]) -> list[str]:
     return lines
 
 
-def _claimed(row: Error) -> float:
+def _claimed(row: MeanError) -> float:
     return row.epsilon or 0.0
 
 
-def _true(row: Error) -> float:
+def _true(row: MeanError) -> float:
     return row.true_epsilon or 0.0
 
 
@@ -190,7 +190,7 @@ def check_plot(path: Path, *, owner: str = "gaussian-dp") -> None:
         raise ValueError(f"{owner}: --plot needs matplotlib. {remedy}") from error
 
 
-def draw(rows: Sequence[Error], path: Path) -> None:
+def draw(rows: Sequence[MeanError], path: Path) -> None:
     """Error against epsilon: exact lines, simulated points with two standard errors."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -23,7 +23,7 @@ PAPER_GAINS = {50: (8.0, 14.8, 1.0), 100: (9.2, 12.3, 4.7)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Error:
+class RegressionError:
     """One line: mean over groups of |theta^_i - theta_i|^2; `paper_says` its words, if any."""
 
     d: int
@@ -40,7 +40,7 @@ def run(
     dimensions: Sequence[int] = (50, 100),
     quick: bool = False,
     watch: Watch = unwatched,
-) -> list[Error]:
+) -> list[RegressionError]:
     """theta_i ~ N(mu, 0.01 I), y_i = X_i theta_i + N(0, 0.05): the mean over `seeds` of the errors.
 
     The paper prints gains and no errors, so `paper_says` is words, on the line of its method. The
@@ -55,7 +55,7 @@ def run(
         check.count("linear", dimension=dimension)
     seeds = [check.seed("linear", seed) for seed in seeds]
     count = max(num_groups // 10, 20) if quick else num_groups
-    found = []
+    rows = []
     for place, dimension in enumerate(dimensions):
         errors = np.zeros(len(METHODS))
         for number, seed in enumerate(seeds):
@@ -63,8 +63,10 @@ def run(
             watch(place * len(seeds) + number + 1, len(seeds) * len(dimensions))
         for method, error in zip(METHODS, errors / len(seeds), strict=True):
             says = _says(dimension) if method == "paper" else None
-            found.append(Error(d=dimension, method=method, mse=float(error), paper_says=says))
-    return found
+            rows.append(
+                RegressionError(d=dimension, method=method, mse=float(error), paper_says=says)
+            )
+    return rows
 
 
 def _says(dimension: int) -> str | None:
@@ -115,9 +117,9 @@ def _errors(seed: int, num_groups: int, num_rows: int, dimension: int) -> np.nda
     return np.array([((answer - theta) ** 2).sum(axis=1).mean() for answer in answers])
 
 
-def remarks(rows: Sequence[Error]) -> list[str]:
+def remarks(rows: Sequence[RegressionError]) -> list[str]:
     """The paper's claims beside what was found, in plain words (ERRATA 31, 33)."""
-    found = []
+    texts = []
     for dimension in dict.fromkeys(row.d for row in rows):
         error = {row.method: row.mse for row in rows if row.d == dimension}
         below = {
@@ -143,5 +145,5 @@ def remarks(rows: Sequence[Error]) -> list[str]:
             f"{below['paper', 'pooled']:.1f}% below pooled: its objective has no minimum, the "
             "spread falls to its floor and every theta to the mean."
         )
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts

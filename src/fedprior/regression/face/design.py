@@ -18,7 +18,7 @@ _FAR = 3.0  # standard deviations from 0: an intercept there is an extrapolation
 _NOTHING = 1e-12  # of a column's largest cell that counts as rounding
 
 
-class Column(NamedTuple):
+class DesignColumn(NamedTuple):
     """A feature: numbers as they are, or words, each but the first with an indicator of its own."""
 
     name: str
@@ -66,7 +66,7 @@ class Design:
     """
 
     owner: str
-    columns: tuple[Column, ...]
+    columns: tuple[DesignColumn, ...]
     varying: np.ndarray
     common: np.ndarray
     intercept: bool
@@ -102,13 +102,13 @@ class Design:
         return self.split(encode(self.owner, self.columns, columns, lenient=False))
 
 
-def read_columns(owner: str, columns: Mapping[str, Any]) -> tuple[Column, ...]:
+def read_columns(owner: str, columns: Mapping[str, Any]) -> tuple[DesignColumn, ...]:
     """Which columns hold numbers and which hold words, and all of those."""
     return tuple(_read(owner, name, cells) for name, cells in columns.items())
 
 
 def encode(
-    owner: str, columns: Sequence[Column], table: Mapping[str, Any], *, lenient: bool
+    owner: str, columns: Sequence[DesignColumn], table: Mapping[str, Any], *, lenient: bool
 ) -> np.ndarray:
     """The encoded features side by side, (rows, features)."""
     parts = [each.encode(owner, table[each.name], lenient=lenient) for each in columns]
@@ -120,7 +120,7 @@ def encode(
 
 def design(
     owner: str,
-    columns: tuple[Column, ...],
+    columns: tuple[DesignColumn, ...],
     table: np.ndarray,
     place: np.ndarray,
     *,
@@ -211,7 +211,7 @@ def chosen(owner: str, fixed: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _read(owner: str, name: str, cells: Any) -> Column:
+def _read(owner: str, name: str, cells: Any) -> DesignColumn:
     title = f"column {name!r}"
     declared = getattr(getattr(cells, "dtype", None), "categories", None) is not None
     _, present = labels.present_labels(owner, title, cells)
@@ -220,13 +220,13 @@ def _read(owner: str, name: str, cells: Any) -> Column:
         present.dtype == object and all(isinstance(cell, str) for cell in present.tolist())
     )
     if not (text or declared):
-        return Column(name)
+        return DesignColumn(name)
     words = labels.factorize(owner, title, cells).levels
     rule, remedy = f"of at most {_MOST_WORDS} distinct words", "Leave it out, or make it the group."
     check.require(len(words) <= _MOST_WORDS, owner, title, rule, len(words), remedy)
     remedy = "Leave it out: the intercept stands for it."
     check.require(len(words) > 1, owner, title, "of more than one word", words[0], remedy)
-    return Column(name, words)
+    return DesignColumn(name, words)
 
 
 def _check_features(owner: str, names: list[str], table: np.ndarray, *, intercept: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.regression.face.design import Column, encode, read_columns
+from fedprior.regression.face.design import DesignColumn, encode, read_columns
 
 _MOST_CLASSES = 50  # more distinct whole numbers are a quantity
 
@@ -19,7 +19,7 @@ class Reading(NamedTuple):
     The target is a number, or a class as its place among `classes`; `levels` are the groups.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[DesignColumn, ...]
     table: np.ndarray
     target: np.ndarray
     place: np.ndarray
