@@ -1,5 +1,7 @@
 """Networks that do not fit the clients are refused before a run."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -23,6 +25,26 @@ def test_batch_normalization_is_refused():
         check_network(by_batch, (3,), (2,))
     by_sample = dense(lambda x: x - x.mean(axis=1, keepdims=True))
     check_network(by_sample, (3,), (2,))
+
+
+@dataclass
+class Scaled:
+    """A model of one's own that cannot be hashed, with scales that must stay positive."""
+
+    by_batch: bool = False
+
+    def init(self, key):
+        return {"scale": jnp.ones(20), "weight": jax.random.normal(key, (20, 2))}
+
+    def apply(self, parameters, x):
+        x = x - x.mean(axis=0) if self.by_batch else x
+        return x * jnp.log(2 * parameters["scale"]) @ parameters["weight"]
+
+
+def test_a_model_of_ones_own_may_be_a_plain_dataclass_with_parameters_of_a_limited_range():
+    check_network(Scaled(), (20,), (2,))
+    with pytest.raises(ValueError, match="batch normalization"):
+        check_network(Scaled(by_batch=True), (20,), (2,))
 
 
 @pytest.mark.parametrize(
