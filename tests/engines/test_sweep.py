@@ -168,6 +168,20 @@ def test_other_data_of_the_same_shape_are_refused(tmp_path, part):
         fedprior.sweep(build, other, **arguments)
 
 
+def test_other_judges_who_choose_another_point_get_its_test_scores(tmp_path):
+    clients = drawn(0)
+    turned = np.array([2, 1, 0, 3, 4, 5])  # the first client is judged by samples of the third
+    valid = replace(
+        clients.valid, start=clients.valid.start[turned], size=clients.valid.size[turned]
+    )
+    clients = replace(clients, valid=valid)
+    everybody = fedprior.sweep(build, clients, over=OVER, folder=tmp_path, **RUN)
+    resumed = fedprior.sweep(build, clients, over=OVER, folder=tmp_path, judges=1, **RUN)
+    first = fedprior.sweep(build, clients, over=OVER, judges=1, **RUN)
+    assert resumed.best == first.best != everybody.best
+    np.testing.assert_array_equal(resumed.scores, first.scores)
+
+
 def test_equal_means_are_a_tie_however_they_are_added():
     book = module._Book.__new__(module._Book)
     book.done, book.judges = np.ones(2, bool), None

@@ -164,8 +164,9 @@ class _Book:
             history = {name: self._blank() for name in saved.facts["history"]}
             arrays = saved.tree({**like, "history": history})
             self.valid, self.done = arrays["valid"].copy(), arrays["done"].copy()
-            self.scores = arrays["scores"]
             self.history = {name: values.copy() for name, values in arrays["history"].items()}
+            if saved.facts.get("best") == self.best:  # other judges may choose another point
+                self.scores = arrays["scores"]
 
     def _blank(self) -> np.ndarray:
         return np.full((*self.valid.shape[:2], self.rounds), np.nan)
@@ -199,6 +200,7 @@ class _Book:
                 {**arrays, "history": self.history},
                 identity=self._identity,
                 history=sorted(self.history),
+                best=self.best,
             )
 
 
