@@ -103,7 +103,7 @@ def forged(length, change):
         (lambda upload: upload.astype(np.float64), "must be a float32 array, got float64"),
         (lambda upload: upload.tobytes(), "must be a float32 array, got bytes"),
         (lambda upload: upload * np.nan, "must be finite"),
-        (lambda upload: upload / 0 if False else np.full_like(upload, np.inf), "must be finite"),
+        (lambda upload: np.full_like(upload, np.inf), "must be finite"),
     ],
 )
 def test_what_is_not_an_upload_is_refused(private, change, reason):
@@ -160,6 +160,14 @@ def test_uploads_are_added_in_client_order(private):
     second = server.close_round(private, state, dict(reversed(uploads.items())), 0)
     for name, leaf in tree.names(first).items():
         np.testing.assert_array_equal(leaf, tree.names(second)[name])
+
+
+def test_a_round_has_no_more_uploads_than_clients(algorithm, federation):
+    two = Agreement.of(algorithm, federation, cohort=FixedSize(size=2))
+    state, upload = two.initial_state(), np.zeros(server.upload_length(two), np.float32)
+    for members in ((0, 1, 2), (0, federation.num_clients), (-1,)):
+        with pytest.raises(ValueError, match="uploads must be of at most 2 clients with numbers"):
+            server.close_round(two, state, dict.fromkeys(members, upload), 0)
 
 
 def test_a_round_is_charged_before_it_is_drawn(private, tmp_path, monkeypatch):

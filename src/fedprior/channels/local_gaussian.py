@@ -30,7 +30,6 @@ class LocalGaussian(PrivateChannel):
     center: Any = 0.0
 
     view: ClassVar[Literal["local"]] = "local"
-    noises: ClassVar[tuple[str, ...]] = ("simulated",)
 
     def __post_init__(self) -> None:
         check.positive("LocalGaussian", clip=self.clip, scale=self.scale)

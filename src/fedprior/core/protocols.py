@@ -182,7 +182,6 @@ class Channel(Protocol):
         return None
 
 
-@runtime_checkable
 class PrivateChannel(Channel, Protocol):
     """A channel whose noise protects a client, and the privacy cost of one round.
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
-from fedprior.core.protocols import Channel, Cohort, PrivateChannel, is_private
+from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.data.federation import ClientData, Federation
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.facts import Facts
@@ -130,7 +130,7 @@ class Agreement:
     def event(self) -> Event:
         """The cost of one round: the channel's event under the sampler that draws its cohorts."""
         channel = self.channel
-        if not isinstance(channel, PrivateChannel):
+        if not is_private(channel):
             raise check.PrivacyError(f"{_OWNER}: a round of {channel!r} has no privacy event.")
         event: Event = channel.event(tree.size(self.message.value))
         return self.cohort.amplify(event, self.num_clients) if channel.view == "central" else event

@@ -111,8 +111,17 @@ def close_round(
     *,
     compiled: bool = True,
 ) -> State:
-    """The next state from the admitted uploads, by client id."""
+    """The next state from the admitted uploads, by client id.
+
+    To be called once per round: with secure noise, a second call would be a second release.
+    """
     rules = agreement.rules
+    known = all(0 <= client < agreement.num_clients for client in uploads)
+    if len(uploads) > agreement.capacity or not known:
+        raise ValueError(
+            f"close_round: uploads must be of at most {agreement.capacity} clients with numbers "
+            f"below {agreement.num_clients}, got {len(uploads)} from {sorted(uploads)[-3:]}."
+        )
     rows = [uploads[client] for client in sorted(uploads)]  # never in order of arrival
     if rules.algorithm.pools == "gather":
         total = _gather(agreement, rows)
