@@ -197,7 +197,7 @@ def test_noise_is_added_even_when_nobody_came(toy, plane, store):
 
 
 def test_a_private_channel_refuses_weights_by_samples(plane):
-    refusal = "weight must be 'uniform' under a private channel, got another"
+    refusal = "weight must be 'uniform' for averaging under a private channel"
     for engine in (fedprior.simulate, fedprior.debug):
         with pytest.raises(fedprior.PrivacyError, match=refusal):
             engine(averaging(weight="samples"), plane, rounds=1, channel=Toy())
