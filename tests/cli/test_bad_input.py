@@ -55,6 +55,7 @@ def untouched(refused, tmp_path, monkeypatch):
         ("model.name=linear", "model: name must be a classifier, got 'linear'. The target is a c"),
         ("model.name=lenet5", "model: name must be lenet5 only for 28 x 28 x 1 images"),
         ("model.hidden=[0]", "hidden"),
+        ("model.hidden=[10000000000]", "config model: hidden must be below 2**31, got 10000000000"),
         ("model.hidden=wide", "hidden must be a whole number, got 'wide'"),
         ("data.name=digit", "load: name must be one of digits,"),
         ("data.options.num_client=3", "got 'num_client'. Did you mean num_clients?"),
@@ -78,6 +79,19 @@ def test_a_wrong_setting(refused, change, wanted):
 
 def test_an_unknown_algorithm(untouched):
     untouched("--algorithm", "adapet", wanted="got 'adapet'. Did you mean adaped?")
+
+
+def test_memory_that_does_not_suffice_is_one_line(refused, monkeypatch, fast, tmp_path):
+    def too_large(*args, **options):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nAllocator: ...")
+
+    monkeypatch.setattr("fedprior.reporting.train.simulate", too_large)
+    words = ("--algorithm", "fedavg", *fast(), "--out", tmp_path / "run")
+    refused("train", *words, wanted="not enough memory. Out of memory allocating 9 bytes.")
+
+
+def test_a_folder_in_place_of_a_configuration(refused, tmp_path):
+    refused("train", tmp_path, wanted="is a folder, not a TOML file.")
 
 
 def test_a_wrong_configuration_file(untouched, tmp_path):

@@ -82,6 +82,23 @@ def test_clients_by_name(alone, frame):
         model.predict(bare, client=["a", "b"])
 
 
+def test_part_of_a_client_key_is_refused(command, fast, tmp_path):
+    """Without one of two client columns, rows must not silently get the population's model."""
+    draws = np.random.default_rng(0)
+    rows = pd.DataFrame({"state": list("ab") * 20, "county": list("ccdd") * 10})
+    rows["x"] = draws.random(len(rows))
+    rows["y"] = rows["x"] > 0.5
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    words = ("--client", "state", "--client", "county", "--label", "y", "--algorithm", "fedavg")
+    words = ("--data", tmp_path / "rows.csv", *words, *fast(), "--out", tmp_path / "run")
+    assert command("train", *words).code == 0
+    model = fedprior.load(tmp_path / "run")
+    assert set(model.outputs(rows)[1]) == {"own"}
+    assert set(model.outputs(rows.drop(columns=["state", "county"]))[1]) == {"population"}
+    with pytest.raises(ValueError, match="'state'"):
+        model.predict(rows.drop(columns="state"))
+
+
 def test_a_newcomer_does_not_depend_on_the_others(alone, frame):
     """Its draws are keyed by its name, not by its place among those who are new."""
     model = fedprior.load(alone)

@@ -68,6 +68,15 @@ def test_a_sweep_under_simulated_noise_says_that_nothing_is_private(command, sma
     assert "nothing of this sweep is private" in " ".join(found.err.split())
 
 
+def test_a_sweep_is_no_run(swept, folder, refused, new_rows, tmp_path):
+    """Both have a config.toml; a training would write its files among those of the sweep."""
+    before = sorted(folder.rglob("*"))
+    refused("train", "--resume", folder, wanted="is the folder of a sweep, not of a run")
+    words = ("--data", new_rows(tmp_path / "new.csv", "ab"), "--out", tmp_path / "out.csv")
+    refused("personalize", folder, *words, wanted="is the folder of a sweep, not of a run")
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_another_sweep_in_the_same_folder_is_refused(swept, command):
     _, words = swept
     found = command(*[word if word != "lr=0.01,0.5" else "lr=0.02" for word in words])

@@ -33,19 +33,19 @@ def test_a_private_table_needs_a_public_encoder(data, privacy):
     federation(bare, seed=0)
     with pytest.raises(PrivacyError, match=r"encoder must be given .* fedprior encoder"):
         federation(bare, seed=0, privacy=privacy)
-    found, encoder, _ = federation(data, seed=0, privacy=privacy)
-    assert found.classes == encoder.classes == ("no", "perhaps", "yes")
+    found = federation(data, seed=0, privacy=privacy)
+    assert found.classes == found.encoder.classes == ("no", "perhaps", "yes")
     assert found.num_clients == 2
 
 
 def test_remarks_stay_with_secure_noise(data):
-    assert "1 of 5 rows dropped: no label." in federation(data, seed=0, privacy=SIMULATED)[2]
-    assert federation(data, seed=0, privacy=SECURE)[2] == []
+    assert "1 of 5 rows dropped: no label." in federation(data, seed=0, privacy=SIMULATED).remarks
+    assert federation(data, seed=0, privacy=SECURE).remarks == ()
 
 
 def test_who_takes_part_does_not_depend_on_labels(data, tmp_path):
     (tmp_path / "shops.csv").write_text(ROWS + "c,6,\n")
-    assert federation(data, seed=0)[0].num_clients == 2
+    assert federation(data, seed=0).num_clients == 2
     with pytest.raises(PrivacyError, match="every client must have a row with a label"):
         federation(data, seed=0, privacy=SIMULATED)
 
@@ -53,13 +53,13 @@ def test_who_takes_part_does_not_depend_on_labels(data, tmp_path):
 def test_a_private_folder_needs_public_classes(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((6, 2)), y=np.arange(6) % 2)
     data = Data(path=str(tmp_path))
-    assert federation(data, seed=0)[0].classes == ("0", "1")
+    assert federation(data, seed=0).classes == ("0", "1")
     with pytest.raises(PrivacyError, match=r"needs options.classes.*regression=true"):
         federation(data, seed=0, privacy=SIMULATED)
     told = replace(data, options={"classes": ["0", "1", "2"]})
-    assert federation(told, seed=0, privacy=SIMULATED)[0].classes == ("0", "1", "2")
+    assert federation(told, seed=0, privacy=SIMULATED).classes == ("0", "1", "2")
     quantity = replace(data, options={"regression": True})
-    assert federation(quantity, seed=0, privacy=SIMULATED)[0].classes is None
+    assert federation(quantity, seed=0, privacy=SIMULATED).classes is None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def estimate(
     trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
     outcome: Annotated[str | None, _option("Column of 0 and 1, or true and false.")] = None,
     stderr: Annotated[
-        str | None, _option("Column of known standard errors of --value, a row an estimate.")
+        str | None, _option("Column of known standard errors of --value; each row is an estimate.")
     ] = None,
     noise_sd: Annotated[
         float | None, _option("Known standard deviation of one value within its group.")
@@ -42,7 +42,7 @@ def estimate(
     ] = None,
     ranks: Annotated[bool, _option("Also: each group's rank.", "--ranks")] = False,
     epsilon: Annotated[
-        float | None, _option("One private report a group; only the population is shown.")
+        float | None, _option("One private report per group; only the population is shown.")
     ] = None,
     delta: Annotated[
         float | None,
@@ -58,7 +58,9 @@ def estimate(
     release_groups: Annotated[
         bool, _option("With --epsilon: show groups, too. Not private.", "--release-groups")
     ] = False,
-    out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
+    ] = None,
     plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,

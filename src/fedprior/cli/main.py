@@ -79,5 +79,11 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:  # JAX raises a RuntimeError
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
+        typer.echo(f"fedprior: not enough memory. {reason}", err=True)
+        sys.exit(2)
     if isinstance(code, int) and code:
         sys.exit(code)

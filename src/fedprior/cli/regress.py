@@ -40,7 +40,9 @@ def regress(
         bool, _option("Subtract the features' means: the intercept of a mean row.", "--center")
     ] = False,
     level: Annotated[float, _option("Coverage of the intervals in --out.")] = 0.95,
-    out: Annotated[Path | None, _option("Where a row a group goes: .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
+    ] = None,
     plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,
@@ -54,7 +56,8 @@ def regress(
     Prints the population's mean and spread with standard errors, the share of variance between
     groups, and how well held-out rows are predicted by personal, separate and pooled fits. A
     quarter of the rows of each group with 3 or more is held out for that, drawn by --seed; all
-    else is fitted to all rows. --out has a row a group: each coefficient, its error and interval.
+    else is fitted to all rows. --out has one row per group: each coefficient, its error and
+    interval.
 
     Words in a feature become an indicator for each word but the first. Rows without a group, a
     target or a feature are dropped and counted.

@@ -74,9 +74,16 @@ def _opened(path: Path) -> Iterator[IO[bytes] | None]:
                 yield None
                 return
             # The previous holder may have removed the file between opening and locking: try again.
-            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            if _is_at(path, file):
                 yield file
                 return
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _holder(path: Path) -> str:

@@ -49,7 +49,7 @@ class Setting:
     def federation(self, seed: int, root: Path | None) -> Federation:
         """The clients as drawn for one seed."""
         data = replace(self.config.data, root="" if root is None else str(root))
-        return federations.federation(data, seed=seed)[0]
+        return federations.federation(data, seed=seed)
 
     @property
     def quick(self) -> "Setting":

@@ -72,7 +72,7 @@ class Panel:
 
     def federation(self, seed: int, root: Path | None) -> Federation:
         data = replace(self.config.data, root="" if root is None else str(root))
-        drawn, _, _ = federations.federation(data, seed=seed)
+        drawn = federations.federation(data, seed=seed)
         return replace(drawn, train=_filled(drawn.train))
 
     def event(self, noise_multiplier: float) -> Event:

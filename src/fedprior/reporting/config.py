@@ -121,6 +121,8 @@ class Config:
             check.choice(owner, "options", name, METHODS)
             for option in options:
                 check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+        for width in self.model.hidden:
+            check.require(width < 2**31, "config model", "hidden", "below 2**31", width)
         self._check_training()
         self._check_privacy()
 
@@ -218,6 +220,8 @@ def _tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ValueError(f"config: there is no TOML file {path}.") from None
+    except IsADirectoryError:
+        raise ValueError(f"config: {path} is a folder, not a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config: {path} is not a TOML file: {error}.") from None
     parent = tables.pop("extends", None)

@@ -1,6 +1,7 @@
 """The clients of a configuration: a dataset by name, a table, or a folder of arrays."""
 
 import hashlib
+from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,19 @@ from fedprior.data.scan import find_files
 from fedprior.reporting.config import Data, Privacy
 
 
-def federation(
-    data: Data, *, seed: int, privacy: Privacy | None = None
-) -> tuple[Federation, Encoder | None, list[str]]:
-    """The clients for one seed, the encoder of a table, and remarks on what was read.
+def federation(data: Data, *, seed: int, privacy: Privacy | None = None) -> Federation:
+    """The clients of a configuration for one seed.
 
     With `privacy`, what is learned from everybody's rows before the first round (the encoding of a
-    table, the classes of a folder) must be given: no noise covers it.
+    table, the classes of a folder) must be given: no noise covers it. With secure noise the
+    federation carries no remarks, since they describe those rows.
     """
     private = privacy is not None and privacy.epsilon > 0
     if not data.path:
         check.require(not data.encoder, "data", "encoder", "none without a table", data.encoder)
         root = data.root or None
         options = {"seed": seed, **data.options}
-        return datasets.load_dataset(data.name, root=root, **options), None, []
+        return datasets.load_dataset(data.name, root=root, **options)
     path = Path(data.path)
     known = ("regression", "valid_share", "test_share", *["classes"] * path.is_dir())
     for option in data.options:
@@ -37,10 +37,10 @@ def federation(
             _check_target(data)
         from fedprior.data.folder import from_folder
 
-        return from_folder(path, seed=seed, **data.options), None, []
+        return from_folder(path, seed=seed, **data.options)
     clients = _table(data, seed, private)
     secure = privacy is not None and privacy.noise == "secure"
-    return clients, clients.encoder, [] if secure else list(clients.remarks)
+    return replace(clients, remarks=()) if secure else clients
 
 
 def _table(data: Data, seed: int, private: bool) -> Federation:
@@ -96,7 +96,10 @@ def read_encoder(path: str | Path) -> Encoder:
     """The encoder in a JSON file that `fedprior encoder` wrote."""
     file = Path(path)
     check.require(file.is_file(), "data", "encoder", "a file that exists", str(path))
-    return Encoder.from_json(file.read_text())
+    try:
+        return Encoder.from_json(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def fingerprint(data: Data) -> str:

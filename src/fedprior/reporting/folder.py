@@ -99,6 +99,11 @@ class Folder:
         if not self.config.exists():
             reason = "contains no config.toml" if self.path.is_dir() else "does not exist"
             raise ValueError(f"run: {self.path} is not the folder of a run: it {reason}.")
+        if any(self.path.glob("checkpoint/*/sweep.*")):
+            raise ValueError(
+                f"run: {self.path} is the folder of a sweep, not of a run. "
+                "Train with the chosen values: fedprior train --out."
+            )
         read_sealed(self.config)  # checked; its last line is a comment
         config = read(self.config)
         for path in sorted(self.path.glob("checkpoint/*/*/ledger.jsonl")):

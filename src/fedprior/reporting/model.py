@@ -190,11 +190,11 @@ def probabilities(outputs: np.ndarray) -> np.ndarray:
 
 
 def _has_client(encoder: Encoder, frame: Any) -> bool:
-    """Whether a frame says whose its rows are; a file has to."""
+    """Whether a frame has a client column (then it must have all of them); a file has to."""
     if isinstance(frame, str | Path):
         return True
     present = frame if isinstance(frame, Mapping) else getattr(frame, "columns", ())
-    return set(encoder.client) <= {str(name) for name in present}
+    return any(str(name) in encoder.client for name in present)
 
 
 def _named(client: Any, count: int) -> np.ndarray:

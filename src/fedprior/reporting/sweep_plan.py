@@ -92,12 +92,11 @@ def plan(config: Config, *, over: Values) -> SweepPlan:
     """Check everything before the sweep begins: data, options, every point of every method."""
     _check(config, over)
     config = _complete(config)
-    drawn, remarks = {}, []
-    for seed in config.all_seeds:
-        drawn[seed], _, said = federations.federation(
-            config.data, seed=seed, privacy=config.privacy
-        )
-        remarks += said if seed == config.seed else []
+    drawn = {
+        seed: federations.federation(config.data, seed=seed, privacy=config.privacy)
+        for seed in config.all_seeds
+    }
+    remarks = list(drawn[config.seed].remarks)
     study = Study(config, Facts.of(drawn[config.seed]))
     Seeds(tuple(drawn), tuple(drawn.values()), study.cohort)  # refuses unequal ones
     scored = all(federation.valid.size.any() for federation in drawn.values())

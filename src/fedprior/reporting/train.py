@@ -52,7 +52,7 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     ends: list[End] = []
     sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for seed in config.all_seeds:
-        clients, _, _ = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
         sizes[seed] = (clients.clients, clients.train.size)
         study = Study(config, Facts.of(clients))
         for name in config.methods:
@@ -187,9 +187,8 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
-    clients, _, remarks = federations.federation(
-        config.data, seed=config.seed, privacy=config.privacy
-    )
+    clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
+    remarks = list(clients.remarks)
     study = Study(config, Facts.of(clients))
     for name in config.methods:
         training = study.training(name)
@@ -202,5 +201,5 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
                 "validation samples."
             )
         if training.method.remark:
-            remarks = [*remarks, f"{name}: {training.method.remark}"]
+            remarks.append(f"{name}: {training.method.remark}")
     return clients, remarks
