@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -72,3 +73,9 @@ def test_is_finite_reads_floats_only():
 def test_the_absolute_norm_is_flat_at_zero():
     slope = jax.grad(tree.absolute_norm)(jnp.array([0.0, -2.0, 3.0]))
     np.testing.assert_array_equal(slope, [0.0, -1.0, 1.0])
+
+
+def test_names_that_coincide_are_refused():
+    """One of the two leaves would be lost in a file."""
+    with pytest.raises(ValueError, match="two leaves have one name"):
+        tree.names({"a/b": np.zeros(1), "a": {"b": np.ones(1)}})

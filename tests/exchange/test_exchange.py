@@ -50,6 +50,28 @@ def test_facts_are_json_and_refuse_what_does_not_fit(federation):
         facts.client_data(x, y)
     with pytest.raises(ValueError, match="x must be of shape"):
         facts.client_data(x[:2, :3], y[:2])
+    for label in (3, -1, 0.5):
+        with pytest.raises(ValueError, match=r"y must be whole numbers from 0 to 2, got \["):
+            facts.client_data(x[:2], np.array([0, label]))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"num_clients": "3"}, "num_clients must be a whole number"),
+        ({"shape": 4}, "shape must be a sequence of sizes, got 4"),
+        ({"shape": [4, 0]}, r"shape\[1\] must be a whole number of at least 1, got 0"),
+        ({"inputs": "object"}, "inputs must be one of float16"),
+    ],
+)
+def test_facts_from_elsewhere_are_checked(federation, change, reason):
+    facts = Facts.of(federation).as_json()
+    with pytest.raises((TypeError, ValueError), match=f"^Facts: {reason}"):
+        Facts.from_json({**facts, **change})
+    with pytest.raises(ValueError, match=r"^Facts: num_classes, most_samples must be given"):
+        Facts.from_json({name: facts[name] for name in ("num_clients", "shape")})
+    with pytest.raises(ValueError, match=r"^Facts: they must be a JSON object"):
+        Facts.from_json([])
 
 
 def test_an_agreement_needs_facts_alone(private):

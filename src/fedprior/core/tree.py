@@ -6,6 +6,7 @@ JAX, which traverses the trees, is imported on use; leaves may be NumPy or JAX a
 from collections.abc import Callable
 from typing import Any
 
+from fedprior.core import check
 from fedprior.core.algorithm import Array, PyTree
 
 
@@ -100,4 +101,6 @@ def names(tree: PyTree) -> dict[str, Any]:
     import jax
 
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    check.expect(len(named) == len(leaves), "tree", "two leaves have one name. Use keys without /.")
+    return named

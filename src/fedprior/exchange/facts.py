@@ -10,6 +10,8 @@ from fedprior.core import check
 from fedprior.data.federation import ClientData, Federation
 
 _OWNER = "Facts"
+_WIDTHS = {"float": (16, 32, 64), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}
+_TYPES = [f"{kind}{width}" for kind, widths in _WIDTHS.items() for width in widths] + ["bool"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +36,13 @@ class Facts:
     def __post_init__(self) -> None:
         check.count(_OWNER, num_clients=self.num_clients, most_samples=self.most_samples)
         for name in ("shape", "target_shape"):
-            sizes = tuple(int(size) for size in getattr(self, name))
-            check.require(all(size > 0 for size in sizes), _OWNER, name, "of positive sizes", sizes)
-            object.__setattr__(self, name, sizes)
+            sizes = getattr(self, name)
+            good = isinstance(sizes, list | tuple)
+            check.require(good, _OWNER, name, "a sequence of sizes", sizes)
+            check.count(_OWNER, **{f"{name}[{place}]": size for place, size in enumerate(sizes)})
+            object.__setattr__(self, name, tuple(int(size) for size in sizes))
+        for name in ("inputs", "targets"):
+            check.choice(_OWNER, name, getattr(self, name), _TYPES)
         if self.num_classes is not None:
             check.count(_OWNER, least=2, num_classes=self.num_classes)
 
@@ -57,10 +63,17 @@ class Facts:
 
     @classmethod
     def from_json(cls, facts: dict[str, Any]) -> "Facts":
-        """The facts that `as_json` wrote."""
-        known = [field.name for field in dataclasses.fields(cls)]
+        """The facts that `as_json` wrote; raises ValueError or TypeError for anything else."""
+        check.expect(isinstance(facts, dict), _OWNER, "they must be a JSON object.")
+        fields = dataclasses.fields(cls)
         for name in facts:
-            check.choice(_OWNER, "name", name, known)
+            check.choice(_OWNER, "name", name, [field.name for field in fields])
+        missing = [
+            field.name
+            for field in fields
+            if field.name not in facts and field.default is dataclasses.MISSING
+        ]
+        check.expect(not missing, _OWNER, f"{', '.join(missing)} must be given.")
         return cls(**facts)
 
     def as_json(self) -> dict[str, Any]:
@@ -77,6 +90,10 @@ class Facts:
         for name, values, shape in (("x", x, self.shape), ("y", y, self.target_shape)):
             rule = f"of shape {(size, *shape)}"
             check.require(values.shape == (size, *shape), _OWNER, name, rule, values.shape)
+        if self.num_classes is not None:
+            known = np.isin(y, np.arange(self.num_classes))
+            rule = f"whole numbers from 0 to {self.num_classes - 1}"
+            check.require(bool(known.all()), _OWNER, "y", rule, np.asarray(y)[~known][:1].tolist())
         place = np.minimum(np.arange(most), size - 1)
         return ClientData(
             x=np.asarray(x, self.inputs)[place],
