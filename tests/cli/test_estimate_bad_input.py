@@ -158,23 +158,26 @@ def test_a_picture_needs_matplotlib(untouched, csv, monkeypatch):
     untouched(csv, *VALUE, "--plot", "p.png", wanted="pip install 'fedprior[plot]'")
 
 
+def test_a_picture_that_cannot_be_written(untouched, csv, tmp_path):
+    """A folder stands where the picture is written before it gets its name."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "p.png.tmp" / "inside").mkdir(parents=True)
+    rule = "estimate: --plot must be a file that can be written, got p.png ("
+    untouched(csv, *VALUE, "--plot", "p.png", wanted=rule)
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
         (VALUE, "o.csv"),
-        (VALUE, "p.png"),
         ((*COUNTS, "--epsilon", "1"), "o.csv"),
         ((*COUNTS, "--epsilon", "1"), "o.json"),
     ],
 )
 def test_a_full_disk_leaves_nothing(untouched, csv, monkeypatch, words, name):
-    option = "--plot" if name.endswith("png") else "--out"
-    if option == "--plot":
-        pytest.importorskip("matplotlib")
-
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedprior.core.files.os.fsync", full)
-    rule = f"estimate: {option} must be a file that can be written, got {name} ("
-    untouched(csv, *words, option, name, wanted=rule)
+    rule = f"estimate: --out must be a file that can be written, got {name} ("
+    untouched(csv, *words, "--out", name, wanted=rule)
