@@ -4,13 +4,17 @@ import pytest
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
+from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
-from fedprior.learning.adaped import trust
+from fedprior.learning.adaped import adaped, trust
+from fedprior.learning.baselines.fedavg import fedavg
+from fedprior.models.network import logistic
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.events import Event
 from fedprior.reporting.config import read
 from fedprior.reporting.training import Study
+from fedprior.reporting.veterans import Veterans
 
 PRIVATE = [
     "privacy.epsilon=4",
@@ -147,3 +151,14 @@ def test_a_large_delta_is_refused_unless_allowed(federation):
     allowed = read(None, [*changes, "privacy.allow_delta=true"])
     terms = setting(allowed, "adaped", federation).terms
     assert (terms.delta, terms.allow_delta) == (0.5, True)
+
+
+def test_leaving_newcomers_out_does_not_hide_what_a_cohort_claims(federation):
+    """Amplification of a fixed size is for methods without memory, among veterans as well."""
+    cohort = Veterans(FixedSize(size=2, amplifies=True), 1)
+    channel = CentralGaussian(clip=1.0, noise_multiplier=1.0)
+    agreed = {"facts": Facts.of(federation), "channel": channel, "cohort": cohort}
+    with pytest.raises(PrivacyError, match="must claim no amplification for adaped"):
+        Agreement(algorithm=adaped(logistic(4, 3)), **agreed)
+    event = Agreement(algorithm=fedavg(logistic(4, 3)), **agreed).event
+    assert (event.amplified, event.num_clients) == (True, federation.num_clients - 1)
