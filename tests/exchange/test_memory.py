@@ -64,6 +64,15 @@ def test_a_client_whose_first_update_was_not_finite_enrolls_again(tmp_path):
     assert attempt(3, 4, value(4))["step"] == 3
 
 
+def test_a_server_that_forgot_its_clients_does_not_make_them_forget(tmp_path):
+    take_part(tmp_path, None, 0)
+    take_part(tmp_path, None, 1)  # round 0 was not accepted
+    take_part(tmp_path, 1, 2)
+    with pytest.raises(ValueError, match=r"3.memory .* after round 1, .* accepted none"):
+        take_part(tmp_path, None, 3)
+    assert take_part(tmp_path, 2, 3) == 2
+
+
 def test_the_values_come_back_with_their_types(tmp_path):
     take_part(tmp_path, None, 4)
     with memory.held(tmp_path, token=TOKEN, client=3) as own:

@@ -52,14 +52,17 @@ class ClientMemory:
         """The memory after round `accepted`, the last in which the server accepted a message.
 
         None where there is none: no message was accepted yet, or none whose update was finite. The
-        client enrolls then. A pending memory of any other round is discarded.
+        client enrolls then. A pending memory of any other round is discarded; a settled one never,
+        whatever the server says.
         """
-        memory = None if accepted is None else self._after(like, accepted)
+        memory = self._after(like, accepted)
         self._settled = (memory, accepted)
         return memory
 
-    def _after(self, like: Memory, accepted: int) -> Memory | None:
+    def _after(self, like: Memory, accepted: int | None) -> Memory | None:
         if not self.path.is_file():
+            if accepted is None:
+                return None
             raise ValueError(
                 f"{self.path} is missing: the server accepted round {accepted} of this client. "
                 "Restore it from a copy, or register as a new client."
@@ -69,6 +72,12 @@ class ClientMemory:
         if owner != self._owner:
             raise ValueError(f"{self.path} belongs to another run or client: {owner}.")
         rounds: dict[str, int | None] = packed.facts["rounds"]
+        if accepted is None and rounds["settled"] is not None:
+            raise ValueError(
+                f"{self.path} holds the memory after round {rounds['settled']}, which the server "
+                "accepted, but the server now says that it accepted none. It must restore its own "
+                "checkpoint, or begin another run."
+            )
         for part in ("pending", "settled"):
             if rounds[part] == accepted:
                 return _part(packed, part, like) if part in packed.facts["held"] else None
