@@ -121,3 +121,10 @@ def test_guarantees_and_refusals():
         KaryResponse(epsilon=1.0, num_symbols=1)
     with pytest.raises(ValueError, match="one-hot of length 3"):
         KaryResponse(epsilon=1.0, num_symbols=3).encode(np.zeros(2), random.stream(0, "encode"))
+
+
+@pytest.mark.parametrize(("epsilon", "num_symbols"), [(1e-5, 1000), (0.1, 10**6), (1.0, 10**7)])
+def test_an_answer_that_would_never_be_kept_is_refused(epsilon, num_symbols):
+    """On the grid of the draws nothing of the symbol is left; the upload would be infinite."""
+    with pytest.raises(ValueError, match=r"epsilon must be larger for .* symbols, because no"):
+        KaryResponse(epsilon=epsilon, num_symbols=num_symbols)

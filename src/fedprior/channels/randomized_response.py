@@ -142,6 +142,8 @@ class KaryResponse(PrivateChannel):
         _check_epsilon("KaryResponse", self.epsilon)
         check.choice("KaryResponse", "noise", self.noise, get_args(Noise))
         check.count("KaryResponse", least=2, num_symbols=self.num_symbols)
+        rule = f"larger for {self.num_symbols:,} symbols, because no answer would ever be kept"
+        check.require(self.keep > 0, "KaryResponse", "epsilon", rule, self.epsilon)
 
     @property
     def keep(self) -> float:
