@@ -113,10 +113,10 @@ def test_a_wrong_configuration_file(untouched, tmp_path):
 @pytest.mark.parametrize(
     ("content", "wanted"),
     [
-        ("", "must have rows, got an empty file"),
-        (HEADER, "must be a table with rows, got 'a header only'"),
+        ("", "the file is empty"),
+        (HEADER, "the file has a header but no rows"),
         (HEADER + GOOD + "b,-inf,red,yes\n", "column 'price' must be finite, got -inf in row 13"),
-        (HEADER.replace("shop", "shops") + GOOD, "got 'shop'. Did you mean shops?"),
+        (HEADER.replace("shop", "shops") + GOOD, "there is no column 'shop', only "),
         (HEADER + "a,1,red,yes\nb,2,red,yes\n", "classes of label 'outcome' must be at least 2"),
         (
             HEADER + "a,1,red,\nb,2,red,\n",
@@ -134,9 +134,11 @@ def test_a_table_without_its_columns(untouched, table, tmp_path):
     untouched("--data", table, "--label", "outcome", wanted="client must be given for a table, got")
     untouched("--data", table, "--client", "shop", wanted="Say which column it is: --label COLUMN")
     named = ["--data", table, "--client", "shop", "--label", "outcome"]
-    untouched(*named, "--features", "price,colour", wanted="got 'colour'. Did you mean color?")
+    untouched(
+        *named, "--features", "price,colour", wanted="no column 'colour', only shop, price, color"
+    )
     untouched(*named, "--features", "shop", wanted="each feature must be neither the client nor")
-    untouched(*named[:4], "--label", "outcom", wanted="got 'outcom'. Did you mean outcome?")
+    untouched(*named[:4], "--label", "outcom", wanted="no column 'outcom', only")
     untouched(*named, "--set", "training.cohort_size=7", wanted="at most the number of clients (6)")
     missing = tmp_path / "none.csv"
     untouched("--data", missing, wanted="--data must be a file or folder that exists")

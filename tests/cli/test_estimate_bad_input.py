@@ -93,9 +93,9 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ),
         ((*COUNTS, "--epsilon", "1", "--plot", "p.png"), "--epsilon needs --release-groups"),
         # Columns of the table.
-        (("--group", "shp", "--value", "price"), "got 'shp'. Did you mean shop?"),
-        (("--group", "shop", "--value", "prise"), "got 'prise'. Did you mean price?"),
-        (("--group", "SHOP", "--value", "price"), "got 'SHOP'. Did you mean shop?"),
+        (("--group", "shp", "--value", "price"), "there is no column 'shp', only "),
+        (("--group", "shop", "--value", "prise"), "there is no column 'prise', only "),
+        (("--group", "SHOP", "--value", "price"), "there is no column 'SHOP', only "),
         (("--group", "price", "--value", "price"), "--group must be another column"),
         (("--group", "price", "--value", "shop"), "column 'shop' must be numbers, got a in row 1"),
         (("--group", "shop", "--outcome", "price"), "column 'price' must be 0 or 1, got 2"),
@@ -123,8 +123,8 @@ def test_the_embedded_table_has_its_own_columns(untouched):
 @pytest.mark.parametrize(
     ("rows", "words", "wanted"),
     [
-        ("", VALUE, "must have rows, got an empty file"),
-        (ROWS.splitlines()[0] + "\n", VALUE, "must be a table with rows, got 'a header only'"),
+        ("", VALUE, "the file is empty"),
+        (ROWS.splitlines()[0] + "\n", VALUE, "the file has a header but no rows"),
         (ROWS + "a,inf,1,1,2,0\n", VALUE, "column 'price' must be finite, got inf in row 8"),
         (ROWS + "a,,1,1,2,0\n", (*VALUE, "--strict"), 'complete with --strict, got "1 row'),
         (ROWS + "a,1,0,1,2,0\n", (*VALUE, "--stderr", "se"), "a standard error above 0, got 0"),
@@ -140,7 +140,7 @@ def test_the_embedded_table_has_its_own_columns(untouched):
             (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9"),
             "number of groups must be at least 3, got 2",
         ),
-        ("shop,shop,price\na,b,1\na,b,2\n", VALUE, "column 'shop' stands 2 times in the header"),
+        ("shop,shop,price\na,b,1\na,b,2\n", VALUE, "column 'shop' appears 2 times in the header"),
     ],
 )
 def test_tables_that_do_not_fit(untouched, csv, rows, words, wanted):
@@ -149,8 +149,8 @@ def test_tables_that_do_not_fit(untouched, csv, rows, words, wanted):
 
 
 def test_files_that_are_not_there(untouched, tmp_path):
-    untouched(tmp_path / "none.csv", *VALUE, wanted="must be a file or a glob, got nothing there")
-    untouched(tmp_path / "*.parquet", *VALUE, wanted="got nothing there")
+    untouched(tmp_path / "none.csv", *VALUE, wanted="there is no such file")
+    untouched(tmp_path / "*.parquet", *VALUE, wanted="there is no such file")
 
 
 def test_a_picture_needs_matplotlib(untouched, csv, monkeypatch):

@@ -84,6 +84,13 @@ def test_the_population_predicts_for_the_unknown(command, trained, new_rows, tmp
         assert first["probability"] == pytest.approx(second["probability"])
 
 
+def test_a_glob_of_tables(command, trained, new_rows, tmp_path):
+    for name in "ab":
+        new_rows(tmp_path / f"part-{name}.csv", name)
+    words = ("personalize", trained, "--data", tmp_path / "part-*.csv", "--out", tmp_path / "p.csv")
+    assert json.loads(command(*words, "--json").out)["own"] == 20
+
+
 def test_bad_input_leaves_no_file(refused, trained, mixed, new_rows, tmp_path):
     out = tmp_path / "p.csv"
     base = ["personalize", trained, "--out", out]
@@ -102,12 +109,13 @@ def test_bad_input_leaves_no_file(refused, trained, mixed, new_rows, tmp_path):
     refused(*base, "--data", mixed, "--seed", "4", wanted="seed must be a seed of the run (0 to 0)")
     strange = tmp_path / "strange.csv"
     strange.write_text("shop,price,color,outcome\na,1.0,red,perhaps\n")
-    refused(*base, "--data", strange, wanted="must be one of no, yes, got 'perhaps'")
+    refused(*base, "--data", strange, wanted="strange.csv: label 'outcome' must be one of no, yes")
     strange.write_text("shop,price,color,outcome\na,1.5,red,yes\na,inf,red,no\n")
-    refused(*base, "--data", strange, wanted="column 'price' must be finite, got inf in row 2")
+    refused(*base, "--data", strange, wanted="strange.csv: column 'price' must be finite, got inf")
     strange.write_text("shop,prise,color,outcome\na,1.0,red,yes\n")
-    refused(*base, "--data", strange, wanted="got 'price'. Did you mean prise?")
+    refused(*base, "--data", strange, wanted="there is no column 'price', only ")
     strange.write_text("shop,price,color\n,1.0,red\n")
-    refused(*base, "--data", strange, wanted="names no client in row")
+    refused(*base, "--data", strange, wanted="must name the client of every row, got none in row")
+    refused(*base, "--data", tmp_path, wanted="is a folder without .npz files, one per client")
     assert not out.exists()
     assert not list(tmp_path.glob("p.*"))

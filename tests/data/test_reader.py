@@ -120,9 +120,9 @@ def test_encodings(tmp_path, encoding):
 def test_columns_of_one_name_are_refused(tmp_path):
     path = write(tmp_path / "t.csv", "g,x,x,y\na,1,2,0\nb,1,2,1\n")
     for options in ({}, {"wanted": ["x"]}, {"wanted": ["y"], "optional": ["x"]}):
-        with pytest.raises(ValueError, match="column 'x' stands 2 times in the header"):
+        with pytest.raises(ValueError, match="column 'x' appears 2 times in the header"):
             read(path, **options)
-    with pytest.raises(ValueError, match="'x' stands 2 times"):
+    with pytest.raises(ValueError, match="'x' appears 2 times"):
         from_table(path, client="g", label="y")
     assert list(read(path, key=["g"], wanted=["y"]).columns) == ["y"]
     frame = pd.DataFrame([[1, 2]], columns=["x", "x"])

@@ -1,6 +1,7 @@
 """`fedprior personalize`."""
 
 import json
+from glob import has_magic
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,9 @@ def personalize(
     ],
     data: Annotated[
         Path,
-        typer.Option(help="New rows: a CSV or Parquet file, or a folder of .npz files."),
+        typer.Option(
+            help="New rows: a CSV or Parquet file or a glob of them, or a folder of .npz files."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
     algorithm: Annotated[
@@ -35,7 +38,8 @@ def personalize(
 
     Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
     """
-    check.require(data.exists(), "personalize", "--data", "a file or folder that exists", str(data))
+    exists = data.exists() or has_magic(str(data))
+    check.require(exists, "personalize", "--data", "a file or folder that exists", str(data))
     from fedprior.cli.progress import Rows, say
     from fedprior.data.writing import write_table
     from fedprior.reporting.model import load, predictions

@@ -261,7 +261,7 @@ def _checked(reading: _Reading, totals: _Totals | None) -> _Totals:
 def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
     """The groups of the table of sums, of which those without a name or a number are left out."""
     path, source = reading.source.path, reading.source
-    check.require(totals.rows > 0, path, "file", "a table with rows", "a header only")
+    check.expect(totals.rows > 0, path, "the file has a header but no rows.")
     missing = " and ".join(reading.dropped(totals))
     rule = "complete with --strict"
     check.require(not (missing and strict), path, "rows", rule, missing)

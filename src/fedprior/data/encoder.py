@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.cells import MISSING, Column, Kind
-from fedprior.data.reader import Columns, names
+from fedprior.data.cells import MISSING, Kind
+from fedprior.data.reader import Columns, Table, names
 from fedprior.data.scan import need
 
 FORMAT = 1
@@ -128,7 +128,7 @@ class Encoder:
         need(columns, self.features, owner="table")
         return np.concatenate([each.encode(columns[each.name]) for each in self.columns], axis=1)
 
-    def targets(self, values: np.ma.MaskedArray) -> np.ndarray:
+    def targets(self, values: np.ma.MaskedArray, owner: str = "table") -> np.ndarray:
         """y: int32 codes, or float32 values; a missing label is -1, or NaN."""
         missing = np.ma.getmaskarray(values)
         if self.classes is None:
@@ -140,7 +140,7 @@ class Encoder:
             rule = "one of " + ", ".join(self.classes)
             remedy = "Leave such rows out, or use an encoder that knows the class."
             known = word in position
-            check.require(known, "table", f"label {self.label!r}", rule, str(word), remedy)
+            check.require(known, owner, f"label {self.label!r}", rule, str(word), remedy)
         codes = np.array([position[str(word)] for word in present], np.int32)[place]
         return np.where(missing, np.int32(-1), codes)
 
@@ -174,15 +174,16 @@ class Encoder:
             ) from None
 
 
-def fit_column(column: Column, values: np.ma.MaskedArray, train: np.ndarray) -> Numeric | Category:
+def fit_column(table: Table, name: str, train: np.ndarray) -> Numeric | Category:
     """The encoding of one column; its statistics come from the rows `train` alone."""
-    name, missing = column.name, np.ma.getmaskarray(values)
+    column, values = table.kinds[name], table.columns[name]
+    missing = np.ma.getmaskarray(values)
     if column.kind in ("text", "truth"):
         words = np.unique(words_of(values)[~missing])
         rule = f"of at most {_MOST_CATEGORIES} distinct words"
         remedy = "Leave it out of the features; if it is numeric, look for a cell that is not."
         few = len(words) <= _MOST_CATEGORIES
-        check.require(few, "table", f"text column {name!r}", rule, len(words), remedy)
+        check.require(few, table.source, f"text column {name!r}", rule, len(words), remedy)
         return Category(name=name, categories=tuple(words.tolist()))
     own = values[train]
     present = own.data[~missing[train]].astype(np.float64)
@@ -199,15 +200,15 @@ def fit_column(column: Column, values: np.ma.MaskedArray, train: np.ndarray) -> 
     )
 
 
-def refuse_infinite(columns: Columns) -> None:
+def refuse_infinite(table: Table) -> None:
     """No present cell is infinite; the error names the column and the row."""
-    for name, values in columns.items():
+    for name, values in table.columns.items():
         if values.dtype.kind != "f":
             continue
         bad = np.flatnonzero(np.isinf(values.data) & ~np.ma.getmaskarray(values))
         if len(bad):
             raise ValueError(
-                f"table: column {name!r} must be finite, got {values.data[bad[0]]} in row "
+                f"{table.source}: column {name!r} must be finite, got {values.data[bad[0]]} in row "
                 f"{bad[0] + 1} ({len(bad)} such rows). Leave the cell empty where it is unknown."
             )
 

@@ -70,22 +70,23 @@ def from_folder(
 def read_new(
     path: str | Path, *, shape: tuple[int, ...], classes: tuple[str, ...] | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x, y, client names) of new rows, one .npz a client with x and perhaps y.
+    """(x, y, client names) of new rows, one .npz file per client with x and perhaps y.
 
     A client without y has code -1 in every row, or NaN where `classes` is None (regression).
     """
     files = sorted(Path(path).glob("*.npz"))
     if not files:
-        raise ValueError(f"read_new: {path} contains no .npz files; one per client is needed.")
+        raise ValueError(
+            f"{path} is a folder without .npz files, one per client. For tables in it, quote a "
+            f"glob: '{path}/*.csv'."
+        )
     xs, ys, clients = [], [], []
     for file in files:
         arrays = _arrays(file)
         x = arrays.get("x")
         if x is None or x.shape[1:] != shape or not np.isfinite(x).all():
             got = "no array x" if x is None else f"shape {x.shape}"
-            raise ValueError(
-                f"read_new: {file} must contain finite inputs x of shape {shape}, got {got}."
-            )
+            raise ValueError(f"{file} must contain finite inputs x of shape {shape}, got {got}.")
         y = arrays.get("y")
         if y is None:
             y = np.full(len(x), np.nan if classes is None else -1)

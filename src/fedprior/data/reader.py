@@ -33,12 +33,14 @@ class Table:
     """Rows in their order: `columns` by name, each a masked array, and the `kinds` they are of.
 
     Numbers are float64, dates float64 days since 1970-01-01, truth values bool, words text. `key`
-    names each row's group or client, where one was asked for.
+    names each row's group or client, where one was asked for. `source` is the file's path, or
+    "table", for error messages.
     """
 
     columns: Columns
     kinds: dict[str, Column]
     key: np.ma.MaskedArray | None = None
+    source: str = "table"
 
     def said(self) -> dict[str, str]:
         """What each column was read as, in words."""
@@ -135,7 +137,8 @@ def _chosen(
         return [name for name in opened.types if name not in {*keys, *exclude}]
     need(opened.types, asked, owner=opened.path)
     both = [name for name in asked if name in exclude]
-    check.require(not both, opened.path, "excluded columns", "no features or labels", both)
+    sentence = f"{', '.join(map(repr, both))} cannot be both excluded and a feature or label."
+    check.expect(not both, opened.path, sentence)
     there = [name for name in optional if name in opened.types]
     return list(dict.fromkeys(name for name in [*asked, *there] if name not in keys))
 
@@ -160,11 +163,13 @@ def _fetch(
     query = f"SELECT {', '.join(selected)} FROM source"
     arrays = opened.connection.execute(query).fetchnumpy()
     rows = len(next(iter(arrays.values()), ()))
-    check.require(rows > 0, opened.path, "file", "a table with rows", "a header only")
+    check.expect(rows > 0, opened.path, "the file has a header but no rows.")
+    values = {name: arrays[f"v{place}"] for place, name in enumerate(names)}
     return Table(
-        columns={name: _masked(name, arrays[f"v{place}"]) for place, name in enumerate(names)},
+        columns={name: _masked(name, values[name], opened.path) for name in names},
         kinds={name: columns[name] for name in names},
-        key=_masked(" and ".join(keys), arrays["k"]) if keys else None,
+        key=_masked(" and ".join(keys), arrays["k"], opened.path) if keys else None,
+        source=opened.path,
     )
 
 
@@ -179,10 +184,10 @@ def _check_kind(opened: Scan, column: Column) -> None:
         row, cell = wrong[0]
         rule = "a number" if column.kind == "number" else "a date"
         remedy = f"See row {row}."
-        check.require(False, "table", f"column {column.name!r}", rule, cell, remedy)
+        check.require(False, opened.path, f"column {column.name!r}", rule, cell, remedy)
 
 
-def _masked(name: str, values: Any) -> np.ma.MaskedArray:
+def _masked(name: str, values: Any, owner: str) -> np.ma.MaskedArray:
     """A fetched column: words as text, NaN as missing."""
     missing, data = np.ma.getmaskarray(values), np.ma.getdata(values)
     if data.dtype == object:
@@ -190,7 +195,7 @@ def _masked(name: str, values: Any) -> np.ma.MaskedArray:
         longest = max(map(len, words), default=0)
         rule, remedy = f"at most {_LONGEST} characters long", "Leave it out of the features."
         fits = longest <= _LONGEST
-        check.require(fits, "table", f"text in column {name!r}", rule, longest, remedy)
+        check.require(fits, owner, f"text in column {name!r}", rule, longest, remedy)
         data = np.array(words, str)
     elif data.dtype.kind == "f":
         missing = missing | np.isnan(data)

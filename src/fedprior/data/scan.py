@@ -161,12 +161,12 @@ def find_files(path: str) -> list[str]:
     """The file, or the files of a glob in order; all of them CSV or all of them Parquet."""
     if Path(path).is_dir():
         raise ValueError(
-            f"{path}: FILE must be a file or a glob, got a folder. Try '{path}/*.csv'."
+            f"{path}: this is a folder, not a file. For all tables in it, quote '{path}/*.csv'."
         )
     names = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
     files = [name for name in names if Path(name).is_file()]
     if not files:
-        raise ValueError(f"{path}: FILE must be a file or a glob, got nothing there.")
+        raise ValueError(f"{path}: there is no such file, and no file matches it as a glob.")
     for name in files:
         if not name.lower().endswith(PARQUET_SUFFIXES + TEXT_SUFFIXES):
             known = ", ".join(TEXT_SUFFIXES + PARQUET_SUFFIXES)
@@ -174,7 +174,7 @@ def find_files(path: str) -> list[str]:
         if _is_parquet(name) != _is_parquet(files[0]):
             raise ValueError(f"{path}: files must be all CSV or all Parquet, got both.")
     if not any(Path(name).stat().st_size for name in files):
-        raise ValueError(f"{path}: file must have rows, got an empty file.")
+        raise ValueError(f"{path}: the file is empty.")
     return files
 
 
@@ -200,8 +200,8 @@ def _csv(
     for name in header if wanted is None else [*wanted, *optional]:
         if name and header.count(name) > 1:
             raise ValueError(
-                f"{path}: column {name!r} stands {header.count(name)} times in the header, and "
-                "which of them is meant cannot be told. Rename or remove one."
+                f"{path}: column {name!r} appears {header.count(name)} times in the header. "
+                "Rename or remove the others."
             )
     for name in files[1:]:
         if _fields(name, delimiter) != header:
@@ -225,11 +225,14 @@ def _csv(
 def _as_utf8(name: str, spill: str) -> str:
     """The file itself, or a copy in UTF-8 of one in UTF-16 or UTF-32."""
     with _opened(name, "rb") as file:
-        head = file.read(4)
+        start = file.read(1024)
+    head = start[:4]
     encoding = next((code for mark, code in _MARKS.items() if head.startswith(mark)), None)
     if encoding is None and len(head) == 4:
         even, odd = (head[start::2] == b"\0\0" for start in (0, 1))
         encoding = "utf-16-be" if even else "utf-16-le" if odd else None
+    if encoding is None and b"\0" in start:
+        raise ValueError(f"{name}: the file is not text. A Parquet file must end in .parquet.")
     if encoding is None:
         return name
     copy = tempfile.mkstemp(dir=spill, suffix=".csv")[1]
@@ -270,5 +273,5 @@ def need(present: Iterable[str], wanted: Iterable[str], *, owner: str) -> None:
             hint = check.nearest(name, present)
             shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
             raise ValueError(
-                f"{owner}: column must be one of {shown}, got {name!r}." + (f" {hint}" * bool(hint))
+                f"{owner}: there is no column {name!r}, only {shown}." + (f" {hint}" * bool(hint))
             )

@@ -62,7 +62,7 @@ def from_table(
         missing=missing,
     )
     inputs = _choose(table, clients, label, features)
-    refuse_infinite(table.columns)
+    refuse_infinite(table)
     words, kept, counts = _keep(table, label)
     parts = split_clients(words, valid_share, test_share, seed=seed)
     if encoder is None:
@@ -71,7 +71,7 @@ def from_table(
     else:
         kind = "a quantity" if encoder.regression else "a class"
         reason = f"Label {label!r} is {kind} by the encoder that was given."
-    x, y = encoder.inputs(kept.columns), encoder.targets(kept.columns[label])
+    x, y = encoder.inputs(kept.columns), encoder.targets(kept.columns[label], table.source)
     return Federation.gather(
         x,
         y,
@@ -112,9 +112,9 @@ def fit_encoder(
     wanted = None if features is None else [label, *_listed(features)]
     table = read(source, wanted=wanted, exclude=exclude, missing=missing)
     inputs = _choose(table, clients, label, features)
-    refuse_infinite(table.columns)
+    refuse_infinite(table)
     keep = ~np.ma.getmaskarray(table.columns[label])
-    check.require(bool(keep.any()), "table", "number of rows with a label", "at least 1", 0)
+    check.require(bool(keep.any()), table.source, "number of rows with a label", "at least 1", 0)
     everyone = np.arange(int(keep.sum()))
     return _fit(_rows(table, keep), clients, label, inputs, regression, everyone, missing)[0]
 
@@ -135,19 +135,20 @@ def encode_rows(
         kinds=encoder.kinds,
         missing=encoder.missing,
     )
-    columns = table.columns
-    refuse_infinite(columns)
-    y = encoder.targets(columns[encoder.label]) if encoder.label in columns else None
-    x = encoder.inputs(columns)
+    refuse_infinite(table)
+    labels = table.columns.get(encoder.label)
+    y = None if labels is None else encoder.targets(labels, table.source)
+    x = encoder.inputs(table.columns)
     if not named:
         return x, y, np.full(len(x), "")
     clients = _key(table)
     missing = np.flatnonzero(np.ma.getmaskarray(clients))
     if len(missing):
         shown = " and ".join(map(repr, encoder.client))
+        rows = f"{len(missing)} row" + "s" * (len(missing) > 1)
         raise ValueError(
-            f"table: column {shown} names no client in row {missing[0] + 1} ({len(missing)} such "
-            "rows). Remove these rows."
+            f"{table.source}: {shown} must name the client of every row, got none in row "
+            f"{missing[0] + 1} ({rows} in all). Remove such rows."
         )
     return x, y, names(clients)
 
@@ -166,12 +167,12 @@ def _fit(
     encoder = Encoder(
         client=clients,
         label=label,
-        columns=tuple(fit_column(kept.kinds[each], kept.columns[each], train) for each in inputs),
-        classes=None if is_quantity else _classes(label, kept.columns[label]),
+        columns=tuple(fit_column(kept, each, train) for each in inputs),
+        classes=None if is_quantity else _classes(kept, label),
         missing=MISSING if missing is None else tuple(missing),
     )
     rule = "at least 1"
-    check.require(len(encoder.feature_names) > 0, "table", "number of inputs", rule, 0)
+    check.require(len(encoder.feature_names) > 0, kept.source, "number of inputs", rule, 0)
     return encoder, reason
 
 
@@ -198,17 +199,19 @@ def _choose(
     table: Table, clients: tuple[str, ...], label: str, features: Sequence[str] | None
 ) -> list[str]:
     """The feature columns, checked: they exist, and neither client nor label is among them."""
-    check.require(label not in clients, "table", "label", "another column than the client", label)
-    need(table.columns, [label], owner="table")
+    check.require(
+        label not in clients, table.source, "label", "another column than the client", label
+    )
+    need(table.columns, [label], owner=table.source)
     if features is None:
         inputs = [each for each in table.columns if each not in (*clients, label)]
     else:
         inputs = list(_listed(features))
     for each in inputs:
         rule = "neither the client nor the label"
-        check.require(each not in (*clients, label), "table", "each feature", rule, each)
-        check.require(inputs.count(each) == 1, "table", "each feature", "named once", each)
-    check.require(len(inputs) > 0, "table", "number of features", "at least 1", 0)
+        check.require(each not in (*clients, label), table.source, "each feature", rule, each)
+        check.require(inputs.count(each) == 1, table.source, "each feature", "named once", each)
+    check.require(len(inputs) > 0, table.source, "number of features", "at least 1", 0)
     return inputs
 
 
@@ -222,7 +225,7 @@ def _key(table: Table) -> np.ma.MaskedArray:
 
 def _rows(table: Table, keep: np.ndarray) -> Table:
     columns = {each: values[keep] for each, values in table.columns.items()}
-    return Table(columns=columns, kinds=table.kinds)
+    return Table(columns=columns, kinds=table.kinds, source=table.source)
 
 
 def _keep(table: Table, label: str) -> tuple[np.ndarray, Table, dict[str, int]]:
@@ -240,7 +243,7 @@ def _keep(table: Table, label: str) -> tuple[np.ndarray, Table, dict[str, int]]:
         "clients_without_label": len(np.unique(words[~no_client])) - len(np.unique(words[keep])),
     }
     rule = "at least 1"
-    check.require(bool(keep.any()), "table", "number of rows with client and label", rule, 0)
+    check.require(bool(keep.any()), table.source, "number of rows with client and label", rule, 0)
     return words[keep], _rows(table, keep), counts
 
 
@@ -256,13 +259,14 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
     """Whether the label is a quantity, and the sentence that says why."""
     values, kind = kept.columns[label], kept.kinds[label].kind
     title, remedy = f"label {label!r}", "Turn it into a number first."
-    check.require(kind != "date", "table", title, "numbers or classes", "dates", remedy)
+    check.require(kind != "date", kept.source, title, "numbers or classes", "dates", remedy)
     if regression is not None:
         fits = not regression or kind == "number"
-        check.require(fits, "table", title, "numeric for regression", kind)
-        return regression, f"Asked for: regression={regression}."
+        check.require(fits, kept.source, title, "numeric for regression", kind)
+        target = "a quantity" if regression else "a class"
+        return regression, f"Label {label!r} is {target}: regression={regression}."
     if kind != "number":
-        return False, f"Label {label!r} is not numeric."
+        return False, f"Label {label!r} is a class: it is not numeric."
     distinct = len(np.unique(values.data))
     fractions = bool((values.data != np.rint(values.data)).any())
     shown = f"Label {label!r} has {'fractions and ' * fractions}{distinct} distinct values"
@@ -271,9 +275,10 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
     return False, f"{shown}; pass regression=True to take it as a quantity."
 
 
-def _classes(label: str, values: np.ma.MaskedArray) -> tuple[str, ...]:
+def _classes(kept: Table, label: str) -> tuple[str, ...]:
     """Sorted labels: numbers by size, words by alphabet."""
+    values, title = kept.columns[label], f"classes of label {label!r}"
     _, first = np.unique(values.data, return_index=True)
     classes = tuple(words_of(values)[first].tolist())
-    check.require(len(classes) >= 2, "table", f"classes of label {label!r}", "at least 2", classes)
+    check.require(len(classes) >= 2, kept.source, title, "at least 2", classes)
     return classes
