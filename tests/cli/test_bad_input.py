@@ -144,6 +144,13 @@ def test_a_table_without_its_columns(untouched, table, tmp_path):
     untouched("--data", missing, wanted="--data must be a file or folder that exists")
 
 
+def test_columns_of_a_folder_of_arrays(untouched, tmp_path):
+    (tmp_path / "arrays").mkdir()
+    np.savez(tmp_path / "arrays" / "a.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)
+    words = ("--data", tmp_path / "arrays", "--client", "shop")
+    untouched(*words, wanted="--client concerns a table of your own")
+
+
 def test_regression_with_a_classifier(untouched, tmp_path):
     file = tmp_path / "amounts.csv"
     rows = [f"{shop},{n},{n + 0.5}" for shop in "ab" for n in range(6)]

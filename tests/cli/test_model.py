@@ -145,6 +145,9 @@ def test_a_model_is_the_result_of_the_run(tmp_path):
         x = clients.test.x[:5]
         outputs = model.outputs(x, client=str(clients.clients[4]))[0]
         np.testing.assert_allclose(outputs, result.predict(4, x), rtol=1e-5)
+        assert repr(model) == "TrainedModel(adaped, seed 0, 9 clients)"
+        with pytest.raises(ValueError, match=r"new.csv is not a folder. The run was trained on ar"):
+            model.predict(tmp_path / "new.csv")
 
 
 def same(first, second):
@@ -162,7 +165,7 @@ def test_bad_requests(alone, trained, frame, tmp_path):
     with pytest.raises(ValueError, match=r"config.toml is damaged, cut short or not a file"):
         fedprior.load(trained / "config.toml")
     model = fedprior.load(alone)
-    with pytest.raises(ValueError, match=r"must be one of shop, color, outcome, got .price."):
+    with pytest.raises(ValueError, match="there is no column 'price', only shop, color, outcome"):
         model.predict(frame.rename(columns={"price": "prise"}))
     with pytest.raises(ValueError, match="client must be one of a, b"):
         model.clients.theta("q")

@@ -130,7 +130,10 @@ def test_a_folder_of_tables_is_not_the_embedded_digits(refused, tmp_path, name):
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("--client", "c"), "train: --client concerns a table of your own. Name it with --data"),
+        (
+            ("--client", "c"),
+            "train: --client concerns a table of your own. Name its file with --data",
+        ),
         (("--missing", "x"), "train: --missing concerns a table"),
         (("--exclude", "x"), "train: --exclude concerns a table"),
     ],

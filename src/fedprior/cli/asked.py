@@ -99,9 +99,9 @@ def configured(
     pairs = [f"{key}={json.dumps(value)}" for key, value in own.items() if value is not None]
     settings = read(config, [*pairs, *changes])
     for name, value in of_table.items():
-        if value is not None and not settings.data.path:
+        if value is not None and (not settings.data.path or Path(settings.data.path).is_dir()):
             raise ValueError(
-                f"{owner}: --{name} concerns a table of your own. Name it with --data."
+                f"{owner}: --{name} concerns a table of your own. Name its file with --data."
             )
     return settings
 

@@ -22,7 +22,7 @@ _SHARED = ("delta", "relation", "view", "unit")  # what figures must have in com
 
 
 def spent(run: Path) -> list[dict[str, Any]]:
-    """One row a ledger: epsilon spent and what it means; each ledger's hashes are checked.
+    """One row per ledger: epsilon spent and what it means; each ledger's hashes are checked.
 
     So are the heads in the checkpoints beside them: a ledger that was cut or is gone is no bill.
     """
@@ -70,7 +70,7 @@ def _ledger_of(path: Path) -> Path:
 
 
 def found(run: Path) -> list[Path]:
-    """The ledgers of a run, one a private method and seed; or the one file that was named."""
+    """The ledgers of a run, one per private method and seed; or the one file that was named."""
     run = Path(run)
     if not run.is_file():
         return sorted(run.rglob("ledger.jsonl"))

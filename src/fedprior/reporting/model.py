@@ -43,6 +43,10 @@ class TrainedModel:
         folder = model_file.clients_folder(path)
         self.clients = Clients(folder, self) if (folder / "names.safetensors").is_file() else None
 
+    def __repr__(self) -> str:
+        known = "" if self.clients is None else f", {len(self.clients.names)} clients"
+        return f"TrainedModel({self.method}, seed {self.seed}{known})"
+
     def predict(self, frame: Any, client: Any = None) -> np.ndarray:
         """The predicted class (or value) of each row, by its client's own model.
 
@@ -94,6 +98,11 @@ class TrainedModel:
             named = client is None and _has_client(self.encoder, frame)
             x, y, names = encode_rows(self.encoder, frame, named=named)
         else:
+            if isinstance(frame, str | Path):
+                raise ValueError(
+                    f"predict: {frame} is not a folder. The run was trained on arrays: give a "
+                    "folder of .npz files, one per client."
+                )
             x, y, names = np.asarray(frame, np.float32), None, None
             fits = x.shape[1:] == self.shape and len(x) > 0 and bool(np.isfinite(x).all())
             rule = f"finite inputs of shape (rows, {', '.join(map(str, self.shape))})"
