@@ -210,13 +210,8 @@ class Cohort(Protocol):
 
     `draw(seed, round, num_clients)` returns the distinct ids of one round's clients, at most
     `capacity(num_clients)` of them, and depends only on its arguments. `amplify` returns the event
-    of one round of a central mechanism under this sampler. `amplifies` states that the guarantee
-    holds only for algorithms without memory.
+    of one round of a central mechanism under this sampler.
     """
-
-    @property
-    def amplifies(self) -> bool:
-        return False
 
     def expected_size(self, num_clients: int, /) -> float: ...
     def capacity(self, num_clients: int, /) -> int: ...

@@ -57,7 +57,11 @@ def debug(
         uploads = {}
         for client in agreement.draw(number).tolist():
             upload = _take_part(run, state, memories, client, number, compiled=compiled)
-            uploads[client] = server_side.admit(agreement, upload)
+            try:
+                uploads[client] = server_side.admit(agreement, upload)
+            except server_side.RefusedUpload as error:
+                name = str(federation.clients[client])
+                raise ClientError(name, number, {"upload": upload}, str(error)) from error
         state = server_side.close_round(agreement, state, uploads, number, compiled=compiled)
         entry = {name: float(value) for name, value in scalars(state).items()}
         history.append({**entry, "clients": float(len(uploads)), "left_out": 0.0})

@@ -14,7 +14,7 @@ from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.data.federation import ClientData, Federation
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.facts import Facts
-from fedprior.privacy import secure
+from fedprior.privacy import events, secure
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
 
@@ -68,14 +68,20 @@ class Agreement:
                 "Set weighted=True: a message's weight is its last coordinate."
             )
         check_fits(self.algorithm, self.channel)
-        hides = self.channel.private and self.cohort.amplifies
-        if hides and not self.algorithm.memoryless:
+        if self._hides_by_size() and not self.algorithm.memoryless:
             raise check.PrivacyError(
                 f"{_OWNER}: cohort must claim no amplification for {self.algorithm.name}, got "
                 f"{self.cohort!r}. Its messages tell of earlier rounds: use Poisson sampling."
             )
         _ = self.capacity  # refuses a cohort larger than the population
         self._check_model()
+
+    def _hides_by_size(self) -> bool:
+        """Whether the cohort claims amplification for a fixed size, asked of what it claims."""
+        if not self.channel.private:
+            return False
+        event = self.cohort.amplify(events.gaussian(1.0), self.num_clients)
+        return event.sampling == "fixed" and event.amplified
 
     def _check_model(self) -> None:
         facts, model = self.facts, self.algorithm.model

@@ -15,10 +15,6 @@ class Veterans(Cohort):
     inner: Cohort
     newcomers: int
 
-    @property
-    def amplifies(self) -> bool:
-        return self.inner.amplifies
-
     def expected_size(self, num_clients: int) -> float:
         return self.inner.expected_size(num_clients - self.newcomers)
 
