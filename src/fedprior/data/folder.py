@@ -1,4 +1,4 @@
-"""A folder of .npz files, one a client: the file's stem is the client's name."""
+"""A folder of .npz files, one per client: the file's stem is the client's name."""
 
 import zipfile
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Partitions: labels or ids to a list of row-index arrays, one a client.
+"""Partitions: labels or ids to a list of row-index arrays, one per client.
 
 Every draw comes from `random.stream(seed, "partition", ...)`, so a partition depends on the seed
 and on its arguments and on nothing else.

@@ -80,17 +80,17 @@ class Folder:
         if config.data.root:
             root = str(Path(config.data.root).resolve())
             config = replace(config, data=replace(config.data, root=root))
-        secure, found = config.privacy.noise == "secure", federations.fingerprint(config.data)
+        secure, fingerprint = config.privacy.noise == "secure", federations.fingerprint(config.data)
         if config.data.path:
             path = str(Path(config.data.path).resolve())
             encoder = config.data.encoder and str(Path(config.data.encoder).resolve())
-            shown = "" if secure else found
+            shown = "" if secure else fingerprint
             data = replace(config.data, path=path, encoder=encoder, fingerprint=shown)
             config = replace(config, data=data)
         make_folder(self.path)
         if secure:
             make_folder(self.fingerprint.parent)
-            write_atomically(self.fingerprint, seal(found).encode())
+            write_atomically(self.fingerprint, seal(fingerprint).encode())
         write_atomically(self.config, seal(tomli_w.dumps(as_tables(config))).encode())
         return config
 
@@ -116,12 +116,12 @@ class Folder:
     def open(self) -> Config:
         """The configuration of a run that was begun here and whose data have not changed."""
         config = self.read()
-        noted, found = config.data.fingerprint, federations.fingerprint(config.data)
+        noted, current = config.data.fingerprint, federations.fingerprint(config.data)
         if config.privacy.noise == "secure":
             sentence = f"{self.path} has no checkpoint/, which stays with the owner of the data."
             check.expect(self.fingerprint.is_file(), "run", sentence)
             noted = read_sealed(self.fingerprint).strip()
-        if noted != found:
-            reason = "has changed since the run started" if found else "does not exist"
+        if noted != current:
+            reason = "has changed since the run started" if current else "does not exist"
             raise ValueError(f"run: the data of the run, {config.data.path}, {reason}.")
         return config
