@@ -35,9 +35,16 @@ def half_noise():
     return dp_adaped(channel=HalfNoise(**SETTING))
 
 
+def with_weights(sound, **options):
+    """A run whose channel lets the weight out, accounted for as the sound one is."""
+    subject = dp_adaped(channel=Weighted(**SETTING), **options)
+    vars(subject.agreement)["event"] = sound.agreement.event
+    return subject
+
+
 @pytest.fixture(scope="module")
-def weighted():
-    return dp_adaped(channel=Weighted(**SETTING), weight="samples")
+def weighted(sound):
+    return with_weights(sound, weight="samples")
 
 
 @pytest.mark.evidence
@@ -140,9 +147,9 @@ def test_a_divisor_that_depends_on_the_data_is_caught(weighted):
     assert found.lower_bound > found.claimed
 
 
-def test_a_count_of_the_cohort_as_divisor_is_caught():
+def test_a_count_of_the_cohort_as_divisor_is_caught(sound):
     """Power 1: with weights of 1 the divisor is the size of the cohort, 0 to 46 for 3."""
-    found = pipeline.check_uploads(dp_adaped(channel=Weighted(**SETTING)), delta=DELTA)
+    found = pipeline.check_uploads(with_weights(sound), delta=DELTA)
     assert "the divisor is not the public expected size" in found.faults
 
 
