@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
+from fedprior.core import check
 from fedprior.core.algorithm import Array, Key, PyTree
 
 Gamma = dict[str, PyTree]  # the population's parameters, by block
@@ -216,4 +217,8 @@ class Cohort(Protocol):
     def expected_size(self, num_clients: int, /) -> float: ...
     def capacity(self, num_clients: int, /) -> int: ...
     def draw(self, seed: int, round: int, num_clients: int, /) -> Any: ...
-    def amplify(self, event: Any, num_clients: int, /) -> Any: ...
+    def amplify(self, event: Any, num_clients: int, /) -> Any:
+        raise check.PrivacyError(
+            f"{type(self).__name__}: a cohort of a private run must state what its sampling costs: "
+            "define amplify."
+        )
