@@ -69,6 +69,50 @@ def test_simulated_noise_replays_for_nothing(path):
         assert ledger.spent == pytest.approx(0.9, abs=1e-4)
 
 
+def test_a_whole_replay_of_a_middle_part_is_granted(path):
+    """A resumed run asks for chunks of other sizes than the killed one."""
+    with Ledger(path, terms(noise="simulated")) as ledger:
+        assert ledger.reserve(response(0.1), first=0, rounds=5, source="run", draws="a") == 5
+        for first, rounds in ((0, 5), (0, 1), (1, 3), (3, 2), (4, 1), (2, 0)):
+            names = {"source": "run", "draws": "a"}
+            assert ledger.reserve(response(0.1), first=first, rounds=rounds, **names) == rounds
+        assert ledger.spent == pytest.approx(0.5, abs=1e-4)
+
+
+def test_new_rounds_before_and_between_replays_are_charged(path):
+    names = {"source": "run", "draws": "a"}
+    with Ledger(path, terms(noise="simulated")) as ledger:
+        for first in (2, 5):
+            ledger.reserve(response(0.1), first=first, rounds=1, **names)
+        assert ledger.reserve(response(0.1), first=0, rounds=8, **names) == 8
+        assert ledger.spent == pytest.approx(0.8, abs=1e-4)
+        rounds = [(r["first"], r["rounds"]) for r in read(path)[1] if r["kind"] == "reserve"]
+        assert rounds == [(2, 1), (5, 1), (0, 2), (3, 2), (6, 2)]
+        assert ledger.reserve(response(0.1), first=8, rounds=9, **names) == 2
+
+
+def test_many_rounds_may_be_one_event(path):
+    """Granted together or not at all, and replayed in parts for nothing with simulated noise."""
+    names = {"source": "run", "draws": "a"}
+    with Ledger(path, terms(noise="simulated")) as ledger:
+        assert ledger.reserve(response(0.6), first=0, rounds=50, count=1, **names) == 50
+        assert ledger.spent == pytest.approx(0.6, abs=1e-4)
+        assert ledger.reserve(response(0.6), first=20, rounds=30, **names) == 30
+        assert ledger.reserve(response(0.6), first=0, rounds=50, count=1, **names) == 50
+        assert ledger.reserve(response(0.3), first=50, rounds=9, count=2, source="b") == 0
+        assert ledger.reserve(response(0.3), first=50, rounds=9, count=1, source="b") == 9
+        assert ledger.spent == pytest.approx(0.9, abs=1e-4)
+        for count in (0, -1, 1.5, True):
+            with pytest.raises((ValueError, TypeError), match="count must be a whole number"):
+                ledger.reserve(response(0.1), first=0, rounds=1, source="c", count=count)
+
+
+def test_a_count_that_the_budget_does_not_cover_is_a_mistake(path):
+    refused = pytest.raises(PrivacyError, match=r"cost of 9 events \(epsilon 2\.7")
+    with Ledger(path, terms()) as ledger, refused:
+        ledger.reserve(response(0.3), first=0, rounds=3, source="run", count=9)
+
+
 def test_another_run_is_no_replay(path):
     """Other noise, or another seed or method: a new release of a round with an old number."""
     with Ledger(path, terms(noise="simulated", budget=None)) as ledger:
@@ -97,7 +141,7 @@ def test_a_ledger_of_another_format_is_refused_with_a_remedy(path, monkeypatch):
     monkeypatch.setattr("fedprior.privacy.ledger.FORMAT", 2)
     Ledger(path, terms()).close()
     monkeypatch.undo()
-    with pytest.raises(PrivacyError, match=r"must be 3, got 2\. .*another version .* new run"):
+    with pytest.raises(PrivacyError, match=r"must be 4, got 2\. .*another version .* new run"):
         read(path)
 
 

@@ -119,7 +119,14 @@ class Ledger:
         return total(self._records, self.terms)
 
     def reserve(
-        self, event: Event, *, first: int, rounds: int, source: str, draws: str | None = None
+        self,
+        event: Event,
+        *,
+        first: int,
+        rounds: int,
+        source: str,
+        draws: str | None = None,
+        count: int | None = None,
     ) -> int:
         """Record and return how many of the rounds `first`, ..., `first + rounds - 1` may run.
 
@@ -127,32 +134,70 @@ class Ledger:
         a round that is already on record for the same event and source is bit-for-bit the same
         release and costs nothing; with secure noise it is a new release. `draws` identifies the
         keys of the simulated noise and cohorts; a round is refused if another release used them.
+
+        `count` is how many times the event is composed, if that is not once per round: a mechanism
+        whose noise is correlated over rounds is one event for all of them. Such rounds are granted
+        together or not at all.
         """
         check.count("Ledger", least=0, first=first, rounds=rounds)
+        if count is not None:
+            check.count("Ledger", count=count)
         with self._turn:
-            return self._reserve(event, first, rounds, source, draws)
+            return self._reserve(event, first, rounds, source, draws, count)
 
     def _reserve(
-        self, event: Event, first: int, rounds: int, source: str, draws: str | None
+        self,
+        event: Event,
+        first: int,
+        rounds: int,
+        source: str,
+        draws: str | None,
+        count: int | None,
     ) -> int:
-        repeated = self._repeated(event, first, rounds, source)
-        new, first = rounds - repeated, first + repeated
-        self._check_draws(draws, first, new)
-        granted, after = self._affordable(event, new)
-        if new and not granted and not any(reservations(self._records)):
-            check_budget(event, self.terms)
-        if granted:
-            self._append(
-                kind="reserve",
-                event=event.to_json(),
-                first=first,
-                rounds=granted,
-                source=source,
-                draws=draws,
-                epsilon=after,
-                noise=self.terms.noise,
-            )
-        return rounds - new + granted
+        known = self._known(event, source)
+        at, end = first, first + rounds
+        while at < end:
+            if at in known:
+                at += 1
+                continue
+            stop = next((number for number in range(at, end) if number in known), end)
+            if count is not None:  # one release, of which a part cannot be charged by itself
+                at, stop = first, end
+            granted = self._charge(event, at, stop - at, source, draws, count)
+            at += granted
+            if at < stop:
+                break
+        return at - first
+
+    def _charge(
+        self,
+        event: Event,
+        first: int,
+        rounds: int,
+        source: str,
+        draws: str | None,
+        count: int | None,
+    ) -> int:
+        """Record as many of these rounds, none of them a replay, as the budget allows."""
+        self._check_draws(draws, first, rounds)
+        times, after = self._affordable(event, rounds if count is None else count)
+        granted = times if count is None else rounds * (times == count)
+        if not granted:
+            if not any(reservations(self._records)):
+                check_budget(event, self.terms, count=count or 1)
+            return 0
+        self._append(
+            kind="reserve",
+            event=event.to_json(),
+            first=first,
+            rounds=granted,
+            count=times,
+            source=source,
+            draws=draws,
+            epsilon=after,
+            noise=self.terms.noise,
+        )
+        return granted
 
     def commit(self) -> None:
         """Record that the reserved rounds have run."""
@@ -164,18 +209,16 @@ class Ledger:
         """Raise PrivacyError unless the ledger contains the lines that a checkpoint recorded."""
         verify(self._records, head, self.path)
 
-    def _repeated(self, event: Event, first: int, rounds: int, source: str) -> int:
-        """The number of leading rounds that are on record for this event and source."""
+    def _known(self, event: Event, source: str) -> set[int]:
+        """The rounds that are on record for this event and source and that may be repeated."""
         if self.terms.noise != "simulated":
-            return 0
-        known = {
+            return set()
+        return {
             number
             for record in reservations(self._records)
             if record["event"] == event.to_json() and record["source"] == source
             for number in range(record["first"], record["first"] + record["rounds"])
         }
-        numbers = range(first, first + rounds)
-        return next((place for place, number in enumerate(numbers) if number not in known), rounds)
 
     def _check_draws(self, draws: str | None, first: int, rounds: int) -> None:
         """Refuse a second release with the same noise: their difference may contain none."""
@@ -247,12 +290,13 @@ class Ledger:
         return self._records
 
 
-def check_budget(event: Event, terms: Terms) -> None:
-    """Raise PrivacyError if the budget does not cover a single round."""
-    cost = epsilon([(event, 1)], delta=terms.delta, relation=terms.relation)
+def check_budget(event: Event, terms: Terms, *, count: int = 1) -> None:
+    """Raise PrivacyError if the budget does not cover the event, composed `count` times, once."""
+    cost = epsilon([(event, count)], delta=terms.delta, relation=terms.relation)
     if terms.budget is not None and cost > terms.budget:
+        what = "one round" if count == 1 else f"{count} events"
         raise PrivacyError(
-            f"ledger: budget must cover the cost of one round (epsilon {cost:.4g}), got "
+            f"ledger: budget must cover the cost of {what} (epsilon {cost:.4g}), got "
             f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
         )
 

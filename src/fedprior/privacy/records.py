@@ -9,7 +9,7 @@ from typing import Any
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.events import Event
 
-FORMAT = 3
+FORMAT = 4
 NOTHING = "0" * 64  # the hash before the first line
 
 
@@ -19,8 +19,8 @@ def reservations(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def spent_rounds(records: list[dict[str, Any]]) -> list[tuple[Event, int]]:
-    """Return the event and the number of rounds of each reservation."""
-    return [(Event.from_json(r["event"]), int(r["rounds"])) for r in reservations(records)]
+    """Return the event of each reservation and how many times it is composed."""
+    return [(Event.from_json(r["event"]), int(r["count"])) for r in reservations(records)]
 
 
 def merged(spent: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
