@@ -154,7 +154,8 @@ def _row(path: Path, run: Path) -> dict[str, Any]:
         "valid_for_release": terms.noise == "secure",
         "trusts": TRUSTS.get(terms.view, "unknown"),
         "budget": terms.budget,
-        "rounds": sum(each["rounds"] for each in reservations(records)),  # releases: a repeated one counts again
+        # Releases: a repeated one counts again.
+        "rounds": sum(each["rounds"] for each in reservations(records)),
     }
 
 
