@@ -249,3 +249,15 @@ def test_events_survive_a_ledger():
     assert Event.from_json(event.to_json()) == event
     with pytest.raises(PrivacyError, match="must have the fields"):
         Event.from_json({"mechanism": "gaussian"})
+
+
+def test_without_a_delta_randomized_responses_add_up_and_nothing_else_is_private():
+    assert epsilon([(response(0.3), 2), (response(1.0), 1)], delta=0) == pytest.approx(1.6)
+    assert epsilon([], delta=0) == 0
+    with pytest.raises(ValueError, match="delta must be a positive number"):
+        epsilon([(response(0.3), 1), (gaussian(50.0), 1)], delta=0)
+    capped = replace(response(1.0), sampling="poisson", rate=0.5, overflow=1e-9)
+    with pytest.raises(ValueError, match="delta must be a positive number"):
+        epsilon([(capped, 1)], delta=0)
+    with pytest.raises(ValueError, match="delta must be a positive number"):
+        epsilon([(response(0.3), 1)], delta=-1e-9)

@@ -395,3 +395,13 @@ def test_a_changed_byte_is_refused_or_changes_nothing(path):
         path.write_bytes(content[:-1] + bytes([content[-1] ^ mask]))
         with pytest.raises(PrivacyError, match=r"line 3 of .* does not match its hash"):
             read(path)
+
+
+def test_a_ledger_without_a_delta_adds_up_randomized_responses(path):
+    with Ledger(path, terms(delta=0.0, budget=2.5)) as ledger:
+        for number in range(3):
+            granted = ledger.reserve(response(1.0), first=0, rounds=1, source=f"question {number}")
+            assert granted == (number < 2)
+        assert ledger.spent == 2.0
+        with pytest.raises(ValueError, match="delta must be a positive number"):
+            ledger.reserve(gaussian(9.0), first=0, rounds=1, source="a run")

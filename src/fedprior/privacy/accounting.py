@@ -40,10 +40,15 @@ def epsilon(
     """Return the smallest proven epsilon at `delta` of all rounds in `spent`, per client.
 
     `add-remove`: a client is present or absent; `replace-one`: its data are replaced by others.
-    The overflow probability of capped cohorts is subtracted from delta first.
+    The overflow probability of capped cohorts is subtracted from delta first. With delta = 0, all
+    events must be randomized responses, whose epsilons add up.
     """
-    check_delta("epsilon", delta)
     check.choice("epsilon", "relation", relation, RELATIONS)
+    if delta == 0 and all(
+        event.mechanism == "response" and not event.overflow for event, _ in spent
+    ):
+        return math.fsum(rounds * event.noise for event, rounds in spent)
+    check_delta("epsilon", delta)
     spent = [(_as_everyone(event), rounds) for event, rounds in spent if rounds]
     left = delta - math.fsum(rounds * event.overflow for event, rounds in spent)
     if left <= 0:

@@ -16,7 +16,7 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import sync_folder
-from fedprior.privacy.accounting import check_delta, epsilon
+from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 from fedprior.privacy.guarantee import Noise
 from fedprior.privacy.held import HeldFile
@@ -37,7 +37,8 @@ class Terms:
     """The meaning of a ledger's epsilon: delta, neighbor relation, view, kind of noise, unit.
 
     `budget` is the epsilon that the run may spend; with None, rounds are only recorded. A delta of
-    1 / clients or more is refused, if the number of clients is known, unless `allow_delta`.
+    1 / clients or more is refused, if the number of clients is known, unless `allow_delta`; with
+    delta = 0 the ledger takes randomized responses only.
     """
 
     delta: float
@@ -49,7 +50,7 @@ class Terms:
     allow_delta: bool = False
 
     def __post_init__(self) -> None:
-        check_delta("Terms", self.delta)
+        check.share("Terms", delta=self.delta)
         check.choice("Terms", "relation", self.relation, RELATIONS)
         check.choice("Terms", "noise", self.noise, ("simulated", "secure"))
         if self.budget is not None:
@@ -238,7 +239,8 @@ class Ledger:
 
         def after(count: int) -> float:
             spent = merged([*before, (event, count)])
-            if sum(event.overflow * rounds for event, rounds in spent) >= self.terms.delta:
+            lost = sum(event.overflow * rounds for event, rounds in spent)
+            if lost and lost >= self.terms.delta:
                 return math.inf  # the probability of a cohort above its cap has used up delta
             return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
 
