@@ -5,9 +5,12 @@ import pytest
 from test_mixture_linear import CENTERS, SHARES, draw, error, population
 
 from fedprior.channels.central_gaussian import CentralGaussian
-from fedprior.privacy import accounting, events
+from fedprior.core.check import PrivacyError
+from fedprior.privacy import accounting, events, secure
+from fedprior.privacy.ledger import Ledger, Terms, read, total
 from fedprior.regression.mixture import fit_mixture
-from fedprior.regression.private_mixture import fit_mixture_privately, private_messages
+from fedprior.regression.private_em import private_messages
+from fedprior.regression.private_mixture import fit_mixture_privately
 from fedprior.regression.rows import GroupedRows
 
 COMMON = {"num_components": 3, "radius": 3.0, "delta": 1e-6}
@@ -155,6 +158,131 @@ def test_fixed_features_are_refused():
     rows, _ = draw(0, np.full(5, 3), fixed=(1.0,))
     with pytest.raises(ValueError, match="fixed must be without columns"):
         fit_mixture_privately(rows, **COMMON, epsilon=1.0)
+
+
+def open_ledger(path, *, noise="secure", budget=None, **changes):
+    terms = {"delta": 1e-6, "relation": "add-remove", "view": "central", "unit": "group"}
+    return Ledger(path, Terms(**{**terms, "noise": noise, "budget": budget, **changes}))
+
+
+def spent(path):
+    terms, records = read(path)
+    return total(records, terms)
+
+
+def test_a_delta_that_would_let_one_group_be_published_is_refused():
+    rows, _ = draw(0, np.full(50, 4))
+    options = {**COMMON, "epsilon": 1.0, "rounds": 2}
+    for delta in (0.5, 1 / 50):
+        with pytest.raises(PrivacyError, match=r"delta must be below 1 / clients = 0\.02"):
+            fit_mixture_privately(rows, **options | {"delta": delta})
+    found = fit_mixture_privately(rows, **options | {"delta": 0.02}, allow_delta=True)
+    assert found.guarantee.delta == 0.02
+
+
+def test_secure_noise_is_recorded_or_refused(tmp_path):
+    rows, _ = draw(0, np.full(50, 4))
+    options = {**COMMON, "epsilon": 1.5, "rounds": 3, "noise": "secure"}
+    with pytest.raises(PrivacyError, match="secure noise must be recorded"):
+        fit_mixture_privately(rows, **options)
+    for name, changes, message in (
+        ("noise", {"noise": "simulated"}, "noise must be the channel's, secure, got simulated"),
+        ("view", {"view": "local"}, "view must be the channel's, central, got local"),
+        ("delta", {"delta": 0.1}, "delta must be below 1 / clients"),
+    ):
+        path = tmp_path / name
+        with (
+            open_ledger(path, **changes) as ledger,
+            pytest.raises(PrivacyError, match=message),
+        ):
+            fit_mixture_privately(rows, **options, ledger=ledger)
+        assert spent(path) == 0
+
+
+def test_the_second_fit_adds_to_the_first_until_the_budget_ends(tmp_path, monkeypatch):
+    rows, _ = draw(0, np.full(50, 4))
+    options = {**COMMON, "epsilon": 1.5, "rounds": 3, "noise": "secure"}
+    path = tmp_path / "ledger.jsonl"
+    found = []
+    for _ in range(2):
+        with open_ledger(path, budget=2.5) as ledger:
+            found.append(fit_mixture_privately(rows, **options, ledger=ledger))
+    assert found[0].guarantee.noise == "secure"
+    assert found[0].guarantee.describe()["valid_for_release"]
+    assert not np.array_equal(found[0].fit.theta, found[1].fit.theta)
+    event = found[0].channel.event(31)
+    both = accounting.epsilon([(event, 6)], delta=1e-6)
+    assert spent(path) == pytest.approx(both)
+    assert both > found[0].guarantee.epsilon
+    drawn = []
+    monkeypatch.setattr(secure, "add_gaussian", lambda *words, **more: drawn.append(words))
+    with (
+        open_ledger(path, budget=2.5) as ledger,
+        pytest.raises(PrivacyError, match="what is left of the budget"),
+    ):
+        fit_mixture_privately(rows, **options, ledger=ledger)
+    assert not drawn
+    assert spent(path) == pytest.approx(both)  # a part of the rounds is not charged either
+
+
+def test_rounds_are_charged_before_the_first_sum_is_noised(tmp_path, monkeypatch):
+    """A fit that dies at any point after the reservation has spent all of it."""
+    rows, _ = draw(0, np.full(50, 4))
+    path = tmp_path / "ledger.jsonl"
+
+    def die(*words, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(secure, "add_gaussian", die)
+    options = {**COMMON, "epsilon": 1.5, "rounds": 3, "noise": "secure"}
+    with open_ledger(path) as ledger, pytest.raises(KeyboardInterrupt):
+        fit_mixture_privately(rows, **options, ledger=ledger)
+    assert 1.49 < spent(path) <= 1.5
+
+
+def test_secure_sums_are_exact_integers(tmp_path, monkeypatch):
+    """Sums of one set of groups in two orders are the same integers; in float64 they differ."""
+    rows, _ = draw(5, np.full(400, 3))
+    backward = GroupedRows.of(
+        rows.x[::-1], rows.y[::-1], (rows.num_groups - 1 - rows.place)[::-1], rows.num_groups
+    )
+    seen = []
+    noised = secure.add_gaussian
+
+    def watch(total, **more):
+        seen.append(total)
+        return noised(total, **more)
+
+    monkeypatch.setattr(secure, "add_gaussian", watch)
+    floats = []
+    for number, each in enumerate((rows, backward)):
+        with open_ledger(tmp_path / str(number)) as ledger:
+            options = {**COMMON, "epsilon": 1.0, "rounds": 1, "start": NEAR, "noise": "secure"}
+            channel = fit_mixture_privately(each, **options, ledger=ledger).channel
+        (block,) = each.blocks()
+        sent = channel.encode(private_messages(block, np.full(3, 1 / 3), NEAR, 1.0), None)
+        floats.append(sent.sum(axis=0))
+    assert seen[0].dtype == np.int32
+    np.testing.assert_array_equal(seen[0], seen[1])
+    assert not np.array_equal(floats[0], floats[1])  # what the test would see
+    exact = secure.value(seen[0], clip=channel.clip)
+    np.testing.assert_allclose(exact, floats[0], atol=400 * channel.clip / 2**21)
+
+
+def test_simulated_noise_is_charged_once_for_the_same_fit_and_never_shared(tmp_path):
+    rows, _ = draw(0, np.full(50, 4))
+    other, _ = draw(1, np.full(50, 4))
+    path = tmp_path / "ledger.jsonl"
+    options = {**COMMON, "epsilon": 1.5, "rounds": 3}
+    with open_ledger(path, noise="simulated") as ledger:
+        first, again = (fit_mixture_privately(rows, **options, ledger=ledger) for _ in range(2))
+        once = ledger.spent
+        np.testing.assert_array_equal(first.fit.theta, again.fit.theta)
+        assert once == pytest.approx(first.guarantee.epsilon)
+        with pytest.raises(PrivacyError, match="already used"):
+            fit_mixture_privately(other, **options, ledger=ledger)
+        fit_mixture_privately(other, **options, ledger=ledger, seed=1)
+        assert ledger.spent > once
 
 
 @pytest.mark.evidence

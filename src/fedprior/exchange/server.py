@@ -27,19 +27,25 @@ class RefusedUpload(ValueError):
 def check_ledger(agreement: Agreement, ledger: Ledger | None) -> None:
     """Raise PrivacyError unless the ledger records what the agreement's rounds really cost."""
     channel = agreement.channel
+    if ledger is not None and not is_private(channel):
+        raise PrivacyError(f"ledger: the channel must be private, got {channel!r}.")
+    view = channel.view if is_private(channel) else None
+    check_terms(ledger, view=view, noise=channel.noise, num_clients=agreement.num_clients)
+
+
+def check_terms(ledger: Ledger | None, *, view: str | None, noise: str, num_clients: int) -> None:
+    """Raise PrivacyError unless the ledger is kept in the terms of a channel, if it needs one."""
     if ledger is None:
-        if agreement.secure:
+        if noise == "secure":
             raise PrivacyError("ledger: secure noise must be recorded. Pass ledger=Ledger(...).")
         return
     terms = ledger.terms
-    check_delta_below(terms.delta, agreement.num_clients, allowed=terms.allow_delta)
-    if not is_private(channel):
-        raise PrivacyError(f"ledger: the channel must be private, got {channel!r}.")
-    for name in ("view", "noise"):
-        wanted, got = getattr(channel, name), getattr(terms, name)
+    check_delta_below(terms.delta, num_clients, allowed=terms.allow_delta)
+    for name, wanted in (("view", view), ("noise", noise)):
+        got = getattr(terms, name)
         if wanted != got:
             raise PrivacyError(f"ledger: {name} must be the channel's, {wanted}, got {got}.")
-    if channel.view == "local" and terms.relation != "replace-one":
+    if view == "local" and terms.relation != "replace-one":
         raise PrivacyError(
             f"ledger: relation must be replace-one for a local channel, got {terms.relation}. A "
             "visible upload reveals that its client takes part."

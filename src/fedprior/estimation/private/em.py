@@ -1,7 +1,8 @@
 """EM of a discrete mixture whose messages pass through a channel (ERRATA 24, D4)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from fedprior.channels.quantize import Quantize
 from fedprior.core import random
 from fedprior.estimation.mixture.em import DiscreteMixture, maximize_mixture, mixture_messages
 from fedprior.estimation.mixture.summary import center_errors as information_errors
+from fedprior.exchange.batch import Rounds
 
 
 def lemma_radius(radius: float, variance: np.ndarray, least: int, dimension: int) -> float:
@@ -40,17 +42,12 @@ def message_channel(
     )
 
 
+State = TypeVar("State")
+
 # Of the simulation behind `center_errors`: 20 runs know a scale to 16%; 2^12 groups.
 _RUNS = 20
 _CORRECTIONS = 20
 _EVEN = 12
-
-
-class _Total(NamedTuple):
-    """A running mean of noisy totals per group, and the standard deviation of its noise."""
-
-    value: np.ndarray
-    error: float
 
 
 def learn(
@@ -61,20 +58,17 @@ def learn(
     radius: float,
     channel: LocalGaussian | Quantize,
     rounds: int,
-    seed: int,
+    sending: Rounds,
 ) -> DiscreteMixture:
-    """EM with totals averaged over rounds, in units of the ball (Cappe and Moulines' online EM).
-
-    Round t enters with share t^-0.6: later rounds count as much as they add, and their noise
-    averages out where a plain EM step would take that of one round at face value.
-    """
+    """Online EM on what the groups send through the channel, in units of the ball."""
 
     def send(place: int, mixture: DiscreteMixture) -> np.ndarray:
-        key = random.stream(seed, "encode", place)
-        sent = channel.encode(_rows(unit, size, mixture, noise), key)
-        return np.asarray(channel.decode(sent.sum(axis=0), key)) / len(unit)
+        rows = _rows(unit, size, mixture, noise)
+        key = sending.key("encode", place)
+        return sending.add(channel, [rows], key, dimension=rows.shape[1]) / len(unit)
 
-    return _averaged(send, mixture, radius, rounds, _scale(channel) / np.sqrt(len(unit)))
+    error = _scale(channel) / np.sqrt(len(unit))
+    return online(send, partial(_maximized, radius=radius), mixture, rounds, error)
 
 
 def simulated_center_errors(
@@ -112,7 +106,7 @@ def simulated_center_errors(
             total = _rows(unit, some, mixture, noise).mean(axis=0)
             return total + error * draws.standard_normal(total.shape)
 
-        return _averaged(send, start, radius, rounds, error)
+        return online(send, partial(_maximized, radius=radius), start, rounds, error)
 
     error = _scale(channel) / np.sqrt(len(size))
     scatter = np.var([again(learned, error).centers for _ in range(_RUNS)], axis=0, ddof=1)
@@ -144,35 +138,40 @@ def _rows(unit: np.ndarray, size: np.ndarray, mixture: DiscreteMixture, noise: f
     return np.concatenate([share, weighted.reshape(len(unit), -1)], axis=1)
 
 
-def _averaged(
-    send: Callable[[int, DiscreteMixture], np.ndarray],
-    mixture: DiscreteMixture,
-    radius: float,
+def online(
+    send: Callable[[int, State], np.ndarray],
+    maximize: Callable[[np.ndarray, float, State], State],
+    state: State,
     rounds: int,
     error: float,
-) -> DiscreteMixture:
-    """The server's half: round `place` brings `send(place, mixture)`, a mean with noise `error`."""
-    count, dimension = mixture.centers.shape
-    total = _Total(np.zeros(count * (dimension + 1)), 0.0)
+) -> State:
+    """EM with totals averaged over rounds (Cappe and Moulines' online EM), the server's half.
+
+    Round `place` brings `send(place, state)`, with noise of standard deviation `error` in each
+    coordinate; `maximize` sees the running mean of the totals and the standard deviation of its
+    noise. Round t enters with share t^-0.6: later rounds count as much as they add, and their noise
+    averages out where a plain EM step would take that of one round at face value.
+    """
+    total, spread = np.zeros(()), 0.0
     for place in range(rounds):
         part = (place + 1) ** -0.6
-        total = _Total(
-            (1 - part) * total.value + part * send(place, mixture),
-            float(np.hypot((1 - part) * total.error, part * error)),
-        )
-        mixture = _maximized(total, mixture, radius)
-    return mixture
+        total = (1 - part) * total + part * send(place, state)
+        spread = float(np.hypot((1 - part) * spread, part * error))
+        state = maximize(total, spread, state)
+    return state
 
 
-def _maximized(total: _Total, mixture: DiscreteMixture, radius: float) -> DiscreteMixture:
+def _maximized(
+    total: np.ndarray, error: float, mixture: DiscreteMixture, *, radius: float
+) -> DiscreteMixture:
     """The server's step; centers with too little mass stay, and all are kept within `radius`."""
     count = len(mixture.probabilities)
-    mass, moved = total.value[:count], total.value[count:].reshape(count, -1)
+    mass, moved = total[:count], total[count:].reshape(count, -1)
     step = maximize_mixture(mass, moved, 1.0, centers=mixture.centers)
-    centers = np.where((mass > 4 * total.error)[:, None], step.centers, mixture.centers)
+    centers = np.where((mass > 4 * error)[:, None], step.centers, mixture.centers)
     centers = _within(centers, radius)
     # A component is never lost to noise: its probability keeps one standard error of it.
-    probabilities = np.maximum(step.probabilities, min(total.error, 1 / count))
+    probabilities = np.maximum(step.probabilities, min(error, 1 / count))
     return DiscreteMixture(centers, probabilities / probabilities.sum())
 
 

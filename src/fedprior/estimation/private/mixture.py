@@ -1,7 +1,9 @@
 """Discrete mixtures by EM whose messages are private or quantized (ERRATA 24, D4)."""
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +19,15 @@ from fedprior.estimation.private.em import (
     message_channel,
     simulated_center_errors,
 )
+from fedprior.estimation.private.guard import Guard, changes, guarded, last_channel
 from fedprior.estimation.private.result import NOT_PRIVATE, unit_of
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
-from fedprior.estimation.stein import squared_errors
+from fedprior.exchange.batch import Batch, Rounds
 from fedprior.privacy.guarantee import Guarantee
+from fedprior.privacy.ledger import Ledger
 
 _OWNER = "estimate_mixture_privately"
-# Of the change that a group's estimate makes to its squared error, in units of that of its mean: at
-# least -2, and above 6 once in 200 groups where the mixture is right.
-_CHANGE = (-2.0, 6.0)
-_CONFIDENCE = 2.33  # standard errors of the upper bound on the mean change: 99%
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,6 +58,8 @@ def estimate_mixture_privately(
     centers: np.ndarray | None = None,
     seed: int = 0,
     level: float = 0.95,
+    allow_delta: bool = False,
+    ledger: Ledger | None = None,
 ) -> PrivateMixtureEstimates:
     """EM of D4 for a fixed number of rounds, with messages (alpha, alpha mean) through a channel.
 
@@ -77,6 +79,8 @@ def estimate_mixture_privately(
     (`em.simulated_center_errors`); the intervals are widened by them.
 
     `noise_variance` is that of one value, known, unless the statistics have variances of their own.
+    All messages are charged to `ledger` (view `local`, noise `simulated`) before the first is sent.
+    A delta of 1 / groups or more is refused unless `allow_delta`.
     """
     check.count(_OWNER, num_components=num_components, rounds=rounds)
     check.positive(_OWNER, radius=radius)
@@ -93,19 +97,31 @@ def estimate_mixture_privately(
     least = int(np.min(np.asarray(statistics.n)[there]))
     ball = lemma_radius(radius, noise / size[there], least, dimension)
     channel = message_channel(num_components, dimension, rounds, epsilon, delta, bits)
+    last, width = last_channel(channel), num_components * (dimension + 1)
     start = _start(centers, num_components, dimension, radius, center, seed)
     start = DiscreteMixture(start.centers / ball, start.probabilities)
     inside = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), ball)
-    arguments = (noise / ball**2, radius / ball, channel, rounds, seed)
-    unit = learn(inside, size[there], start, *arguments)
-    errors = ball * simulated_center_errors(size[there], start, unit, *arguments)
-    mixture = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
-    guard = _guard(means + center, noise / size[there], mixture, channel, rounds, seed)
-    sent = rounds * channel.bits(num_components * (dimension + 1)) + guard.bits
+    arguments = (noise / ball**2, radius / ball, channel, rounds)
+    agreed = {"num_clients": len(means), "delta": delta, "rounds": rounds + 1, "seed": seed}
+    batch = _batch(channel, last, width, allow_delta=allow_delta, **agreed)
+    content = (size, means, *start, *arguments, center)
+    with _charged(batch, ledger, seed, content) as sending:
+        unit = learn(inside, size[there], start, *arguments, sending)
+        mixture = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
+        key = sending.key("encode", rounds)
+        change = changes(means + center, noise / size[there], mixture)
+        guard = guarded(sending.gather(last, change, key))
+    errors = ball * simulated_center_errors(size[there], start, unit, *arguments, seed)
+    sent = rounds * channel.bits(width) + last.bits(1)
     guarantee = None
-    if isinstance(channel, LocalGaussian):
-        owner = unit_of(errors_are_public=statistics.variance is not None)
-        guarantee = channel.guarantee(delta=delta, rounds=rounds + 1, unit=owner, bits=sent)
+    if batch is not None:
+        assert isinstance(channel, LocalGaussian)
+        guarantee = batch.guarantee(
+            unit=unit_of(errors_are_public=statistics.variance is not None),
+            mechanism=f"analytic Gaussian mechanism on a ball of radius {channel.clip:g}, noise "
+            f"scale {channel.scale:g}, {batch.rounds} messages",
+            bits=sent,
+        )
     with np.errstate(divide="ignore"):
         sampling = noise / size
     return PrivateMixtureEstimates(
@@ -116,6 +132,26 @@ def estimate_mixture_privately(
         bits=sent,
         guarantee=guarantee,
     )
+
+
+def _batch(
+    channel: LocalGaussian | Quantize, last: LocalGaussian | Quantize, width: int, **agreed: Any
+) -> Batch | None:
+    """What the messages cost: that of the dearer channel each. None if they are not private."""
+    if isinstance(channel, Quantize) or isinstance(last, Quantize):
+        return None
+    dearer = min(channel, last, key=lambda each: each.event(width).noise)
+    return Batch.of(_OWNER, dearer, width, **agreed)
+
+
+def _charged(
+    batch: Batch | None, ledger: Ledger | None, seed: int, content: Iterable[Any]
+) -> AbstractContextManager[Rounds]:
+    if batch is not None:
+        return batch.charged(ledger, content=content)
+    rule, remedy = "None with bits", "Quantized messages have no privacy cost that it could record."
+    check.require(ledger is None, _OWNER, "ledger", rule, ledger, remedy)
+    return nullcontext(Rounds(None, seed))
 
 
 def _sizes(statistics: Means, noise_variance: float | None) -> tuple[np.ndarray, float]:
@@ -153,49 +189,13 @@ def _start(
     return DiscreteMixture(points, np.full(count, 1 / count))
 
 
-class _Guard(NamedTuple):
-    """Mean relative change of the squared error, as reported, and an upper bound on it."""
-
-    change: float
-    most: float
-    bits: float
-
-
-def _guard(
-    means: np.ndarray,
-    variance: np.ndarray,
-    mixture: DiscreteMixture,
-    channel: LocalGaussian | Quantize,
-    rounds: int,
-    seed: int,
-) -> _Guard:
-    """Stein: E |personal - theta|^2 / (d s) - 1 = E [|personal - mean|^2 / (d s) + 2 w - 2].
-
-    w = posterior variance / s is the slope of personal in the mean. One more release with the
-    noise-to-range ratio of the others.
-    """
-    table, _ = responsibilities(means, variance, mixture)
-    change = squared_errors(means, variance, table, mixture.centers) / variance - 1
-    low, high = _CHANGE
-    last: LocalGaussian | Quantize
-    if isinstance(channel, LocalGaussian):
-        half = (high - low) / 2
-        scale = channel.scale / channel.clip * half
-        last = LocalGaussian(clip=half, scale=scale, center=(low + high) / 2)
-    else:
-        last = Quantize(bits_per_coordinate=channel.bits_per_coordinate, low=low, high=high)
-    sent = last.encode(change[:, None], random.stream(seed, "encode", rounds))
-    average, error = float(sent.mean()), float(sent.std(ddof=1) / np.sqrt(len(sent)))
-    return _Guard(average, average + _CONFIDENCE * error, last.bits(1))
-
-
 def _fitted(
     statistics: Means,
     mixture: DiscreteMixture,
     errors: np.ndarray,
     noise_variance: float | None,
     sampling: np.ndarray,
-    guard: _Guard,
+    guard: Guard,
     guarantee: Guarantee | None,
     level: float,
 ) -> MixtureEstimates:
