@@ -16,14 +16,17 @@ from fedprior.channels.identity import Identity
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import read_sealed
 from fedprior.engines.debug import debug
+from fedprior.engines.device import DeviceEngine
 from fedprior.engines.run import Run, Saving
 from fedprior.engines.simulate import simulate
 from fedprior.exchange.agreement import Agreement
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
 from fedprior.privacy.events import Event
-from fedprior.privacy.ledger import Ledger, Terms, read
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
 from fedprior.privacy.secure import add_exactly, reach, value
+from fedprior.privacy.terms import Terms
 
 FALSE_ALARM = 1e-6
 CHANNEL = CentralGaussian(clip=0.5, noise_multiplier=4.0)
@@ -230,6 +233,65 @@ def test_a_cut_ledger_stops_the_run(run, tmp_path):
     path.write_text("\n".join(lines[:-2]) + "\n")
     with pytest.raises(PrivacyError, match="truncated or replaced"):
         run(8, resume=True)
+
+
+@pytest.mark.parametrize("left", ["nothing", "terms", "gone", "another"])
+def test_a_ledger_cut_before_the_first_checkpoint_is_no_new_one(
+    run, plane, tmp_path, monkeypatch, left
+):
+    """The folder knows what was recorded before a round runs: a first release is never free."""
+
+    def killed(self):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedprior.engines.device.DeviceEngine.save", killed)
+        with pytest.raises(MemoryError):
+            run(4)
+    path = tmp_path / "a" / "ledger.jsonl"
+    assert not (tmp_path / "a" / "checkpoint.safetensors").exists()
+    if left == "gone":
+        path.unlink()
+    elif left == "another":
+        run(4, folder="b")
+        path.write_bytes((tmp_path / "b" / "ledger.jsonl").read_bytes())
+    else:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[: left == "terms"]))
+    with pytest.raises(PrivacyError, match="truncated or replaced"):
+        run(4, resume=True)
+    saving = Saving(folder=tmp_path / "a", every=2, resume=True)
+    options = {"channel": CHANNEL, "cohort": COHORT, "saving": saving}
+    with pytest.raises(PrivacyError, match="started with a ledger"):
+        simulate(averaging(), plane, rounds=4, **options)
+
+
+def test_secure_noise_that_was_charged_twice_ends_a_resumed_run_early(plane, tmp_path, monkeypatch):
+    """The rounds that a killed run may have released count; what is left is used, and it ends."""
+    event = sampled(plane.num_clients)
+    budget = epsilon([(event, 6)], delta=1e-5) + 1e-9
+    channel = replace(CHANNEL, noise="secure")
+    advance, ran = DeviceEngine.advance, []
+
+    def go(resume, dies):
+        def step(self, count):
+            if dies and len(ran) == 3:
+                raise MemoryError
+            ran.append(count)
+            advance(self, count)
+
+        saving = Saving(folder=tmp_path / "a", every=100, resume=resume)
+        options = {"channel": channel, "cohort": COHORT, "saving": saving, "test": False}
+        monkeypatch.setattr(DeviceEngine, "advance", step)
+        monkeypatch.setattr("fedprior.engines.pace.Pace.rounds", lambda self: 1)
+        with Ledger(tmp_path / "ledger.jsonl", terms(budget, noise="secure")) as ledger:
+            return simulate(averaging(), plane, rounds=6, ledger=ledger, **options)
+
+    with pytest.raises(MemoryError):
+        go(resume=False, dies=True)
+    result = go(resume=True, dies=False)
+    assert (result.ended_by, result.rounds) == ("budget", 2)  # 4 of the 6 were charged before
+    assert (go(resume=True, dies=False).ended_by, sum(ran)) == ("budget", 5)
+    assert sum(r.get("rounds", 0) for r in read(tmp_path / "ledger.jsonl")[1]) == 6
 
 
 def test_a_run_does_not_lose_its_ledger(run, plane, tmp_path):

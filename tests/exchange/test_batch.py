@@ -11,7 +11,9 @@ from fedprior.core import random
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.batch import Batch, Rounds
 from fedprior.privacy import accounting
-from fedprior.privacy.ledger import Ledger, Terms, read
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
+from fedprior.privacy.terms import Terms
 
 ROWS = np.random.default_rng(0).uniform(size=(40, 1))
 

@@ -19,7 +19,8 @@ from fedprior.learning.baselines.fedavg import fedavg
 from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import FixedSize, Poisson
-from fedprior.privacy.ledger import Ledger, Terms
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.terms import Terms
 
 CHANNEL = CentralGaussian(clip=0.5, noise_multiplier=1.0)
 

@@ -7,7 +7,10 @@ from test_mixture_linear import CENTERS, SHARES, draw, error, population
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
 from fedprior.privacy import accounting, events, secure
-from fedprior.privacy.ledger import Ledger, Terms, read, total
+from fedprior.privacy.charging import total
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
+from fedprior.privacy.terms import Terms
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.private_em import private_messages
 from fedprior.regression.private_mixture import fit_mixture_privately

@@ -10,7 +10,8 @@ from dp_accounting import dp_event, pld
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.checkpoint import save_checkpoint
 from fedprior.privacy.events import Event, gaussian, response
-from fedprior.privacy.ledger import Ledger, Terms
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.terms import Terms
 from fedprior.reporting import ledgers
 from fedprior.reporting.folder import Folder
 

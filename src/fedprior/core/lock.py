@@ -13,8 +13,20 @@ NAME = ".lock"  # in an owned folder
 _TRIES, _PAUSE = 50, 0.02  # one second for the holder to write its process id
 
 
-def take(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed; returns False if it is already locked."""
+def take(file: IO[bytes], *, patience: float = 0.0) -> bool:
+    """Lock an open file until it is closed; returns False if it stays locked for too long.
+
+    `patience` is how many seconds to wait for another holder.
+    """
+    end = time.monotonic() + patience
+    while not _taken(file):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _taken(file: IO[bytes]) -> bool:
     try:
         if os.name == "nt":
             import msvcrt

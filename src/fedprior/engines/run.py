@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.algorithm import PyTree
+from fedprior.core.files import read_json, write_json
 from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
@@ -18,7 +19,8 @@ from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.server import check_ledger
-from fedprior.privacy.ledger import Head, Ledger
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.records import Head
 
 History = list[dict[str, float]]
 _OWNER = "simulate"
@@ -50,6 +52,11 @@ class Saving:
     def token(self) -> Path:
         """The file with the random token by which a ledger recognizes the run."""
         return Path(self.folder) / "token"
+
+    @property
+    def head(self) -> Path:
+        """The file with the ledger's head, from before the first round that it recorded."""
+        return Path(self.folder) / "head.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +111,25 @@ class Run:
             ]
         return fingerprint(parts)
 
+    def reserve(self, first: int, count: int) -> int:
+        """Return how many of the next `count` rounds may run, after recording them.
+
+        The run's folder knows the ledger's head before a round runs. A ledger that is emptied or
+        cut later does not look like a new one.
+        """
+        if self.ledger is None:
+            return count
+        granted = self.ledger.reserve(
+            self.agreement.event,
+            first=first,
+            rounds=count,
+            source=self.source,
+            draws=self.agreement.draws,
+        )
+        if granted and self.saving is not None:
+            write_json(self.saving.head, asdict(self.ledger.head))
+        return granted
+
     def save(self, history: History, arrays: PyTree, **facts: Any) -> None:
         """Save a checkpoint after len(history) rounds."""
         assert self.saving is not None
@@ -121,18 +147,15 @@ class Run:
 
     def resume(self, like: PyTree) -> tuple[PyTree, History, dict[str, Any]] | None:
         """Return (arrays, history, facts) of the last checkpoint, or None for a new run."""
-        if self.saving is None or not self.saving.resume or not self.saving.file.exists():
+        if self.saving is None or not self.saving.resume:
+            return None
+        if self.saving.head.exists():
+            self._check_ledger(read_json(self.saving.head))
+        if not self.saving.file.exists():
             return None
         saved = checkpoint.read_checkpoint(self.saving.file, identity=self.identity)
         facts = saved.facts
-        recorded = facts.get("ledger")
-        if (recorded is None) != (self.ledger is None):
-            raise check.PrivacyError(
-                f"{_OWNER}: a run that started {'with' if recorded else 'without'} a ledger must "
-                "be resumed in the same way."
-            )
-        if self.ledger is not None:
-            self.ledger.verify(Head(**facts["ledger"]))
+        self._check_ledger(facts.get("ledger"))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = saved.tree({**like, "history": columns})
         values = arrays.pop("history")
@@ -141,6 +164,16 @@ class Run:
             for r in range(facts["round"])
         ]
         return arrays, history, facts
+
+    def _check_ledger(self, recorded: dict[str, Any] | None) -> None:
+        """Raise unless the run goes on with the ledger, or without one, as it began."""
+        if (recorded is None) != (self.ledger is None):
+            raise check.PrivacyError(
+                f"{_OWNER}: a run that started {'with' if recorded else 'without'} a ledger must "
+                "be resumed in the same way."
+            )
+        if self.ledger is not None and recorded is not None:
+            self.ledger.verify(Head(**recorded))
 
 
 def stack(

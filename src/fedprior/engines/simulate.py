@@ -130,18 +130,11 @@ def _advance(
         periods = [evaluate_every, run.saving.every if run.saving else None]
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
-        if run.ledger:
-            count = run.ledger.reserve(
-                run.agreement.event,
-                first=at,
-                rounds=count,
-                source=run.source,
-                draws=run.agreement.draws,
-            )
-            if count == 0:
-                if run.saving:
-                    engine.save()
-                return "budget"
+        count = run.reserve(at, count)
+        if count == 0:
+            if run.saving:
+                engine.save()
+            return "budget"
         with pace.timed(count):
             engine.advance(count)
         if run.ledger:

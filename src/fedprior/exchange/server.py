@@ -41,6 +41,8 @@ def check_terms(ledger: Ledger | None, *, view: str | None, noise: str, num_clie
         return
     terms = ledger.terms
     check_delta_below(terms.delta, num_clients, allowed=terms.allow_delta)
+    if ledger.within is not None:
+        check_terms(ledger.within, view=view, noise=noise, num_clients=num_clients)
     for name, wanted in (("view", view), ("noise", noise)):
         got = getattr(terms, name)
         if wanted != got:

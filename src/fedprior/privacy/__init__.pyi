@@ -8,9 +8,9 @@ from .deployments import distributed_noise as distributed_noise
 from .events import Event as Event
 from .guarantee import Guarantee as Guarantee
 from .ledger import Ledger as Ledger
-from .ledger import Terms as Terms
 from .paper import paper_bound as paper_bound
 from .planning import clients_needed as clients_needed
 from .planning import noise_multiplier as noise_multiplier
 from .planning import rounds_affordable as rounds_affordable
 from .plans import plan as plan
+from .terms import Terms as Terms

@@ -40,6 +40,8 @@ class Event:
         check.positive("Event", noise=self.noise)
         check.fraction("Event", rate=self.rate)
         check.share("Event", overflow=self.overflow)
+        check.flag("Event", amplified=self.amplified)
+        check.count("Event", least=0, size=self.size, num_clients=self.num_clients)
         if self.sampling == "everyone":
             check.require(self.rate == 1, "Event", "rate", "1 if everyone takes part", self.rate)
         if self.sampling == "fixed":

@@ -1,13 +1,15 @@
-"""The ledger: a run's privacy loss, recorded before it is incurred.
+"""The ledger: privacy loss, recorded before it is incurred.
 
-An append-only file of JSON Lines in the run folder. Each line carries the hash of the previous
-line. A chunk of rounds is reserved (the line is on disk), then run, then committed; a reservation
-without a commit counts as spent. No round can run unrecorded, not even if the process crashes.
+An append-only file of JSON Lines. Each line carries the hash of the previous line. A chunk of
+rounds is reserved (the line is on disk), then run, then committed; a reservation without a commit
+counts as spent. No round can run unrecorded, not even if the process crashes.
+
+A run has a ledger of its own. A population may have one, too, made by `opening.begin`, which any
+number of runs, estimates and regressions charge, from any number of processes.
 """
 
-import json
-import math
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -16,57 +18,31 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import sync_folder
-from fedprior.privacy.accounting import epsilon
-from fedprior.privacy.events import RELATIONS, Event, Relation
-from fedprior.privacy.guarantee import Noise
+from fedprior.privacy import charging, fields, keys, opening
+from fedprior.privacy.charging import Charge, Request, charges
+from fedprior.privacy.events import Event
 from fedprior.privacy.held import HeldFile
 from fedprior.privacy.records import (
-    FORMAT,
-    NOTHING,
-    digest,
-    merged,
+    Head,
+    Record,
+    encoded,
+    head,
+    line,
     parse,
     reservations,
-    spent_rounds,
     split,
+    verify,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The meaning of a ledger's epsilon: delta, neighbor relation, view, kind of noise, unit.
-
-    `budget` is the epsilon that the run may spend; with None, rounds are only recorded. A delta of
-    1 / clients or more is refused, if the number of clients is known, unless `allow_delta`; with
-    delta = 0 the ledger takes randomized responses only.
-    """
-
-    delta: float
-    relation: Relation
-    view: str
-    noise: Noise
-    unit: str = "client"
-    budget: float | None = None
-    allow_delta: bool = False
-
-    def __post_init__(self) -> None:
-        check.share("Terms", delta=self.delta)
-        check.choice("Terms", "relation", self.relation, RELATIONS)
-        check.choice("Terms", "noise", self.noise, ("simulated", "secure"))
-        if self.budget is not None:
-            check.positive("Terms", budget=self.budget)
-
-
-@dataclass(frozen=True)
-class Head:
-    """The length of a ledger and the hash of its last line, as recorded in checkpoints."""
-
-    lines: int
-    hash: str
+from fedprior.privacy.terms import Terms, check_budget
 
 
 class Ledger:
-    """An open ledger, to which no other process can write while it is open.
+    """A ledger to be charged, by any number of processes and threads, which take turns.
+
+    In a population's ledger, delta, relation and budget are those of the file. `who` names who is
+    charged there, with `num_clients`. `key` is the file with the key of a ledger that has one.
+    `purpose` is what a new ledger is for; with another one, it is refused. A ledger `within` a
+    population's is charged together with it, and both budgets hold.
 
     >>> import tempfile
     >>> from fedprior.privacy.events import response
@@ -78,16 +54,36 @@ class Ledger:
     (3, 0.9)
     """
 
-    def __init__(self, path: Path, terms: Terms) -> None:
-        self.path, self.terms = Path(path), terms
+    def __init__(
+        self,
+        path: Path,
+        terms: Terms,
+        *,
+        who: str = "",
+        num_clients: int | None = None,
+        key: Path | None = None,
+        purpose: str = "",
+        within: "Ledger | None" = None,
+        existing: bool = False,
+    ) -> None:
+        check.choice("Ledger", "view", terms.view, fields.VIEWS)
+        rule = "printable text of at most 200 characters"
+        check.require(fields.printable(who), "Ledger", "who", rule, who)
+        self.path, self.terms, self.within = Path(path), terms, within
+        self._who, self._num_clients, self._purpose = who, num_clients, purpose
+        self._key = None if key is None else keys.read(key)
         self._turn = RLock()  # threads take turns: one computes the cost and records it at a time
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = HeldFile(self.path)
-        try:
-            self._records = self._read()
-        except BaseException:
-            self._file.close()
-            raise
+        self._records: list[Record] = []
+        self._pending: list[int] = []  # lines of reservations that have not been committed
+        self._length, self._open = 0, True
+        if not existing:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = HeldFile(self.path, existing=existing)
+        with self._turn, self._file.locked():
+            self._read()
+            self._file.sync()  # what a killed process wrote may not have been
+            self._begin(existing)
+        self._check_within()
 
     def __enter__(self) -> "Ledger":
         return self
@@ -101,13 +97,13 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file and release its lock."""
-        self._file.close()
+        """Take no further charges."""
+        self._open = False
 
     @property
     def head(self) -> Head:
-        """The current length and last hash, for the checkpoint."""
-        return Head(len(self._records), self._records[-1]["hash"])
+        """The length and last hash as of the latest transaction, for the checkpoint."""
+        return head(self._records)
 
     @property
     def rounds(self) -> int:
@@ -116,8 +112,8 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Epsilon of all reserved rounds."""
-        return total(self._records, self.terms)
+        """Epsilon of all reserved rounds, as of the latest transaction."""
+        return charging.total(self._records, self.terms)
 
     def reserve(
         self,
@@ -140,200 +136,131 @@ class Ledger:
         whose noise is correlated over rounds is one event for all of them. Such rounds are granted
         together or not at all.
         """
-        check.count("Ledger", least=0, first=first, rounds=rounds)
-        if count is not None:
-            check.count("Ledger", count=count)
-        with self._turn:
-            return self._reserve(event, first, rounds, source, draws, count)
-
-    def _reserve(
-        self,
-        event: Event,
-        first: int,
-        rounds: int,
-        source: str,
-        draws: str | None,
-        count: int | None,
-    ) -> int:
-        known = self._known(event, source)
-        at, end = first, first + rounds
-        while at < end:
-            if at in known:
-                at += 1
-                continue
-            stop = next((number for number in range(at, end) if number in known), end)
-            if count is not None:  # one release, of which a part cannot be charged by itself
-                at, stop = first, end
-            granted = self._charge(event, at, stop - at, source, draws, count)
-            at += granted
-            if at < stop:
-                break
-        return at - first
-
-    def _charge(
-        self,
-        event: Event,
-        first: int,
-        rounds: int,
-        source: str,
-        draws: str | None,
-        count: int | None,
-    ) -> int:
-        """Record as many of these rounds, none of them a replay, as the budget allows."""
-        self._check_draws(draws, first, rounds)
-        times, after = self._affordable(event, rounds if count is None else count)
-        granted = times if count is None else rounds * (times == count)
-        if not granted:
-            if not any(reservations(self._records)):
-                check_budget(event, self.terms, count=count or 1)
-            return 0
-        self._append(
-            kind="reserve",
-            event=event.to_json(),
+        request = Request(
+            event=event,
             first=first,
-            rounds=granted,
-            count=times,
+            rounds=rounds,
             source=source,
-            draws=draws,
-            epsilon=after,
             noise=self.terms.noise,
+            draws=draws,
+            count=count,
         )
-        return granted
+        with self._turn, self._file.locked():
+            self._check_open()
+            self._read()
+            granted, found = self._affordable(request)
+            if granted and self.within is not None:
+                most = self.within.reserve(
+                    event, first=first, rounds=granted, source=source, draws=draws, count=count
+                )
+                if most < granted:
+                    granted, found = self._affordable(replace(request, rounds=most))
+            self._pending += [self._record(request, charge) for charge in found]
+            return granted
 
     def commit(self) -> None:
         """Record that the reserved rounds have run."""
-        with self._turn:
-            if self._records[-1]["kind"] == "reserve":
-                self._append(kind="commit")
+        with self._turn, self._file.locked():
+            self._check_open()
+            self._read()
+            if self._pending:
+                self._append(kind="commit", reserves=self._pending)
+                self._pending = []
+        if self.within is not None:
+            self.within.commit()
 
     def verify(self, head: Head) -> None:
         """Raise PrivacyError unless the ledger contains the lines that a checkpoint recorded."""
         verify(self._records, head, self.path)
 
-    def _known(self, event: Event, source: str) -> set[int]:
-        """The rounds that are on record for this event and source and that may be repeated."""
-        if self.terms.noise != "simulated":
-            return set()
-        return {
-            number
-            for record in reservations(self._records)
-            if record["event"] == event.to_json() and record["source"] == source
-            for number in range(record["first"], record["first"] + record["rounds"])
-        }
+    def _affordable(self, request: Request) -> tuple[int, list[Charge]]:
+        granted, found = charges(self._records, request, self.terms, self.path)
+        if request.rounds and not granted and not any(reservations(self._records)):
+            check_budget(request.event, self.terms, count=request.count or 1)
+        return granted, found
 
-    def _check_draws(self, draws: str | None, first: int, rounds: int) -> None:
-        """Refuse a second release with the same noise: their difference may contain none."""
-        for record in reservations(self._records):
-            shared = draws is not None and record["draws"] == draws
-            begin, end = record["first"], record["first"] + record["rounds"]
-            if shared and begin < first + rounds and first < end:
-                raise PrivacyError(
-                    f"ledger: the simulated noise of round {max(first, begin)} was already used "
-                    f"by another run in {self.path}. Choose another seed or identity, or resume "
-                    "that run."
-                )
+    def _record(self, request: Request, charge: Charge) -> int:
+        """Append a reservation and return the number of its line."""
+        self._append(
+            kind="reserve",
+            event=request.event.to_json(),
+            **asdict(charge),
+            source=request.source,
+            draws=request.draws,
+            view=self.terms.view,
+            noise=self.terms.noise,
+            who=self._who,
+            clients=self._num_clients,
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            within=None if self.within is None else asdict(self.within.head),
+        )
+        return len(self._records) - 1
 
-    def _affordable(self, event: Event, rounds: int) -> tuple[int, float]:
-        """The number of rounds that the budget allows, and epsilon after them."""
-        before = spent_rounds(self._records)
-
-        def after(count: int) -> float:
-            spent = merged([*before, (event, count)])
-            lost = sum(event.overflow * rounds for event, rounds in spent)
-            if lost and lost >= self.terms.delta:
-                return math.inf  # the probability of a cohort above its cap has used up delta
-            return epsilon(spent, delta=self.terms.delta, relation=self.terms.relation)
-
-        budget = math.inf if self.terms.budget is None else self.terms.budget
-        if rounds == 0:
-            return 0, 0.0
-        whole = after(rounds)
-        if whole <= budget:
-            return rounds, whole
-        low, high, spent = 0, rounds, 0.0
-        while high - low > 1:
-            middle = (low + high) // 2
-            cost = after(middle)
-            if cost <= budget:
-                low, spent = middle, cost
-            else:
-                high = middle
-        return low, spent
-
-    def _append(self, **fields: Any) -> None:
+    def _append(self, **values: Any) -> None:
         """Append one line and sync it to disk."""
-        previous = self._records[-1]["hash"] if self._records else NOTHING
-        record = {"number": len(self._records), **fields, "previous": previous}
-        record["hash"] = digest(record)
-        self._file.append(json.dumps(record).encode())
+        record = line(values, self._records, self._key)
+        written = encoded(record)
+        try:
+            self._file.append(written)
+        except OSError:
+            self._open = False  # what is on disk is unknown; the next to open the file reads it
+            raise
         self._records.append(record)
+        self._length += len(written) + 1
 
-    def _read(self) -> list[dict[str, Any]]:
-        content = self._file.read()
-        whole, torn = split(content)
+    def _read(self) -> None:
+        """Read and verify what others have appended since the latest transaction."""
+        content = self._file.read(self._length)
+        lines, torn = split(content)
+        self._records = parse(lines, self.path, key=self._key, after=self._records)
+        self._length += sum(len(text) + 1 for text in lines)
         if torn:  # the machine stopped during a write: the rounds of this line never ran
-            self._file.cut(len(content) - len(torn))
-        elif whole == content and content:
+            self._file.cut(self._length)
+        elif content and not content.endswith(b"\n"):
             self._file.append(b"")  # terminates the last line
-        self._records = records = parse(whole, self.path)
-        terms = {**asdict(self.terms), "format": FORMAT}
-        if not records:
-            self._append(kind="open", **terms)
+
+    def _begin(self, existing: bool) -> None:
+        """Write the terms of a new ledger; take those of a population; compare those of a run."""
+        if not self._records:
+            if existing:
+                raise PrivacyError(f"ledger: {self.path} is empty; a ledger begins with its terms.")
+            self._append(**opening.first_line(self.terms, key=self._key, purpose=self._purpose))
             sync_folder(self.path.parent)
-            return self._records
-        original = _terms(records)
-        if original != {**original, **asdict(self.terms), "budget": original["budget"]}:
+            return
+        if self._records[0]["shared"]:
+            self.terms = opening.adopted(self.terms, self._records[0], self.path)
+            return
+        original = opening.stated(self._records)
+        mine = {name: getattr(self.terms, name) for name in original}
+        if original != {**mine, "budget": original["budget"]}:
             raise PrivacyError(
                 f"ledger: {self.path} must continue under its original terms ({original}), got "
-                f"{asdict(self.terms)}."
+                f"{mine}."
+            )
+        begun = self._records[0]["purpose"]
+        if begun != self._purpose:
+            raise PrivacyError(
+                f"ledger: {self.path} was begun for another configuration ({begun}, not "
+                f"{self._purpose}). Resume without changes; what was spent still counts."
             )
         if original["budget"] != self.terms.budget:
             self._append(kind="budget", budget=self.terms.budget)
-        return self._records
 
+    def _check_within(self) -> None:
+        """The population's ledger must still have what this one was charged together with."""
+        heads = [record["within"] for record in reservations(self._records) if record["within"]]
+        if not heads:
+            return
+        if self.within is None:
+            raise PrivacyError(
+                f"ledger: {self.path} was charged together with a population's ledger and must "
+                "continue with it."
+            )
+        verify(self.within._records, Head(**heads[-1]), self.within.path, str(self.path))
 
-def check_budget(event: Event, terms: Terms, *, count: int = 1) -> None:
-    """Raise PrivacyError if the budget does not cover the event, composed `count` times, once."""
-    cost = epsilon([(event, count)], delta=terms.delta, relation=terms.relation)
-    if terms.budget is not None and cost > terms.budget:
-        what = "one round" if count == 1 else f"{count} events"
-        raise PrivacyError(
-            f"ledger: budget must cover the cost of {what} (epsilon {cost:.4g}), got "
-            f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
-        )
-
-
-def read(path: Path) -> tuple[Terms, list[dict[str, Any]]]:
-    """Return the terms and the verified lines of a ledger, without an incomplete last line."""
-    path = Path(path)
-    check.expect(path.exists(), "ledger", f"{path} does not exist.")
-    records = parse(split(path.read_bytes())[0], path)
-    if not records:
-        raise PrivacyError(f"ledger: {path} is empty; a ledger begins with its terms.")
-    fields = {name: value for name, value in _terms(records).items() if name != "format"}
-    return Terms(**fields), records
-
-
-def verify(records: list[dict[str, Any]], head: Head, path: Path) -> None:
-    """Raise PrivacyError unless the lines begin with those that a checkpoint recorded."""
-    known = records[: head.lines]
-    if len(known) < head.lines or known[-1]["hash"] != head.hash:
-        raise PrivacyError(
-            f"ledger: {path} has {len(records)} lines that do not begin with the {head.lines} "
-            "lines recorded in the checkpoint. It was truncated or replaced; the run cannot "
-            "continue under its guarantee."
-        )
-
-
-def total(records: list[dict[str, Any]], terms: Terms) -> float:
-    """Recompute epsilon of all reserved rounds from their events."""
-    return epsilon(merged(spent_rounds(records)), delta=terms.delta, relation=terms.relation)
-
-
-def _terms(records: list[dict[str, Any]]) -> dict[str, Any]:
-    names = ("delta", "relation", "view", "noise", "unit", "budget", "allow_delta")
-    terms = {name: records[0].get(name) for name in names}
-    for record in records:
-        if record["kind"] == "budget":
-            terms["budget"] = record["budget"]
-    return terms
+    def _check_open(self) -> None:
+        if not self._open:
+            raise PrivacyError(
+                f"ledger: {self.path} was closed or could not be written. Open it again to charge "
+                "it."
+            )

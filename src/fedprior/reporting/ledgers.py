@@ -8,10 +8,12 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.charging import total
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import shown
-from fedprior.privacy.ledger import Head, Terms, read, total, verify
-from fedprior.privacy.records import merged, reservations, spent_rounds
+from fedprior.privacy.opening import read
+from fedprior.privacy.records import Head, merged, reservations, spent_rounds, verify
+from fedprior.privacy.terms import Terms
 
 # Whom a client has to trust for what an onlooker of the view does not learn.
 TRUSTS = {

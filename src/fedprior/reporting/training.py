@@ -22,9 +22,9 @@ from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy import events
 from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
-from fedprior.privacy.ledger import Terms, check_budget
 from fedprior.privacy.planning import noise_multiplier
 from fedprior.privacy.plans import check_delta_below
+from fedprior.privacy.terms import Terms, check_budget
 from fedprior.reporting.config import Config, ModelChoice, Privacy, as_tables
 from fedprior.reporting.veterans import Veterans
 
