@@ -4,6 +4,8 @@ from functools import partial
 
 import pytest
 
+from fedprior.privacy import ledger
+
 ROWS = "shop,price,se,won,races,open\n" + "".join(
     f"{shop},{price},0.{k + 1},{k},{k + 3},{k % 2}\n"
     for shop, prices in {"a": (1, 2), "b": (2, 4, 3), "c": (5, 6)}.items()
@@ -166,18 +168,42 @@ def test_a_picture_that_cannot_be_written(untouched, csv, tmp_path):
     untouched(csv, *VALUE, "--plot", "p.png", wanted=rule)
 
 
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (VALUE, "o.csv"),
-        ((*COUNTS, "--epsilon", "1"), "o.csv"),
-        ((*COUNTS, "--epsilon", "1"), "o.json"),
-    ],
-)
-def test_a_full_disk_leaves_nothing(untouched, csv, monkeypatch, words, name):
-    def full(_):
-        raise OSError(28, "No space left on device")
+def full(_):
+    raise OSError(28, "No space left on device")
 
+
+def test_a_full_disk_leaves_nothing(untouched, csv, monkeypatch):
     monkeypatch.setattr("fedprior.core.files.os.fsync", full)
-    rule = f"estimate: --out must be a file that can be written, got {name} ("
-    untouched(csv, *words, "--out", name, wanted=rule)
+    rule = "estimate: --out must be a file that can be written, got o.csv ("
+    untouched(csv, *VALUE, "--out", "o.csv", wanted=rule)
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.json"])
+def test_what_cannot_be_recorded_is_not_released(refused, csv, monkeypatch, tmp_path, name):
+    monkeypatch.setattr("fedprior.core.files.os.fsync", full)
+    words = (*COUNTS, "--epsilon", "1", "--out", tmp_path / name)
+    refused("estimate", csv, *words, wanted="No space left on device: '")
+    assert not (tmp_path / name).exists()
+
+
+def test_an_answer_that_cannot_be_written_has_been_spent(refused, csv, monkeypatch, tmp_path):
+    monkeypatch.setattr("fedprior.reporting.estimates.write_atomically", lambda *_: full(0))
+    words = (*COUNTS, "--epsilon", "1", "--out", tmp_path / "o.json")
+    refused("estimate", csv, *words, wanted="--out must be a file that can be written")
+    terms, records = ledger.read(tmp_path / "shops.ledger.jsonl")
+    assert ledger.total(records, terms) == 1
+
+
+def test_ledgers_that_do_not_fit_are_refused(untouched, csv, tmp_path):
+    private = (*COUNTS, "--epsilon", "1")
+    wanted = "--ledger must be given with --epsilon"
+    untouched(csv, *COUNTS, "--ledger", tmp_path / "l", wanted=wanted)
+    untouched(csv, *COUNTS, "--budget", "1", wanted="--budget must be given with --epsilon")
+    untouched(csv, *private, "--budget", "0", wanted="--budget must be a positive number")
+    untouched(csv, *private, "--ledger", tmp_path, wanted="--ledger must be a file, got the folder")
+    untouched(csv, *private, "--ledger", csv, wanted="line 1 of")
+    several = str(tmp_path / "*.csv")
+    untouched(several, *private, wanted="--epsilon needs --ledger for several files")
+    terms = {"delta": 1e-6, "view": "central", "noise": "secure", "unit": "client"}
+    ledger.Ledger(tmp_path / "run", ledger.Terms(relation="add-remove", **terms)).close()
+    untouched(csv, *private, "--ledger", tmp_path / "run", wanted="must")

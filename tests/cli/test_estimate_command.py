@@ -13,6 +13,7 @@ from fedprior.data.baseball import baseball
 from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
+from fedprior.privacy import ledger as ledgers
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
 ROW = ["group", "n", "raw", "personal", "weight", "lower", "upper"]
@@ -268,6 +269,9 @@ def test_private_rates_show_the_population_alone(command, rows, tmp_path):
     assert table["epsilon"] == [2]
     assert "group" not in table
     answer = json.loads(command(*words, "--json").out)
+    spent = answer.pop("ledger")
+    assert spent["file"] == str(rows.with_suffix(".ledger.jsonl"))
+    assert spent["epsilon"] == 2  # the same reports again cost nothing
     assert KEYS.issubset(answer)
     assert {"rows", "dropped"}.isdisjoint(answer)
     assert answer["privacy"]["epsilon"] == 2
@@ -299,13 +303,67 @@ def test_groups_are_released_on_request(command, rows, tmp_path):
     assert list(read(out)) == ROW
 
 
-def test_private_values(command, rows):
-    words = ("estimate", rows, "--group", "shop", "--value", "value", *PRIVATE, "--json")
-    answer = json.loads(command(*words, "--low", "0", "--high", "4", "--delta", "1e-5").out)
+def test_private_values(command, rows, tmp_path):
+    words = ("estimate", rows, "--group", "shop", "--value", "value", "--epsilon", "2", "--json")
+    words = (*words, "--low", "0", "--high", "4", "--ledger", tmp_path / "ledger")
+    answer = json.loads(command(*words, "--delta", "1e-5").out)
     assert answer["privacy"]["delta"] == 1e-5
     assert 0 <= answer["population"]["mean"] <= 4
-    answer = json.loads(command(*words, "--low", "0", "--high", "4").out)
+    answer = json.loads(command(*words, "--seed", "1").out)
     assert answer["privacy"]["delta"] == 0
+    assert answer["ledger"]["delta"] == 1e-5
+    assert 2 < answer["ledger"]["epsilon"] < 4
+
+
+def test_a_second_question_adds_to_the_first(command, rows, tmp_path):
+    """Of values and of outcomes, wherever the answers go, until the budget ends."""
+    data = tmp_path / "data" / "visits.csv"
+    data.parent.mkdir()
+    data.write_text(rows.read_text())
+    ledger = data.with_name("visits.ledger.jsonl")
+    outcome = ("estimate", data, "--group", "shop", "--outcome", "open")
+    value = ("estimate", data, "--group", "shop", "--value", "value", "--low", "0", "--high", "4")
+    first = command(*outcome, "--epsilon", "2", "--out", tmp_path / "first.json")
+    assert "Noise seeded by the operating system" in " ".join(first.out.split())
+    assert f"epsilon 2 spent in total, recorded in {ledger}" in " ".join(first.out.split())
+    answer = json.loads(command(*value, "--epsilon", "0.5", "--budget", "3", "--json").out)
+    assert answer["ledger"] == {"file": str(ledger), "epsilon": 2.5, "delta": 0, "budget": 3}
+    assert answer["privacy"]["valid_for_release"]
+    before = ledger.read_bytes()
+    refused = command(*outcome, "--epsilon", "1", "--out", tmp_path / "third.json")
+    assert refused.code == 2
+    assert refused.out == ""
+    assert len(refused.err.splitlines()) == 1
+    assert "what is left of the budget" in refused.err
+    assert "2.5 of 3 are spent" in refused.err
+    assert ledger.read_bytes() == before
+    assert not (tmp_path / "third.json").exists()
+
+
+def test_simulated_noise_is_charged_and_never_used_twice(command, rows, tmp_path):
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--seed", "7", "--json")
+    words = (*words, "--ledger", tmp_path / "ledger")
+    first, again = (json.loads(command(*words, "--epsilon", "2").out) for _ in range(2))
+    assert first == again
+    assert first["ledger"]["epsilon"] == 2
+    assert not first["privacy"]["valid_for_release"]
+    other = command(*words, "--epsilon", "1")
+    assert other.code == 2
+    assert "Choose another seed" in other.err
+
+
+def test_a_question_that_dies_has_been_spent(command, rows, tmp_path, monkeypatch):
+    path = tmp_path / "ledger"
+
+    def die(*words, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedprior.core.random.Secure.random", die)
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--epsilon", "2")
+    assert command(*words, "--ledger", path).code != 0
+    terms, records = ledgers.read(path)
+    assert ledgers.total(records, terms) == 2
+    assert records[-1]["kind"] == "reserve"
 
 
 def test_rates_need_no_delta(command, rows):

@@ -15,6 +15,7 @@ from rich.table import Table
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
 from fedprior.estimation.result import Estimates
+from fedprior.reporting import charged
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting.outputs import save
 from fedprior.reporting.question import Question
@@ -29,17 +30,26 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
     with ExitStack() as stack:
         with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
             groups = stack.enter_context(reporting.open_groups(question))
-        estimates = reporting.estimate(groups, question)
+        estimates, spent = _estimate(question, groups)
         _save(question, groups, estimates)
         for line in _remarks(question, groups):
             watcher.say(line)
         if as_json:
-            typer.echo(json.dumps(_as_json(question, groups, estimates)))
+            found = _as_json(question, groups, estimates)
+            typer.echo(json.dumps(found if spent is None else found | {"ledger": spent}))
         else:
-            _print(question, groups, estimates)
+            _print(question, groups, estimates, spent)
     for path in (question.out, question.plot):
         if path is not None:
             watcher.say(f"Written to {path}")
+
+
+def _estimate(question: Question, groups: Groups) -> tuple[Estimates, dict[str, Any] | None]:
+    """The estimates and, where they are private, what their ledger says after them."""
+    if not question.private:
+        return reporting.estimate(groups, question), None
+    with charged.open_ledger(question) as ledger:
+        return reporting.estimate(groups, question, ledger=ledger), charged.spent(ledger)
 
 
 def _remarks(question: Question, groups: Groups) -> list[str]:
@@ -79,9 +89,14 @@ def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[s
     return found
 
 
-def _print(question: Question, groups: Groups, estimates: Estimates) -> None:
+def _print(
+    question: Question, groups: Groups, estimates: Estimates, spent: dict[str, Any] | None
+) -> None:
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
-    console.print(_head(question, groups, estimates))
+    head = _head(question, groups, estimates)
+    if spent is not None:
+        head.add_row("ledger", charged.sentence(spent))
+    console.print(head)
     console.print(f"\n{estimates.sentence}", soft_wrap=True)
     for note in estimates.notes:
         if note not in groups.notes:  # those are on standard error

@@ -58,6 +58,16 @@ def estimate(
     release_groups: Annotated[
         bool, _option("With --epsilon: show groups, too. Not private.", "--release-groups")
     ] = False,
+    ledger: Annotated[
+        Path | None,
+        _option("With --epsilon: the ledger to charge. Default: beside FILE, .ledger.jsonl."),
+    ] = None,
+    budget: Annotated[
+        float | None, _option("The epsilon that the ledger may reach; beyond it nothing is drawn.")
+    ] = None,
+    allow_delta: Annotated[
+        bool, _option("Accept a --delta of 1 / groups or more.", "--allow-delta")
+    ] = False,
     out: Annotated[
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
@@ -79,7 +89,9 @@ def estimate(
 
     With --epsilon, every group makes one private report; its size is public. --out then holds one
     row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
-    they are for the owner of the data.
+    they are for the owner of the data. What is spent is recorded in a ledger before a report is
+    drawn; a second question adds to the first. The ledger of visits.csv is visits.ledger.jsonl
+    beside it, or --ledger FILE.
 
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """
@@ -111,6 +123,9 @@ def estimate(
         low=low,
         high=high,
         release_groups=release_groups,
+        ledger=ledger,
+        budget=budget,
+        allow_delta=allow_delta,
         seed=seed,
         out=out,
         plot=plot,

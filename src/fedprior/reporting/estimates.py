@@ -16,6 +16,9 @@ from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
+from fedprior.exchange.batch import Batch
+from fedprior.privacy import events
+from fedprior.privacy.ledger import Ledger
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
@@ -70,9 +73,9 @@ def _check_identified(groups: Groups, question: Question) -> None:
         )
 
 
-def estimate(groups: Groups, question: Question) -> Estimates:
+def estimate(groups: Groups, question: Question, ledger: Ledger | None = None) -> Estimates:
     """The model that the question asks for, on the groups' sums; what was dropped is noted."""
-    found = _privately(groups, question) if question.private else _openly(groups, question)
+    found = _privately(groups, question, ledger) if question.private else _openly(groups, question)
     if question.file is None and not question.private:
         found = _judged(found)
     if question.private:  # how many rows were dropped is no function of the private reports
@@ -101,7 +104,7 @@ def _openly(groups: Groups, question: Question) -> Estimates:
     return estimate_means(_means(groups), population=population, noise_variance=noise, **options)
 
 
-def _privately(groups: Groups, question: Question) -> Estimates:
+def _privately(groups: Groups, question: Question, ledger: Ledger | None) -> Estimates:
     options: dict[str, Any] = {
         "epsilon": question.epsilon,
         "seed": question.seed,
@@ -111,10 +114,21 @@ def _privately(groups: Groups, question: Question) -> Estimates:
         from fedprior.estimation.private.rates import estimate_rates_privately
 
         options["scheme"] = question.scheme or "auto"
-        return estimate_rates_privately(_counts(groups), **options)
+        batch = Batch(
+            owner="estimate_rates_privately",
+            event=events.response(question.epsilon or 0.0),
+            view="local",
+            noise="secure" if question.seed is None else "simulated",
+            num_clients=int((groups.n > 0).sum()),
+            seed=question.seed or 0,
+        )
+        content = (groups.n, np.asarray(groups.successes), *sorted(options.items()))
+        with batch.charged(ledger, content=content):
+            return estimate_rates_privately(_counts(groups), **options)
     from fedprior.estimation.private.means import estimate_means_privately
 
     options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
+    options |= {"allow_delta": question.allow_delta, "ledger": ledger}
     if question.noise_scale is not None:
         options["noise_variance"] = question.noise_scale**2
     return estimate_means_privately(_means(groups), **options)

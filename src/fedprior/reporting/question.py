@@ -44,6 +44,9 @@ class Question:
     low: float | None = None
     high: float | None = None
     release_groups: bool = False
+    ledger: Path | None = None
+    budget: float | None = None
+    allow_delta: bool = False
     seed: int | None = None
     out: Path | None = None
     plot: Path | None = None
@@ -145,7 +148,8 @@ class Question:
             _require(fits, option, "a finite number", number)
         fits = self.above is None or self.kind == "means" or 0 <= self.above <= 1
         _require(fits, "--above", "a rate in [0, 1]", self.above)
-        for option, number in {"--noise-sd": self.noise_scale, "--epsilon": self.epsilon}.items():
+        positive = {"--noise-sd": self.noise_scale, "--epsilon": self.epsilon}
+        for option, number in {**positive, "--budget": self.budget}.items():
             fits = number is None or 0 < number < float("inf")
             _require(fits, option, "a positive number", number)
         fits = self.noise_scale is None or 0 < self.noise_scale * self.noise_scale < float("inf")
@@ -162,6 +166,9 @@ class Question:
             "--low": self.low,
             "--high": self.high,
             "--release-groups": self.release_groups or None,
+            "--ledger": self.ledger,
+            "--budget": self.budget,
+            "--allow-delta": self.allow_delta or None,
         }
         if not self.private:
             for option, given in private.items():
@@ -197,6 +204,8 @@ class Question:
             ("--plot", self.plot, PLOT_SUFFIXES),
         ):
             check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
+        folder = self.ledger is not None and self.ledger.is_dir()
+        _require(not folder, "--ledger", "a file", f"the folder {self.ledger}")
         sentence = "--plot with --epsilon needs --release-groups: groups in a plot are not private."
         check.expect(self.plot is None or self.shows_groups, _OWNER, sentence)
 

@@ -1,56 +1,82 @@
 """Private reports as printed: Thm 2.2 for means and Thm 4 for rates (ERRATA 5-8, 17, 19)."""
 
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import numpy as np
 
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core import check, random
-from fedprior.core.algorithm import Key
+from fedprior.core.algorithm import Array, Key
+from fedprior.core.protocols import PrivateChannel
 from fedprior.estimation.private.moments import Ball
 from fedprior.estimation.private.posterior import Weighing
-from fedprior.estimation.private.round import Sent, Variances
+from fedprior.estimation.private.result import Budget, Fitted, Report
+from fedprior.estimation.private.round import Sent, Variances, combine_reports, means_of_groups
 from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.statistics import Means
+from fedprior.exchange.batch import Rounds
+from fedprior.privacy import events
+from fedprior.privacy.events import Event
 from fedprior.privacy.paper import paper_gaussian_epsilon, paper_gaussian_scale
 
 
-def paper_mean_reports(
-    means: np.ndarray,
-    known: Variances,
-    ball: Ball,
-    epsilon: float,
-    delta: float,
-    key: Key,
-    *,
-    widen: bool,
-) -> Sent:
+@dataclass(frozen=True, kw_only=True)
+class BoxGaussian(PrivateChannel):
+    """Clips each coordinate to [center - radius, center + radius]; adds N(0, scale^2 I).
+
+    Two messages are up to 2 radius sqrt(d) apart, which the event counts and the paper does not.
+    Protects: one group's whole message (replace one). Trusts: nobody. For simulation only.
+    """
+
+    center: float
+    radius: float
+    scale: float
+
+    view: ClassVar[Literal["local"]] = "local"
+
+    def encode(self, message: Array, key: Key) -> Array:
+        inside = np.clip(message, self.center - self.radius, self.center + self.radius)
+        return inside + self.scale * random.normal(key, inside.shape)
+
+    def event(self, dimension: int) -> Event:
+        """Return the event of one message."""
+        return events.gaussian(self.scale / (self.radius * math.sqrt(dimension)))
+
+
+def paper_mean_report(
+    statistics: Means, known: Variances, ball: Ball, budget: Budget, *, widen: bool
+) -> Report:
     """Thm 2.2 as printed: sigma_q = (b / epsilon) sqrt(8 log(2 / delta)) on the box [-b, b]^d.
 
     b = r + (sqrt(theta variance) + sqrt(s)) sqrt(log(m^2 n)), which contains the means less often
     than claimed (ERRATA 5). The noise is per coordinate, and its true epsilon is another one
     (ERRATA 7, 8).
     """
+    epsilon, delta, dimension = budget.epsilon, budget.delta, ball.dimension
     remedy = "The printed mechanism is Gaussian."
     check.require(delta > 0, "Thm 2.2", "delta", "above 0 for method='paper'", delta, remedy)
     radius = ball.radius
     if widen:
-        reach = np.sqrt(np.log(float(len(means)) ** 2 * known.least))
+        reach = np.sqrt(np.log(float(len(known.sampling)) ** 2 * known.least))
         scales = np.sqrt(known.theta) + np.sqrt(known.sampling.max())
         radius = float(radius + scales * reach)
     scale = paper_gaussian_scale(epsilon, delta, radius=radius)
-    true = paper_gaussian_epsilon(epsilon, delta, dimension=ball.dimension)
-    inside = np.clip(means, ball.center - radius, ball.center + radius)
+    true = paper_gaussian_epsilon(epsilon, delta, dimension=dimension)
+    channel = BoxGaussian(center=ball.center, radius=radius, scale=scale)
     note = (
         f"The paper states epsilon = {epsilon:g} for this noise; its true epsilon at delta = "
-        f"{delta:g} in {ball.dimension} dimension(s) is {true:.4g}, the one in the guarantee."
+        f"{delta:g} in {dimension} dimension(s) is {true:.4g}, the one in the guarantee."
     )
-    return Sent(
-        inside + scale * random.normal(key, inside.shape),
-        scale**2,
-        32.0 * ball.dimension,
-        f"Gaussian noise of scale {scale:g} per coordinate, as printed (paper Thm 2.2)",
-        epsilon=max(true, 1e-12),  # 0 where there is so much noise that delta alone would do
-        fitted_by="paper",
-        notes=(note,),
-    )
+
+    def fit(rounds: Rounds) -> Fitted:
+        means = means_of_groups(statistics, known)
+        sent = Sent(rounds.gather(channel, means, rounds.key("encode")), scale**2)
+        return combine_reports(statistics, known, sent, fitted_by="paper", notes=(note,))
+
+    mechanism = f"Gaussian noise of scale {scale:g} per coordinate, as printed (paper Thm 2.2)"
+    return Report(channel, dimension, bits=32.0 * dimension, mechanism=mechanism, fit=fit)
 
 
 def paper_rate_weights(

@@ -4,20 +4,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedprior.core import check, random
-from fedprior.core.algorithm import Key
-from fedprior.estimation.paper.reports import paper_mean_reports
-from fedprior.estimation.private.moments import Ball, Known, fit_moments
-from fedprior.estimation.private.result import NEIGHBORS, Fitted, assemble, unit_of
-from fedprior.estimation.private.round import (
-    Variances,
-    combine_reports,
-    means_of_groups,
-    one_round,
-)
+from fedprior.core import check
+from fedprior.estimation.paper.reports import paper_mean_report
+from fedprior.estimation.private.moments import Ball, Known, moments_report
+from fedprior.estimation.private.result import Budget, Report, assemble, unit_of
+from fedprior.estimation.private.round import Variances, mean_report
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
-from fedprior.privacy.guarantee import Guarantee
+from fedprior.exchange.batch import Batch
+from fedprior.privacy.guarantee import Noise
+from fedprior.privacy.ledger import Ledger
 
 Bounds = Literal["groups", "population"]
 
@@ -38,6 +34,8 @@ def estimate_means_privately(
     method: Literal["default", "paper"] = "default",
     seed: int | None = None,
     level: float = 0.95,
+    allow_delta: bool = False,
+    ledger: Ledger | None = None,
 ) -> Estimates:
     """theta_i = a_i X_i + (1 - a_i) mu, with a population from one private report per group.
 
@@ -49,11 +47,15 @@ def estimate_means_privately(
     With delta > 0, reports have Gaussian noise by the analytic mechanism (simulated only, seed 0 by
     default); with delta = 0 a report is one randomized bit (from the operating system without a
     seed). The guarantee is (epsilon, delta)-DP in the local model if one group's rows are replaced;
-    sizes are public. `theta_variance` is the variance of the groups' thetas and `noise_variance`
-    that of one value (Thm 2, with unequal sizes). Unknown variances are reported too, as the
-    squared distance from the ball's center and as the group's sample variance, which
-    `variance_bound` bounds (default: its largest value for n values in [low, high], (high - low)^2
-    / 4 * n / (n - 1)). `statistics.variance` is treated as public and replaces `noise_variance`.
+    sizes are public. A delta of 1 / groups or more is refused unless `allow_delta`. The reports are
+    charged to `ledger` (view `local`, relation `replace-one`) before they are drawn; noise from the
+    operating system, which is valid for release, requires one.
+
+    `theta_variance` is the variance of the groups' thetas and `noise_variance` that of one value
+    (Thm 2, with unequal sizes). Unknown variances are reported too, as the squared distance from
+    the ball's center and as the group's sample variance, which `variance_bound` bounds (default:
+    its largest value for n values in [low, high], (high - low)^2 / 4 * n / (n - 1)).
+    `statistics.variance` is treated as public and replaces `noise_variance`.
 
     `method="paper"` uses Thm 2.2's noise and ball as printed, per coordinate; the guarantee has the
     true epsilon, and the paper's value is in the notes (ERRATA 5, 7, 8).
@@ -65,33 +67,50 @@ def estimate_means_privately(
     check.require(low < high, _OWNER, "low", f"below high ({high:g})", low)
     known = _known(statistics, theta_variance, noise_variance, variance_bound, (low, high))
     ball = Ball((low + high) / 2, (high - low) / 2, statistics.dimension)
-    key: Key = random.secure()
-    if delta > 0 or seed is not None:
-        key = random.stream(check.seed(_OWNER, seed or 0), "encode")
-    if known.theta is not None and known.noise is not None:
-        both = Variances(known.theta, known.noise, known.size, known.least)
-        budget, widen = (epsilon, delta, key), bounds == "population"
-        if method == "paper":
-            means = means_of_groups(statistics, both)
-            sent = paper_mean_reports(means, both, ball, *budget, widen=widen)
-            fitted = combine_reports(statistics, both, sent)
-        else:
-            fitted = one_round(statistics, both, ball, *budget, widen=widen)
-    else:
-        rule = "known for bounds='population' and for method='paper'"
-        needed = bounds == "population" or method == "paper"
-        check.require(not needed, _OWNER, "theta_variance and noise_variance", rule, None)
-        fitted = fit_moments(statistics, known, ball, epsilon, delta, key)
+    noise: Noise = "secure" if delta == 0 and seed is None else "simulated"
+    budget = Budget(epsilon, delta, noise)
+    report = _report(statistics, known, ball, budget, paper=method == "paper", bounds=bounds)
+    batch = Batch.of(
+        _OWNER,
+        report.channel,
+        report.dimension,
+        num_clients=int((known.size > 0).sum()),
+        delta=delta,
+        seed=seed or 0,
+        allow_delta=allow_delta,
+    )
+    content = (statistics.n, statistics.mean, statistics.within, *known, *ball, report.channel)
+    with batch.charged(ledger, content=content) as rounds:
+        fitted = report.fit(rounds)
+    guarantee = batch.guarantee(
+        unit=unit_of(errors_are_public=statistics.variance is not None),
+        mechanism=report.mechanism,
+        bits=report.bits,
+    )
     return assemble(
         n=np.asarray(statistics.n),
         raw=np.asarray(statistics.mean, np.float64),
         center=fitted.population.mean,
         weighing=fitted.weighing,
         population=fitted.population,
-        guarantee=_guarantee(fitted, delta, key, public=statistics.variance is not None),
+        guarantee=guarantee,
         level=level,
         notes=fitted.notes,
     )
+
+
+def _report(
+    statistics: Means, known: Known, ball: Ball, budget: Budget, *, paper: bool, bounds: Bounds
+) -> Report:
+    """What each group sends: its mean, or also what tells of the variances that are unknown."""
+    if known.theta is not None and known.noise is not None:
+        both = Variances(known.theta, known.noise, known.size, known.least)
+        form = paper_mean_report if paper else mean_report
+        return form(statistics, both, ball, budget, widen=bounds == "population")
+    rule = "known for bounds='population' and for method='paper'"
+    needed = bounds == "population" or paper
+    check.require(not needed, _OWNER, "theta_variance and noise_variance", rule, None)
+    return moments_report(statistics, known, ball, budget)
 
 
 def _known(
@@ -127,16 +146,3 @@ def _known(
     # n values in [low, high] have a sample variance of up to n / (n - 1) times that of the law.
     widest = largest * n / np.maximum(n - 1, 1) if bound is None else np.full(len(n), largest)
     return Known(theta, noise, largest, widest, size, int(n[there].min()))
-
-
-def _guarantee(fitted: Fitted, delta: float, key: Key, *, public: bool) -> Guarantee:
-    return Guarantee(
-        epsilon=fitted.epsilon,
-        delta=delta,
-        unit=unit_of(errors_are_public=public),
-        neighbors=NEIGHBORS,
-        trust="nobody (local model)",
-        mechanism=fitted.what,
-        noise=random.noise_of(key),
-        bits=fitted.bits,
-    )

@@ -7,15 +7,15 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core import random
-from fedprior.core.algorithm import Key
 from fedprior.estimation.private.posterior import (
     ReportPosterior,
     normalized,
     on_square,
     weigh,
 )
-from fedprior.estimation.private.result import Fitted, gaussian_population
+from fedprior.estimation.private.result import Budget, Fitted, Report, gaussian_population
 from fedprior.estimation.statistics import Means
+from fedprior.exchange.batch import Rounds
 
 # Of the means as reported, beyond the edge: below it, shrinking was not seen to lose.
 _OUTSIDE = 0.15
@@ -66,27 +66,39 @@ class Reported(NamedTuple):
     inverse_widest: float
 
 
-def fit_moments(
-    statistics: Means, known: Known, ball: Ball, epsilon: float, delta: float, key: Key
-) -> Fitted:
+def moments_report(statistics: Means, known: Known, ball: Ball, budget: Budget) -> Report:
     """Population's mean, variance of theta and variance of a value, what is not known (ERRATA D1).
 
     Up to three moments are reported: the mean; |mean - center|^2 / d, whose expectation is
     |mu - center|^2 / d + theta variance + noise / size; the sample variance. The second one stands
     beside the first because the spread of noisy means says too little: the variance of reports with
     Gaussian noise of variance q, less q, errs by q sqrt(2 / m), and that of bits says nothing
-    (ERRATA 17). Gaussian noise covers all moments in one vector; a bit is about one of them, chosen
-    at random for each group.
+    (ERRATA 17). Gaussian noise covers all moments in one vector, in a ball of radius sqrt(k) for k
+    of them; a bit is about one of them, chosen at random for each group.
     """
-    parts = _parts(statistics, known, ball)
-    if delta > 0:
-        sent = _by_vector(parts, epsilon, delta, key)
-        what = f"Gaussian noise on the vector ({', '.join(parts)})"
-        bits = 32.0 * sum(values.shape[1] for values in parts.values())
-    else:
-        sent = _by_bits(parts, epsilon, key)
-        what = f"one randomized bit, of one of {', '.join(parts)}"
-        bits = OneBit(epsilon=epsilon).bits(ball.dimension)
+    parts, epsilon, named = _parts(statistics, known, ball), budget.epsilon, statistics.variance
+    names = ", ".join(parts)
+    if budget.delta > 0:
+        clip = float(np.sqrt(len(parts)))
+        noisy = LocalGaussian.calibrated(clip=clip, epsilon=epsilon, delta=budget.delta)
+        width = sum(values.shape[1] for values in parts.values())
+
+        def from_vector(rounds: Rounds) -> Fitted:
+            return _fit(_by_vector(parts, noisy, rounds), known, ball, named is None)
+
+        mechanism = f"Gaussian noise on the vector ({names})"
+        return Report(noisy, width, noisy.bits(width), mechanism, from_vector)
+    coin = OneBit(epsilon=epsilon, low=-1.0, high=1.0, noise=budget.noise)
+
+    def from_bits(rounds: Rounds) -> Fitted:
+        return _fit(_by_bits(parts, coin, rounds), known, ball, named is None)
+
+    mechanism = f"one randomized bit, of one of {names}"
+    return Report(coin, ball.dimension, coin.bits(ball.dimension), mechanism, from_bits)
+
+
+def _fit(sent: dict[str, np.ndarray], known: Known, ball: Ball, names_noise: bool) -> Fitted:
+    """The population and the weights, from what was sent alone."""
     reported = {name: _reported(values, known) for name, values in sent.items()}
     center = ball.inside(ball.center + ball.radius * reported["mean"].value[None, :])[0]
     error = reported["mean"].variance * ball.radius**2
@@ -96,16 +108,16 @@ def fit_moments(
         reported.pop("squared distance", None)
         posterior, theta = _posterior(reported, known, ball)
     errors = {"mean": float(np.sqrt(error)), "variance": posterior.scale(theta)}
-    errors["noise_variance"] = posterior.scale(posterior.noise)
-    named = statistics.variance is None
+    if names_noise:
+        errors["noise_variance"] = posterior.scale(posterior.noise)
     population = gaussian_population(
         center,
         posterior.mean(theta),
-        posterior.mean(posterior.noise) if named else None,
-        errors if named else {name: errors[name] for name in ("mean", "variance")},
+        posterior.mean(posterior.noise) if names_noise else None,
+        errors,
         fitted_by="private moments",
     )
-    return Fitted(weigh(posterior, known.size, distrust=distrust), population, epsilon, bits, what)
+    return Fitted(weigh(posterior, known.size, distrust=distrust), population)
 
 
 def _distrust(
@@ -167,28 +179,28 @@ def _parts(statistics: Means, known: Known, ball: Ball) -> dict[str, np.ndarray]
 
 
 def _by_vector(
-    parts: dict[str, np.ndarray], epsilon: float, delta: float, key: Key
+    parts: dict[str, np.ndarray], channel: LocalGaussian, rounds: Rounds
 ) -> dict[str, np.ndarray]:
-    """All parts of a group in one vector with Gaussian noise: k parts lie in a ball of sqrt(k).
+    """All parts of a group in one vector.
 
     A part that a group does not have is sent as 0 and, sizes being public, not counted (NaN).
     """
     message = np.concatenate(list(parts.values()), axis=1)
-    channel = LocalGaussian.calibrated(
-        clip=float(np.sqrt(len(parts))), epsilon=epsilon, delta=delta
-    )
     there = np.isfinite(message)
-    sent = np.where(there, channel.encode(np.where(there, message, 0.0), key), np.nan)
+    noised = rounds.gather(channel, np.where(there, message, 0.0), rounds.key("encode"))
+    sent = np.where(there, noised, np.nan)
     ends = np.cumsum([values.shape[1] for values in parts.values()])
     return dict(zip(parts, np.split(sent, ends[:-1], axis=1), strict=True))
 
 
-def _by_bits(parts: dict[str, np.ndarray], epsilon: float, key: Key) -> dict[str, np.ndarray]:
+def _by_bits(
+    parts: dict[str, np.ndarray], channel: OneBit, rounds: Rounds
+) -> dict[str, np.ndarray]:
     """One part of each group as a bit; who tells what is drawn at random and public.
 
     The part that fewest groups have chooses first, the mean is for all that are left.
     """
-    channel = OneBit(epsilon=epsilon, low=-1.0, high=1.0)
+    key = rounds.key("encode")
     able = {name: np.isfinite(values).all(axis=1) for name, values in parts.items()}
     free = able["mean"].copy()
     order = np.argsort(random.uniform(key, free.shape))
@@ -199,7 +211,7 @@ def _by_bits(parts: dict[str, np.ndarray], epsilon: float, key: Key) -> dict[str
         mine = mine if name == "mean" else mine[:quota]
         free[mine] = False
         sent[name] = np.full(parts[name].shape, np.nan)
-        sent[name][mine] = channel.encode(parts[name][mine], key)
+        sent[name][mine] = rounds.gather(channel, parts[name][mine], key)
     return sent
 
 

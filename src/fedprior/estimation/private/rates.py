@@ -16,7 +16,7 @@ from fedprior.estimation.private.posterior import (
     on_square,
     weigh,
 )
-from fedprior.estimation.private.result import NEIGHBORS, assemble
+from fedprior.estimation.private.result import assemble
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Counts
 from fedprior.privacy.guarantee import Guarantee
@@ -216,7 +216,7 @@ def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarant
         epsilon=epsilon,
         delta=0.0,
         unit=_UNIT,
-        neighbors=NEIGHBORS,
+        neighbors="replace one",
         trust="nobody (local model)",
         mechanism=mechanism,
         noise=random.noise_of(key),

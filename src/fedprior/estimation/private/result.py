@@ -1,15 +1,15 @@
 """Estimates of groups under a population that is known from private reports only."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.core.protocols import PrivateChannel
 from fedprior.estimation.private.posterior import Weighing
 from fedprior.estimation.result import Estimates, FittedPopulation
-from fedprior.privacy.guarantee import Guarantee
-
-# The relation of every private estimate and of the channels; the unit is what is replaced.
-NEIGHBORS = "replace one"
+from fedprior.exchange.batch import Rounds
+from fedprior.privacy.guarantee import Guarantee, Noise
 
 NOT_PRIVATE = (
     "The guarantee covers what the groups send and the population fitted from it; raw and personal "
@@ -24,14 +24,29 @@ def unit_of(*, errors_are_public: bool) -> str:
 
 
 class Fitted(NamedTuple):
-    """A population from reports, the weights it allows, and what the reports were."""
+    """A population from reports, and the weights it allows."""
 
     weighing: Weighing
     population: FittedPopulation
-    epsilon: float
-    bits: float | None
-    what: str
     notes: tuple[str, ...] = ()
+
+
+class Budget(NamedTuple):
+    """What one report of a group may cost, and where its noise comes from."""
+
+    epsilon: float
+    delta: float
+    noise: Noise
+
+
+class Report(NamedTuple):
+    """What each group will send, before anything is drawn, and what is learned from it."""
+
+    channel: PrivateChannel
+    dimension: int
+    bits: float
+    mechanism: str  # in words
+    fit: Callable[[Rounds], Fitted]
 
 
 def gaussian_population(

@@ -6,11 +6,11 @@ import numpy as np
 
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
-from fedprior.core.algorithm import Key
 from fedprior.estimation.private.moments import MISSED, Ball, seems_to_miss
 from fedprior.estimation.private.posterior import Weighing
-from fedprior.estimation.private.result import Fitted, gaussian_population
+from fedprior.estimation.private.result import Budget, Fitted, Report, gaussian_population
 from fedprior.estimation.statistics import Means
+from fedprior.exchange.batch import Rounds
 
 
 class Variances(NamedTuple):
@@ -32,24 +32,12 @@ class Sent(NamedTuple):
 
     reports: np.ndarray
     variance: float
-    bits: float | None
-    what: str
-    epsilon: float
-    fitted_by: str = "private, variances known"
-    notes: tuple[str, ...] = ()
 
 
-def one_round(
-    statistics: Means,
-    known: Variances,
-    ball: Ball,
-    epsilon: float,
-    delta: float,
-    key: Key,
-    *,
-    widen: bool,
-) -> Fitted:
-    """The population's mean from one report of each group's mean, and the weights that go with it.
+def mean_report(
+    statistics: Means, known: Variances, ball: Ball, budget: Budget, *, widen: bool
+) -> Report:
+    """The group's mean in the ball: Gaussian noise (delta > 0), or one randomized bit.
 
     `widen` says that the ball holds the population's mean and must be enlarged to hold the groups'
     means. Every group keeps its raw value where the ball seems to miss the groups.
@@ -57,31 +45,59 @@ def one_round(
     limits = ball.limits
     if widen:
         ball = ball._replace(radius=widened(ball.radius, known, dimension=ball.dimension))
-    sent = through_channel(means_of_groups(statistics, known), known, ball, epsilon, delta, key)
-    fitted = combine_reports(statistics, known, sent)
+    channel: LocalGaussian | OneBit
+    if budget.delta > 0:
+        channel = LocalGaussian.calibrated(
+            clip=ball.radius, epsilon=budget.epsilon, delta=budget.delta, center=ball.center
+        )
+        mechanism = f"analytic Gaussian mechanism on a ball of radius {ball.radius:g}"
+    else:
+        low, high = ball.limits
+        channel = OneBit(epsilon=budget.epsilon, low=low, high=high, noise=budget.noise)
+        mechanism = "one randomized bit of the mean"
+
+    def fit(rounds: Rounds) -> Fitted:
+        means = ball.inside(means_of_groups(statistics, known))
+        reports = rounds.gather(channel, means, rounds.key("encode"))
+        sent = Sent(reports, _added_variance(channel, reports, known))
+        return _guarded(combine_reports(statistics, known, sent), known, ball, limits)
+
+    bits = channel.bits(ball.dimension)
+    return Report(channel, ball.dimension, bits=bits, mechanism=mechanism, fit=fit)
+
+
+def _added_variance(channel: LocalGaussian | OneBit, sent: np.ndarray, known: Variances) -> float:
+    """What the channel adds to the variance of a report.
+
+    Of bits only the whole variance shows: the means' own part is known and is taken off.
+    """
+    if isinstance(channel, LocalGaussian):
+        return channel.scale**2
+    whole = float(sent.var(axis=0, ddof=1).mean())
+    return max(whole - known.theta - float(known.sampling.mean()), 0.0)
+
+
+def _guarded(fitted: Fitted, known: Variances, ball: Ball, limits: tuple[float, float]) -> Fitted:
+    """Every group keeps its raw value where the ball seems to miss the groups."""
     center = np.atleast_1d(fitted.population.mean)
     error = fitted.population.standard_errors["mean" if len(center) == 1 else "mean_1"]
     typical = known.theta + float(known.sampling.mean())
-    if seems_to_miss(ball, away=center - ball.center, error=error, variance=typical):
-        note = MISSED.format(*limits)
-        return fitted._replace(weighing=_kept(fitted.weighing, known.size > 0, note))
-    return fitted
+    if not seems_to_miss(ball, away=center - ball.center, error=error, variance=typical):
+        return fitted
+    there, weighing = known.size > 0, fitted.weighing
+    kept = weighing._replace(
+        own=np.where(there, 1.0, 0.0),
+        risk=np.where(there, weighing.local, weighing.risk),
+        note=MISSED.format(*limits),
+        fell_back=True,
+    )
+    return fitted._replace(weighing=kept)
 
 
 def means_of_groups(statistics: Means, known: Variances) -> np.ndarray:
     """The means of the groups that have data, (groups, d)."""
     means = np.asarray(statistics.mean, np.float64)
     return means.reshape(len(known.size), -1)[known.size > 0]
-
-
-def _kept(weighing: Weighing, there: np.ndarray, note: str) -> Weighing:
-    """Every group with data keeps its raw value."""
-    return weighing._replace(
-        own=np.where(there, 1.0, 0.0),
-        risk=np.where(there, weighing.local, weighing.risk),
-        note=note,
-        fell_back=True,
-    )
 
 
 def widened(radius: float, known: Variances, *, dimension: int = 1) -> float:
@@ -98,28 +114,14 @@ def widened(radius: float, known: Variances, *, dimension: int = 1) -> float:
     return float(radius + scale * chi.isf(miss / number, dimension))
 
 
-def through_channel(
-    means: np.ndarray, known: Variances, ball: Ball, epsilon: float, delta: float, key: Key
-) -> Sent:
-    """Gaussian noise on the ball (delta > 0), or one randomized bit per group."""
-    if delta > 0:
-        channel = LocalGaussian.calibrated(
-            clip=ball.radius, epsilon=epsilon, delta=delta, center=ball.center
-        )
-        what = f"analytic Gaussian mechanism on a ball of radius {ball.radius:g}"
-        bits = channel.bits(ball.dimension)
-        return Sent(channel.encode(means, key), channel.scale**2, bits, what, epsilon)
-    low, high = ball.center - ball.radius, ball.center + ball.radius
-    coin = OneBit(epsilon=epsilon, low=low, high=high)
-    reports = coin.encode(ball.inside(means), key)
-    # Of bits only the whole variance shows: the means' own part is known and is taken off.
-    whole = float(reports.var(axis=0, ddof=1).mean())
-    variance = max(whole - known.theta - float(known.sampling.mean()), 0.0)
-    bits, what = coin.bits(ball.dimension), "one randomized bit of the mean"
-    return Sent(reports, variance, bits, what, epsilon)
-
-
-def combine_reports(statistics: Means, known: Variances, sent: Sent) -> Fitted:
+def combine_reports(
+    statistics: Means,
+    known: Variances,
+    sent: Sent,
+    *,
+    fitted_by: str = "private, variances known",
+    notes: tuple[str, ...] = (),
+) -> Fitted:
     """Center sum w_i q_i and the best a_i for it, which is Thm 2's where sizes are equal.
 
     With D = center - theta_i and E = X_i - theta_i: E D^2 = sum w^2 (theta variance + s + channel)
@@ -141,7 +143,7 @@ def combine_reports(statistics: Means, known: Variances, sent: Sent) -> Fitted:
         known.theta,
         known.noise if statistics.variance is None else None,
         {"mean": float(np.sqrt(error))},
-        fitted_by=sent.fitted_by,
+        fitted_by=fitted_by,
     )
     weighing = Weighing(own, risk, 0 * risk, local, error + known.theta, None)
-    return Fitted(weighing, population, sent.epsilon, sent.bits, sent.what, sent.notes)
+    return Fitted(weighing, population, notes)

@@ -1,0 +1,80 @@
+"""The ledger that private estimates are charged to: beside the data, unless another is named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedprior.core import check
+from fedprior.privacy.guarantee import Noise, shown
+from fedprior.privacy.ledger import Ledger, Terms, read
+from fedprior.reporting.question import Question
+
+_EMBEDDED = Path("baseball")
+_SUFFIX = ".ledger.jsonl"
+
+
+def noise(question: Question) -> Noise:
+    """Noise that can be repeated is simulated, and so is Gaussian noise."""
+    keyed = question.seed is not None or (question.kind == "means" and bool(question.delta))
+    return "simulated" if keyed else "secure"
+
+
+def path(question: Question) -> Path:
+    """The named ledger, or `visits.ledger.jsonl` beside `visits.csv`.
+
+    It belongs to the data, wherever the answer goes: a second question adds to the first.
+    """
+    if question.ledger is not None:
+        return question.ledger
+    if question.file is None:
+        return _EMBEDDED.with_suffix(_SUFFIX)
+    data = Path(question.file)
+    sentence = "--epsilon needs --ledger for several files: one file has its ledger beside it."
+    check.expect(data.is_file(), "estimate", sentence)
+    return data.with_suffix(_SUFFIX)
+
+
+@contextmanager
+def open_ledger(question: Question) -> Iterator[Ledger]:
+    """The question's ledger; one that exists keeps its delta and, unless one is asked for, budget.
+
+    A new one has the question's delta: 0 for randomized responses, whose epsilons then add up.
+    """
+    file = path(question)
+    gaussian = question.kind == "means" and bool(question.delta)
+    terms = Terms(
+        delta=(question.delta or 0.0) if gaussian else 0.0,
+        relation="replace-one",
+        view="local",
+        noise=noise(question),
+        budget=question.budget,
+        allow_delta=question.allow_delta,
+    )
+    if file.exists():
+        found, _ = read(file)
+        sentence = (
+            f"{file} has delta = 0, which Gaussian reports cannot be charged to. Name another "
+            "--ledger, or leave out --delta."
+        )
+        check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
+        budget = found.budget if question.budget is None else question.budget
+        terms = replace(found, view="local", noise=terms.noise, budget=budget)
+    with Ledger(file, terms) as ledger:
+        yield ledger
+
+
+def spent(ledger: Ledger) -> dict[str, Any]:
+    """What the population has spent on this ledger, the last question included."""
+    terms = ledger.terms
+    total = {"epsilon": ledger.spent, "delta": terms.delta, "budget": terms.budget}
+    return {"file": str(ledger.path), **total}
+
+
+def sentence(total: dict[str, Any]) -> str:
+    """The total in words."""
+    budget = "" if total["budget"] is None else f" of {total['budget']:g}"
+    delta = f" at delta {total['delta']:g}" if total["delta"] else ""
+    epsilon = shown(total["epsilon"], digits=4)
+    return f"epsilon {epsilon}{budget}{delta} spent in total, recorded in {total['file']}"
