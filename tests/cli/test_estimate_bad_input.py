@@ -4,7 +4,10 @@ from functools import partial
 
 import pytest
 
-from fedprior.privacy import ledger
+from fedprior.privacy.charging import total
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
+from fedprior.privacy.terms import Terms
 
 ROWS = "shop,price,se,won,races,open\n" + "".join(
     f"{shop},{price},0.{k + 1},{k},{k + 3},{k % 2}\n"
@@ -190,8 +193,8 @@ def test_an_answer_that_cannot_be_written_has_been_spent(refused, csv, monkeypat
     monkeypatch.setattr("fedprior.reporting.estimates.write_atomically", lambda *_: full(0))
     words = (*COUNTS, "--epsilon", "1", "--out", tmp_path / "o.json")
     refused("estimate", csv, *words, wanted="--out must be a file that can be written")
-    terms, records = ledger.read(tmp_path / "shops.ledger.jsonl")
-    assert ledger.total(records, terms) == 1
+    terms, records = read(tmp_path / "shops.ledger.jsonl")
+    assert total(records, terms) == 1
 
 
 def test_ledgers_that_do_not_fit_are_refused(untouched, csv, tmp_path):
@@ -205,5 +208,5 @@ def test_ledgers_that_do_not_fit_are_refused(untouched, csv, tmp_path):
     several = str(tmp_path / "*.csv")
     untouched(several, *private, wanted="--epsilon needs --ledger for several files")
     terms = {"delta": 1e-6, "view": "central", "noise": "secure", "unit": "client"}
-    ledger.Ledger(tmp_path / "run", ledger.Terms(relation="add-remove", **terms)).close()
+    Ledger(tmp_path / "run", Terms(relation="add-remove", **terms)).close()
     untouched(csv, *private, "--ledger", tmp_path / "run", wanted="must")

@@ -13,7 +13,8 @@ from fedprior.data.baseball import baseball
 from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
-from fedprior.privacy import ledger as ledgers
+from fedprior.privacy.charging import total
+from fedprior.privacy.opening import read as read_ledger
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
 ROW = ["group", "n", "raw", "personal", "weight", "lower", "upper"]
@@ -361,8 +362,8 @@ def test_a_question_that_dies_has_been_spent(command, rows, tmp_path, monkeypatc
     monkeypatch.setattr("fedprior.core.random.Secure.random", die)
     words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--epsilon", "2")
     assert command(*words, "--ledger", path).code != 0
-    terms, records = ledgers.read(path)
-    assert ledgers.total(records, terms) == 2
+    terms, records = read_ledger(path)
+    assert total(records, terms) == 2
     assert records[-1]["kind"] == "reserve"
 
 

@@ -9,7 +9,8 @@ from fedprior.estimation.private.moments import Ball
 from fedprior.estimation.private.round import Sent, Variances, combine_reports, widened
 from fedprior.estimation.statistics import Means
 from fedprior.privacy import paper
-from fedprior.privacy.ledger import Ledger, Terms
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.terms import Terms
 
 # ERRATA 3.5: m = 10,000, n = 15, sigma_theta = 0.1, sigma_x = 0.5, r = 1, delta = 1e-4.
 TABLE = {

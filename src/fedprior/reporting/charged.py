@@ -8,7 +8,9 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.privacy.guarantee import Noise, shown
-from fedprior.privacy.ledger import Ledger, Terms, read
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
+from fedprior.privacy.terms import Terms
 from fedprior.reporting.question import Question
 
 _EMBEDDED = Path("baseball")
