@@ -44,6 +44,7 @@ from .learning.em import em as em
 from .learning.steps import Steps as Steps
 from .models.network import mlp as mlp
 from .models.network import network as network
+from .privacy.cohort import Cyclic as Cyclic
 from .privacy.cohort import Everyone as Everyone
 from .privacy.cohort import FixedSize as FixedSize
 from .privacy.cohort import Poisson as Poisson

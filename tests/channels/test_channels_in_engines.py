@@ -27,7 +27,7 @@ def pooled(channel, present, messages, finite=None):
     root = fedprior.core.random.root(0)
     finite = jnp.ones(len(present), bool) if finite is None else finite
     rules = Rules(algorithm, channel, 4.0)
-    return pool(rules, messages, present, finite, clients, jnp.int32(0), Keys(root, root))
+    return pool(rules, messages, present, finite, clients, jnp.int32(0), Keys(root, root))[0]
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))

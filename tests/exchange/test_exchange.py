@@ -85,7 +85,7 @@ def test_an_agreement_needs_facts_alone(private):
     )
     assert again.event == private.event
     assert again.fingerprint == private.fingerprint
-    assert server.upload_length(again) == tree.size(private.message.value)
+    assert again.length == tree.size(private.message.value)
 
 
 def test_an_upload_depends_on_nobody_else(private, federation):
@@ -131,13 +131,13 @@ def forged(length, change):
 )
 def test_what_is_not_an_upload_is_refused(private, change, reason):
     with pytest.raises(server.RefusedUpload, match=reason):
-        server.admit(private, forged(server.upload_length(private), change))
+        server.admit(private, forged(private.length, change))
 
 
 @pytest.mark.parametrize("weight", [-1.0, 2.0, 1e9])
 def test_a_client_cannot_weigh_more_than_it_is(algorithm, federation, weight):
     clear = Agreement.of(algorithm, federation)
-    upload = np.zeros(server.upload_length(clear), np.float32)
+    upload = np.zeros(clear.length, np.float32)
     np.testing.assert_array_equal(server.admit(clear, upload), upload)
     upload[-1] = weight
     with pytest.raises(server.RefusedUpload, match=r"a weight must be in \[0, 1\]"):
@@ -148,7 +148,7 @@ def test_a_client_cannot_weigh_more_than_it_is(algorithm, federation, weight):
 def test_an_upload_of_the_largest_floats_is_clipped(private, clip):
     """The factor is then below the smallest normal float32, where it would be badly rounded."""
     agreement = replace(private, channel=replace(CHANNEL, clip=clip))
-    length = server.upload_length(agreement)
+    length = agreement.length
     for share in np.linspace(0.5, 1, 50):
         huge = np.full(length, share * np.finfo(np.float32).max, np.float32)
         admitted = server.admit(agreement, huge).astype(np.float64)
@@ -158,7 +158,7 @@ def test_an_upload_of_the_largest_floats_is_clipped(private, clip):
 @pytest.mark.parametrize("factor", [1.0001, 100.0, 2.3e5, 1e37])
 def test_the_server_clips_again(private, factor):
     """An honest upload passes to the bit; a longer one is cut to the bound."""
-    length = server.upload_length(private)
+    length = private.length
     honest = np.full(length, CHANNEL.clip / np.sqrt(length), np.float32)
     np.testing.assert_array_equal(server.admit(private, honest), honest)
     admitted = server.admit(private, (honest * np.float32(factor)))
@@ -176,7 +176,7 @@ def test_the_server_clips_again(private, factor):
 def test_uploads_are_added_in_client_order(private):
     """In whatever order they arrive: floating-point sums depend on it."""
     draws = np.random.default_rng(0)
-    length = server.upload_length(private)
+    length = private.length
     uploads = {n: draws.normal(size=length).astype(np.float32) * 10.0**n for n in range(4)}
     state = private.initial_state()
     first = server.close_round(private, state, uploads, 0)
@@ -187,7 +187,7 @@ def test_uploads_are_added_in_client_order(private):
 
 def test_a_round_has_no_more_uploads_than_clients(algorithm, federation):
     two = Agreement.of(algorithm, federation, cohort=FixedSize(size=2))
-    state, upload = two.initial_state(), np.zeros(server.upload_length(two), np.float32)
+    state, upload = two.initial_state(), np.zeros(two.length, np.float32)
     for members in ((0, 1, 2), (0, federation.num_clients), (-1,)):
         with pytest.raises(ValueError, match="uploads must be of at most 2 clients with numbers"):
             server.close_round(two, state, dict.fromkeys(members, upload), 0)

@@ -46,7 +46,7 @@ def check_uploads(subject: Subject, *, delta: float) -> Finding:
 
     def total(present: Array) -> tuple[Array, Array]:
         clients, finite = jnp.arange(number), jnp.ones(number, bool)
-        pooled = pool(rules, messages, present, finite, clients, 0, agreement.keys())
+        pooled, _ = pool(rules, messages, present, finite, clients, 0, agreement.keys())
         return tree.flatten(pooled.value), pooled.weight
 
     masks = np.concatenate([np.eye(number, dtype=bool), np.zeros((1, number), bool)])

@@ -4,6 +4,7 @@ from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.chain import Chain
 from fedprior.channels.identity import Identity
 from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 
@@ -13,6 +14,7 @@ __all__ = [
     "Identity",
     "KaryResponse",
     "LocalGaussian",
+    "MatrixGaussian",
     "OneBit",
     "Quantize",
 ]

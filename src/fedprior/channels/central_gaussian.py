@@ -36,9 +36,7 @@ class CentralGaussian(PrivateChannel):
             secure.require_opendp()
 
     def encode(self, message: Array, key: Key) -> Array:
-        xp = message.__array_namespace__()
-        norm = xp.linalg.vector_norm(message, axis=-1, keepdims=True)
-        return message * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
+        return clipped(message, self.clip)
 
     def add(self, rows: Array) -> Array:
         """Sum the messages for `decode`, exactly with secure noise (`secure.add_exactly`)."""
@@ -59,3 +57,10 @@ class CentralGaussian(PrivateChannel):
     def event(self, dimension: int) -> Event:
         """Return the event of one round, before sampling."""
         return events.gaussian(self.noise_multiplier)
+
+
+def clipped(message: Array, clip: float) -> Array:
+    """Return the message, shortened to l2 norm `clip` if it is longer."""
+    xp = message.__array_namespace__()
+    norm = xp.linalg.vector_norm(message, axis=-1, keepdims=True)
+    return message * (clip / xp.maximum(norm, clip))  # defined at norm = 0

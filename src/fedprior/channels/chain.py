@@ -37,6 +37,11 @@ class Chain(PrivateChannel):
         rule = "channels of which at most one is private"
         remedy = "Every private member spends budget; use them in separate rounds."
         check.require(len(private) <= 1, "Chain", "members", rule, self.members, remedy)
+        if self._member is not None and self._member.rule is not None:
+            raise PrivacyError(
+                f"Chain: members must release rounds independently, got {self._member!r}. Use it "
+                "by itself."
+            )
         for member in self._between():
             if not hasattr(member, "sensitivity"):
                 raise PrivacyError(

@@ -154,6 +154,9 @@ class Channel(Protocol):
       system, and only secure noise is valid for release;
     - `weighted`: whether a message's weight, its last coordinate, passes through.
 
+    A channel whose rounds depend on each other keeps a memory at the trust boundary. It is secret,
+    like the sum before the noise: it is saved with the run and never exported.
+
     Laws: an absent client adds exactly zero after `encode`; a private channel never sees a weight.
     """
 
@@ -178,6 +181,14 @@ class Channel(Protocol):
     def decode(self, total: Array, key: Key, /) -> Array:
         return total
 
+    def begin(self, dimension: int, /) -> PyTree:
+        """Return the memory before the first round: a tree of arrays, without any by default."""
+        return ()
+
+    def release(self, total: Array, key: Key, memory: PyTree, /) -> tuple[Array, PyTree]:
+        """Decode the sum of the next round; also return the memory after it."""
+        return self.decode(total, key), memory
+
     def longest(self, dimension: int, /) -> float | None:
         """Return the largest l2 norm of an honest upload, including rounding; None if unbounded."""
         return None
@@ -187,6 +198,8 @@ class PrivateChannel(Channel, Protocol):
     """A channel whose noise protects a client, and the privacy cost of one round.
 
     `view` is what the adversary sees: the noisy sums (`central`) or single uploads (`local`).
+    `rule` says how often clients may take part (`privacy.participation.Participation`), for
+    channels that charge a whole run at once: its number of rounds is fixed.
     """
 
     @property
@@ -200,6 +213,17 @@ class PrivateChannel(Channel, Protocol):
         """Return the privacy event of one round for messages of `dimension`, before sampling."""
         ...
 
+    @property
+    def rule(self) -> Any:
+        return None
+
+    def charge(
+        self, cohort: "Cohort", num_clients: int, dimension: int, /
+    ) -> tuple[Any, int | None]:
+        """Return the event under `cohort`; and how often a whole run composes it, else None."""
+        event = self.event(dimension)
+        return (cohort.amplify(event, num_clients) if self.view == "central" else event), None
+
 
 def is_private(channel: Channel) -> TypeGuard[PrivateChannel]:
     """Return whether the channel protects a client, and therefore has a `view` and an `event`."""
@@ -211,8 +235,13 @@ class Cohort(Protocol):
 
     `draw(seed, round, num_clients)` returns the distinct ids of one round's clients, at most
     `capacity(num_clients)` of them, and depends only on its arguments. `amplify` returns the event
-    of one round of a central mechanism under this sampler.
+    of one round of a central mechanism under this sampler. The same clients have their turn every
+    `cycle` rounds, and nobody takes part out of turn.
     """
+
+    @property
+    def cycle(self) -> int:
+        return 1
 
     def expected_size(self, num_clients: int, /) -> float: ...
     def capacity(self, num_clients: int, /) -> int: ...

@@ -51,18 +51,21 @@ def debug(
     )
     run = Run(agreement=agreement, federation=federation, rounds=rounds)
     state = agreement.initial_state()
+    secrets, record = agreement.secrets(), agreement.record()
     memories: dict[int, Memory] = {}
     history: History = []
     for number in range(rounds):
         uploads = {}
-        for client in agreement.draw(number).tolist():
+        for client in record.admit(number, agreement.draw(number)).tolist():
             upload = _take_part(run, state, memories, client, number, compiled=compiled)
             try:
                 uploads[client] = server_side.admit(agreement, upload)
             except server_side.RefusedUpload as error:
                 name = str(federation.clients[client])
                 raise ClientError(name, number, {"upload": upload}, str(error)) from error
-        state = server_side.close_round(agreement, state, uploads, number, compiled=compiled)
+        state, secrets = server_side.release_round(
+            agreement, state, secrets, uploads, number, compiled=compiled
+        )
         entry = {name: float(value) for name, value in scalars(state).items()}
         history.append({**entry, "clients": float(len(uploads)), "left_out": 0.0})
 

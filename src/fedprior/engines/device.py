@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import tree
-from fedprior.core.algorithm import Array, Memory, State
+from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import POOLED_AXES, ClientData
 from fedprior.engines.evaluate import Source
 from fedprior.engines.round import play, scalars
@@ -18,11 +18,14 @@ LONGEST = 256  # maximum number of rounds per call; the compiled loop takes any 
 
 
 class Models(NamedTuple):
-    """The variables of a training: the server's state and the memories of enrolled clients."""
+    """The variables of a training: the server's state, the memories of enrolled clients, and what
+    the channel keeps secret at the server.
+    """
 
     state: State
     memories: Memory
     enrolled: Array
+    secrets: PyTree = ()
 
 
 class DeviceEngine:
@@ -36,7 +39,8 @@ class DeviceEngine:
         self.history: History = []
         state, memory = run.agreement.shapes
         empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
-        saved = run.resume({"state": state, **empty})
+        self.secrets = run.agreement.secrets()
+        saved = run.resume({"state": state, **empty}, self.secrets)
         if saved is None:
             self.state = run.agreement.initial_state()
             self.store = DeviceStore.empty(memory, run.num_clients)
@@ -44,13 +48,14 @@ class DeviceEngine:
             arrays, self.history, _ = saved
             self.state = jax.device_put(arrays["state"])
             self.store = DeviceStore(*jax.device_put((arrays["memories"], arrays["enrolled"])))
+            self.secrets = jax.device_put(arrays["secrets"])
 
     def advance(self, count: int) -> None:
         """Run `count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
         models, log = _compiled(
-            Models(self.state, self.store.memories, self.store.enrolled),
+            Models(self.state, self.store.memories, self.store.enrolled, self.secrets),
             self.train.pool(),
             clients,
             present,
@@ -60,12 +65,13 @@ class DeviceEngine:
             rules=self.run.agreement.rules,
         )
         self.state, self.store = models.state, DeviceStore(models.memories, models.enrolled)
+        self.secrets = models.secrets
         columns = {name: jax.device_get(values) for name, values in log.items()}
         self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
 
     def save(self) -> None:
         arrays = jax.device_get({"state": self.state, **_bundle(self.store)})
-        self.run.save(self.history, arrays)
+        self.run.save(self.history, arrays, jax.device_get(self.secrets))
 
 
 def _bundle(store: DeviceStore) -> dict[str, Memory]:
@@ -93,11 +99,12 @@ def play_rounds(
     log = {name: jnp.zeros(clients.shape[0]) for name in names}
 
     def body(place: Array, carry: tuple) -> tuple:
-        (state, memories, enrolled), log = carry
+        (state, memories, enrolled, secrets), log = carry
         ids = clients[place]
         outcome = play(
             rules,
             state=state,
+            secrets=secrets,
             memories=tree.combine(lambda rows: rows[ids], memories),
             enrolled=enrolled[ids],
             data=data._replace(start=data.start[ids], size=data.size[ids]),
@@ -114,7 +121,7 @@ def play_rounds(
         enrolled = enrolled.at[kept].set(True, mode="drop")
         entry = outcome.entry()
         log = {name: log[name].at[place].set(entry[name]) for name in log}
-        return Models(outcome.state, memories, enrolled), log
+        return Models(outcome.state, memories, enrolled, outcome.secrets), log
 
     return jax.lax.fori_loop(0, count, body, (models, log))
 

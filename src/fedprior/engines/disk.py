@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedprior.core.algorithm import Array, Memory, State
+from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import PADDED_AXES, ClientData
 from fedprior.engines.evaluate import Source
 from fedprior.engines.round import Outcome, play
@@ -37,7 +37,8 @@ class DiskEngine:
         self.history: History = []
         state, memory = run.agreement.shapes
         folder = Path(run.saving.folder) / "memory" if run.saving else None
-        saved = run.resume({"state": state})
+        self.secrets = run.agreement.secrets()
+        saved = run.resume({"state": state}, self.secrets)
         if saved is None:
             self.state = run.agreement.initial_state()
             if run.saving:  # the checkpoint of an earlier run would refer to deleted rows
@@ -46,7 +47,7 @@ class DiskEngine:
         else:
             assert folder is not None
             arrays, self.history, facts = saved
-            self.state = jax.device_put(arrays["state"])
+            self.state, self.secrets = jax.device_put((arrays["state"], arrays["secrets"]))
             self.store = DiskStore.restore(folder, memory, run.num_clients, **facts["journal"])
         self._ahead: _Load | None = None
 
@@ -57,6 +58,7 @@ class DiskEngine:
             load = self._ahead or self._load(number)
             outcome, entry = _round(
                 self.state,
+                self.secrets,
                 load.memories,
                 load.enrolled,
                 load.data,
@@ -68,14 +70,14 @@ class DiskEngine:
             )
             # The call above is asynchronous: read the next cohort in the meantime.
             self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
-            self.state = outcome.state
+            self.state, self.secrets = outcome.state, outcome.secrets
             self._keep(load, outcome)
             self.history.append({name: float(value) for name, value in entry.items()})
 
     def save(self) -> None:
         journal = self.store.seal()
-        state = jax.device_get(self.state)
-        self.run.save(self.history, {"state": state}, journal=journal)
+        state, secrets = jax.device_get((self.state, self.secrets))
+        self.run.save(self.history, {"state": state}, secrets, journal=journal)
         self.store.settle()
 
     def _load(self, number: int) -> _Load:
@@ -103,6 +105,7 @@ class DiskEngine:
 @partial(jax.jit, static_argnames="rules")
 def _round(
     state: State,
+    secrets: PyTree,
     memories: Memory,
     enrolled: Array,
     data: ClientData,
@@ -116,6 +119,7 @@ def _round(
     outcome = play(
         rules,
         state=state,
+        secrets=secrets,
         memories=memories,
         enrolled=enrolled,
         data=data,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import random, tree
-from fedprior.core.algorithm import Array, Key, Memory, Message, State
+from fedprior.core.algorithm import Array, Key, Memory, Message, PyTree, State
 from fedprior.data.federation import ClientData
 from fedprior.engines.batch import over_clients
 from fedprior.exchange import client as client_side
@@ -19,6 +19,7 @@ class Outcome(NamedTuple):
     """The new state after a round, and the new memories of the accepted clients."""
 
     state: State
+    secrets: PyTree  # of the channel
     memories: Memory  # of the whole cohort; valid where `accepted`
     accepted: Array  # present and finite: the messages of these clients are in the total
     left_out: Array  # number of present clients whose update was not finite
@@ -33,6 +34,7 @@ def play(
     rules: Rules,
     *,
     state: State,
+    secrets: PyTree,
     memories: Memory,
     enrolled: Array,
     data: ClientData,
@@ -53,9 +55,9 @@ def play(
         return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
     messages, after, finite = over_clients(learn, memories, data, clients, axes=axes)
-    total = pool(rules, messages, present, finite, clients, round, keys)
+    total, secrets = pool(rules, messages, present, finite, clients, round, keys, secrets)
     state = rules.algorithm.update(state, total)
-    return Outcome(state, after, present & finite, jnp.sum(present & ~finite))
+    return Outcome(state, secrets, after, present & finite, jnp.sum(present & ~finite))
 
 
 def recall(
@@ -74,8 +76,12 @@ def pool(
     clients: Array,
     round: Array,
     keys: Keys,
-) -> Message:
-    """Return what the server sees: the sum of all uploads or, for `gather`, each of them."""
+    secrets: PyTree = (),
+) -> tuple[Message, PyTree]:
+    """Return what the server sees: the sum of all uploads or, for `gather`, each of them.
+
+    Also return the channel's secrets after it.
+    """
 
     def upload(message: Message, client: Array, here: Array, sound: Array) -> Array:
         key = client_side.upload_key(keys, round, client)
@@ -84,9 +90,9 @@ def pool(
     sent = jax.vmap(upload)(messages, clients, present, finite)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
     if rules.algorithm.pools == "gather":
-        return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent)
+        return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent), secrets
     key = random.fold(keys.channel, "decode", round)
-    return receive(rules, rules.channel.add(sent), like, key)
+    return receive(rules, rules.channel.add(sent), like, key, secrets)
 
 
 def scalars(state: State) -> dict[str, Array]:

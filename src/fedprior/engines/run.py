@@ -18,8 +18,9 @@ from fedprior.engines import source as sources
 from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
-from fedprior.exchange.server import check_ledger
+from fedprior.exchange.server import check_ledger, reserve
 from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.participation import Record
 from fedprior.privacy.records import Head
 
 History = list[dict[str, float]]
@@ -79,6 +80,12 @@ class Run:
                 "local noise is drawn on the client: call exchange.client.take_part there."
             )
         check_ledger(self.agreement, self.ledger)
+        rule = self.agreement.rule
+        if rule is not None and self.rounds > rule.rounds:
+            raise check.PrivacyError(
+                f"{_OWNER}: rounds must be at most {rule.rounds}, for which the channel's noise "
+                f"was planned, got {self.rounds}. Start a new run with another participation."
+            )
 
     @property
     def num_clients(self) -> int:
@@ -87,7 +94,15 @@ class Run:
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids (length, capacity) and presence for `count` rounds starting with `first`."""
         rounds = range(first, first + count)
-        return stack(self.agreement.draw, rounds, capacity=self.agreement.capacity, length=length)
+        return stack(self._draw, rounds, capacity=self.agreement.capacity, length=length)
+
+    def _draw(self, round: int) -> np.ndarray:
+        return self.record.admit(round, self.agreement.draw(round))
+
+    @cached_property
+    def record(self) -> Record:
+        """Who took part so far, where the channel has a rule for it."""
+        return self.agreement.record()
 
     @cached_property
     def identity(self) -> str:
@@ -119,25 +134,21 @@ class Run:
         """
         if self.ledger is None:
             return count
-        granted = self.ledger.reserve(
-            self.agreement.event,
-            first=first,
-            rounds=count,
-            source=self.source,
-            draws=self.agreement.draws,
+        granted = reserve(
+            self.agreement, self.ledger, first=first, rounds=count, source=self.source
         )
         if granted and self.saving is not None:
             write_json(self.saving.head, asdict(self.ledger.head))
         return granted
 
-    def save(self, history: History, arrays: PyTree, **facts: Any) -> None:
-        """Save a checkpoint after len(history) rounds."""
+    def save(self, history: History, arrays: PyTree, secrets: PyTree, **facts: Any) -> None:
+        """Save a checkpoint after len(history) rounds, with the channel's `secrets`."""
         assert self.saving is not None
         names = sorted({name for entry in history for name in entry})
         columns = {name: np.array([entry.get(name, np.nan) for entry in history]) for name in names}
         checkpoint.save_checkpoint(
             self.saving.file,
-            {**arrays, "history": columns},
+            {**arrays, **self._kept(secrets), "history": columns},
             identity=self.identity,
             round=len(history),
             columns=names,
@@ -145,7 +156,15 @@ class Run:
             **facts,
         )
 
-    def resume(self, like: PyTree) -> tuple[PyTree, History, dict[str, Any]] | None:
+    def _kept(self, secrets: PyTree) -> dict[str, PyTree]:
+        """What a checkpoint keeps for the channel; nothing if its rounds are independent."""
+        if self.agreement.rule is None:
+            return {}
+        return {"secrets": secrets, "participation": self.record.arrays()}
+
+    def resume(
+        self, like: PyTree, secrets: PyTree
+    ) -> tuple[PyTree, History, dict[str, Any]] | None:
         """Return (arrays, history, facts) of the last checkpoint, or None for a new run."""
         if self.saving is None or not self.saving.resume:
             return None
@@ -157,7 +176,9 @@ class Run:
         facts = saved.facts
         self._check_ledger(facts.get("ledger"))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
-        arrays = saved.tree({**like, "history": columns})
+        arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
+        self.record.restore(arrays.pop("participation", {}))
+        arrays.setdefault("secrets", secrets)
         values = arrays.pop("history")
         history = [
             {name: float(values[name][r]) for name in values if not np.isnan(values[name][r])}

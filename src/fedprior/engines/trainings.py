@@ -22,6 +22,7 @@ from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
 from fedprior.exchange.agreement import Agreement, Keys, Rules
 from fedprior.exchange.facts import Facts
+from fedprior.privacy.participation import Record
 
 Numbers = Mapping[str, float]  # of one point
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
@@ -124,12 +125,18 @@ class Seeds:
 
 
 def _cohorts(
-    agreements: Sequence[Agreement], first: int, count: int
+    agreements: Sequence[Agreement], records: Sequence[Record], first: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids (trainings, LONGEST, capacity) and presence for `count` rounds starting with `first`."""
     rounds = range(first, first + count)
     drawn = [
-        stack(each.draw, rounds, capacity=each.capacity, length=LONGEST) for each in agreements
+        stack(
+            lambda round, each=each, record=record: record.admit(round, each.draw(round)),  # type: ignore[misc]
+            rounds,
+            capacity=each.capacity,
+            length=LONGEST,
+        )
+        for each, record in zip(agreements, records, strict=True)
     ]
     clients, present = zip(*drawn, strict=True)
     return np.stack(clients), np.stack(present)
@@ -193,12 +200,15 @@ def train(
     apart = seeds.channel.private
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
+    records = [[each.record() for each in row] for row in rows]
     models = _begin(agreements, seeds)
     pace, done = Pace(), 0
     logs: list[Log] = []
     while done < rounds:
         count = min(pace.rounds(), rounds - done)
-        cohorts = [_cohorts(row, done, count) for row in rows]
+        cohorts = [
+            _cohorts(row, known, done, count) for row, known in zip(rows, records, strict=True)
+        ]
         clients, present = (np.stack(parts) for parts in zip(*cohorts, strict=True))
         if not apart:
             clients, present = clients[0], present[0]
@@ -293,7 +303,10 @@ def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
     axes = (len(agreements), len(seeds.numbers), seeds.num_clients)
     memory = agreements[0][0].shapes[1]
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), memory)
-    return Models(state, memories, jnp.zeros(axes, bool))
+    secrets = jax.tree.map(
+        lambda a: jnp.zeros((*axes[:2], *a.shape), a.dtype), agreements[0][0].secrets()
+    )
+    return Models(state, memories, jnp.zeros(axes, bool), secrets)
 
 
 @partial(

@@ -3,7 +3,7 @@
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.client import personal_model, score, take_part
 from fedprior.exchange.facts import Facts
-from fedprior.exchange.server import RefusedUpload, admit, close_round, open_round
+from fedprior.exchange.server import RefusedUpload, admit, close_round, open_round, release_round
 
 __all__ = [
     "Agreement",
@@ -13,6 +13,7 @@ __all__ = [
     "close_round",
     "open_round",
     "personal_model",
+    "release_round",
     "score",
     "take_part",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.data.federation import ClientData, Federation
 from fedprior.exchange.checkpoint import fingerprint
@@ -17,6 +17,7 @@ from fedprior.exchange.facts import Facts
 from fedprior.privacy import events, secure
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
+from fedprior.privacy.participation import Participation, Record
 
 _OWNER = "Agreement"
 
@@ -78,7 +79,7 @@ class Agreement:
 
     def _hides_by_size(self) -> bool:
         """Whether the cohort claims amplification for a fixed size, asked of what it claims."""
-        if not self.channel.private:
+        if not self.channel.private or self.rule is not None:
             return False
         event = self.cohort.amplify(events.gaussian(1.0), self.num_clients)
         return event.sampling == "fixed" and event.amplified
@@ -132,14 +133,36 @@ class Agreement:
         """Whether noise and cohorts come from the operating system and can never be repeated."""
         return self.channel.noise == "secure"
 
-    @cached_property
+    @property
     def event(self) -> Event:
         """The cost of one round: the channel's event under the sampler that draws its cohorts."""
+        return self.charge[0]
+
+    @cached_property
+    def charge(self) -> tuple[Event, int | None]:
+        """The event, and how often a whole run composes it; None if it is charged by the round."""
         channel = self.channel
         if not is_private(channel):
             raise check.PrivacyError(f"{_OWNER}: a round of {channel!r} has no privacy event.")
-        event: Event = channel.event(tree.size(self.message.value))
-        return self.cohort.amplify(event, self.num_clients) if channel.view == "central" else event
+        return channel.charge(self.cohort, self.num_clients, tree.size(self.message.value))
+
+    @property
+    def rule(self) -> Participation | None:
+        """How often clients may take part, for channels that charge a whole run at once."""
+        return self.channel.rule if is_private(self.channel) else None
+
+    def record(self) -> Record:
+        """A new record of who took part, which refuses cohorts that break the rule."""
+        return Record(self.rule, self.num_clients)
+
+    @cached_property
+    def length(self) -> int:
+        """Coordinates of an upload: the message's, and its weight unless the channel is private."""
+        return tree.size(self.message.value if self.channel.private else self.message)
+
+    def secrets(self) -> PyTree:
+        """What the channel keeps at the trust boundary, before the first round."""
+        return self.channel.begin(self.length)
 
     @cached_property
     def stream_id(self) -> str:

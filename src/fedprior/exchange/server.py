@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import random, tree
-from fedprior.core.algorithm import Array, Key, Message, State
+from fedprior.core.algorithm import Array, Key, Message, PyTree, State
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
 from fedprior.exchange.agreement import Agreement, Rules
 from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.participation import Record
 from fedprior.privacy.plans import check_delta_below
 
 
@@ -55,24 +56,49 @@ def check_terms(ledger: Ledger | None, *, view: str | None, noise: str, num_clie
 
 
 def open_round(
-    agreement: Agreement, round: int, *, ledger: Ledger | None = None, source: str | None = None
+    agreement: Agreement,
+    round: int,
+    *,
+    ledger: Ledger | None = None,
+    source: str | None = None,
+    record: Record | None = None,
 ) -> np.ndarray | None:
     """Reserve the round on the ledger, then draw its clients; None where the budget ends.
 
     `source`, required with a ledger, names the run that releases the round: the ledger takes a
     round that the same source repeats with simulated noise for the same release. The draw comes
     after the reservation, so that whatever happens to the round later, it has been charged.
+    `record` is who took part before, required where the channel has a rule for it.
     """
     check_ledger(agreement, ledger)
+    if agreement.rule is not None and record is None:
+        raise PrivacyError(
+            "open_round: a channel with a rule of participation must know who took part before. "
+            "Pass record=agreement.record(), the same one in every round."
+        )
     if ledger is not None:
         if not source:
             raise PrivacyError("ledger: a round must name the run it belongs to. Pass source=...")
-        reserved = ledger.reserve(
-            agreement.event, first=round, rounds=1, source=source, draws=agreement.draws
-        )
-        if not reserved:
+        if not reserve(agreement, ledger, first=round, rounds=1, source=source):
             return None
-    return agreement.draw(round)
+    clients = agreement.draw(round)
+    return clients if record is None else record.admit(round, clients)
+
+
+def reserve(agreement: Agreement, ledger: Ledger, *, first: int, rounds: int, source: str) -> int:
+    """Record and return how many of the rounds starting with `first` may run.
+
+    A channel that correlates its rounds is charged for all of them before the first; in later
+    rounds the charge is already on record.
+    """
+    event, count = agreement.charge
+    draws, rule = agreement.draws, agreement.rule
+    if rule is None:
+        return ledger.reserve(event, first=first, rounds=rounds, source=source, draws=draws)
+    granted = ledger.reserve(
+        event, first=0, rounds=rule.rounds, source=source, draws=draws, count=count
+    )
+    return rounds if granted == rule.rounds else 0
 
 
 def admit(agreement: Agreement, upload: Any) -> np.ndarray:
@@ -82,7 +108,7 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
     A client may send anything, so its clip is enforced again, and a weight, where one is sent, is
     at most a client's number of samples. An honest upload passes unchanged.
     """
-    length = upload_length(agreement)
+    length = agreement.length
     if not isinstance(upload, np.ndarray) or upload.dtype != np.float32:
         kind = getattr(upload, "dtype", type(upload).__name__)
         raise RefusedUpload(f"an upload must be a float32 array, got {kind}.")
@@ -105,12 +131,6 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
     return (exact * (longest / norm * (1 - 2.0**-20))).astype(np.float32)
 
 
-def upload_length(agreement: Agreement) -> int:
-    """Coordinates of one upload: the message's, and its weight unless the channel is private."""
-    message = agreement.message
-    return tree.size(message.value if agreement.channel.private else message)
-
-
 def close_round(
     agreement: Agreement,
     state: State,
@@ -121,7 +141,30 @@ def close_round(
 ) -> State:
     """The next state from the admitted uploads, by client id.
 
-    To be called once per round: with secure noise, a second call would be a second release.
+    To be called once per round: with secure noise, a second call would be a second release. If the
+    channel keeps secrets from round to round, call `release_round`.
+    """
+    secrets = agreement.secrets()
+    if tree.size(secrets):
+        raise PrivacyError(
+            f"close_round: {type(agreement.channel).__name__} keeps secrets between rounds. Call "
+            "release_round with those of the round before."
+        )
+    return release_round(agreement, state, secrets, uploads, round, compiled=compiled)[0]
+
+
+def release_round(
+    agreement: Agreement,
+    state: State,
+    secrets: PyTree,
+    uploads: Mapping[int, Array],
+    round: int,
+    *,
+    compiled: bool = True,
+) -> tuple[State, PyTree]:
+    """The next state, and what the channel keeps secret after this round.
+
+    `secrets` begin with `agreement.secrets()`; save them with the state, and never send them.
     """
     rules = agreement.rules
     known = all(0 <= client < agreement.num_clients for client in uploads)
@@ -135,8 +178,8 @@ def close_round(
         total = _gather(agreement, rows)
     else:
         key = random.fold(agreement.keys().channel, "decode", np.int32(round))
-        total = receive(rules, add(agreement, rows), agreement.message, key)
-    return (_jitted() if compiled else _update)(rules, state, total)
+        total, secrets = receive(rules, add(agreement, rows), agreement.message, key, secrets)
+    return (_jitted() if compiled else _update)(rules, state, total), secrets
 
 
 def add(agreement: Agreement, rows: list[Array]) -> Array:
@@ -144,21 +187,26 @@ def add(agreement: Agreement, rows: list[Array]) -> Array:
     import jax.numpy as jnp
 
     channel = agreement.channel
-    total = channel.add(jnp.zeros((1, upload_length(agreement)), jnp.float32))
+    total = channel.add(jnp.zeros((1, agreement.length), jnp.float32))
     for row in rows:
         total = total + channel.add(jnp.asarray(row)[None])
     return total
 
 
-def receive(rules: Rules, total: Array, like: Message, key: Key) -> Message:
-    """The decoded sum as a message; a private channel's weight is the public expected size."""
+def receive(
+    rules: Rules, total: Array, like: Message, key: Key, secrets: PyTree
+) -> tuple[Message, PyTree]:
+    """The decoded sum as a message, and the channel's secrets after it.
+
+    A private channel's weight is the public expected size.
+    """
     import jax.numpy as jnp
 
-    total = rules.channel.decode(total, key)
+    total, secrets = rules.channel.release(total, key, secrets)
     if not rules.channel.private:
-        return tree.unflatten(total, like)
+        return tree.unflatten(total, like), secrets
     weight = jnp.asarray(rules.expected_size, jnp.float32)
-    return Message(tree.unflatten(total, like.value), weight)
+    return Message(tree.unflatten(total, like.value), weight), secrets
 
 
 def _gather(agreement: Agreement, rows: list[Array]) -> Message:
@@ -166,7 +214,7 @@ def _gather(agreement: Agreement, rows: list[Array]) -> Message:
     import jax
     import jax.numpy as jnp
 
-    vectors = jnp.zeros((agreement.capacity, upload_length(agreement)), jnp.float32)
+    vectors = jnp.zeros((agreement.capacity, agreement.length), jnp.float32)
     if rows:
         vectors = vectors.at[: len(rows)].set(jnp.stack([jnp.asarray(row) for row in rows]))
     return jax.vmap(lambda vector: tree.unflatten(vector, agreement.message))(vectors)

@@ -134,3 +134,60 @@ class Poisson(Cohort):
         """
         overflow = self.overflow(num_clients)
         return replace(event, sampling="poisson", rate=self.rate, overflow=overflow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cyclic(Cohort):
+    """A fixed partition of the clients into `parts` that take turns; sampled if `rate` is below 1.
+
+    Client i belongs to part i mod `parts`, and in round t it is the turn of part t mod `parts`: a
+    client takes part at most once in `parts` rounds. Of the part whose turn it is, each client
+    takes part with probability `rate`, independently. Parts differ by at most one client; the
+    expected size is their average.
+    """
+
+    parts: int
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.count("Cyclic", parts=self.parts)
+        check.fraction("Cyclic", rate=self.rate)
+
+    @property
+    def cycle(self) -> int:
+        return self.parts
+
+    @property
+    def _sampler(self) -> Poisson:
+        return Poisson(rate=self.rate)
+
+    def _largest(self, num_clients: int) -> int:
+        rule = f"at most the number of clients ({num_clients})"
+        check.require(self.parts <= num_clients, "Cyclic", "parts", rule, self.parts)
+        return -(-num_clients // self.parts)
+
+    def expected_size(self, num_clients: int) -> float:
+        return self.rate * num_clients / self.parts
+
+    def capacity(self, num_clients: int) -> int:
+        return self._sampler.capacity(self._largest(num_clients))
+
+    def overflow(self, num_clients: int) -> float:
+        """Return a bound on the probability that the draw of one round exceeds the cap."""
+        return self._sampler.overflow(self._largest(num_clients))
+
+    def draw(self, seed: int, round: int, num_clients: int) -> np.ndarray:
+        part = np.arange(round % self.parts, num_clients, self.parts, dtype=np.int32)
+        if self.rate == 1:
+            return part
+        size = self._largest(num_clients)
+        drawn = self._sampler.draw(seed, round, size)
+        return part[drawn[drawn < len(part)]]
+
+    def amplify(self, event: Event, num_clients: int) -> Event:
+        """Return the event of a client's turn; charging it in every round is more than it costs."""
+        if self.rate == 1:
+            return event
+        return replace(
+            event, sampling="poisson", rate=self.rate, overflow=self.overflow(num_clients)
+        )

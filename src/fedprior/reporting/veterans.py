@@ -15,6 +15,10 @@ class Veterans(Cohort):
     inner: Cohort
     newcomers: int
 
+    @property
+    def cycle(self) -> int:
+        return self.inner.cycle
+
     def expected_size(self, num_clients: int) -> float:
         return self.inner.expected_size(num_clients - self.newcomers)
 

@@ -1,0 +1,97 @@
+"""Gaussian noise that is correlated over rounds, on the sum of clipped messages."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedprior.channels.central_gaussian import clipped
+from fedprior.core import check, random
+from fedprior.core.algorithm import Array, Key
+from fedprior.core.check import PrivacyError
+from fedprior.core.protocols import Cohort, PrivateChannel
+from fedprior.privacy import events, secure
+from fedprior.privacy.events import Event
+from fedprior.privacy.participation import Participation
+from fedprior.privacy.strategy import Banded, Buffered, Strategy, column_norm, sensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixGaussian(PrivateChannel):
+    """Clips each message to l2 norm `clip`; releases x + C^-1 z with z ~ N(0, (clip z_0)^2 I).
+
+    x are the sums of all `participation.rounds` rounds, C the `strategy`, z_0 `noise_multiplier`.
+    Releasing x + C^-1 z is post-processing of C x + z, one Gaussian mechanism for the whole run: if
+    a client takes part as `participation` allows, its messages move C x by at most clip * s, s the
+    sensitivity of C. It holds for any cohorts that obey the rule, known or not, and for messages
+    that depend on earlier releases (Denisov et al. 2022). The engine enforces the rule and charges
+    the whole run before its first round. A client that is absent sends zeros (add-remove), and
+    whoever else takes part stays the same. With a banded strategy and cyclic Poisson cohorts, not
+    known to the adversary, sampling amplifies (Choquette-Choo et al. 2023).
+
+    The noise is floating-point: for simulation only.
+
+    Protects: one client's whole contribution to the run (add-remove; twice the sensitivity for
+    replace-one). Trusts: the party that computes the sums, adds the noise and keeps the buffers.
+    """
+
+    clip: float
+    noise_multiplier: float
+    strategy: Strategy
+    participation: Participation
+
+    view: ClassVar[Literal["central"]] = "central"
+
+    def __post_init__(self) -> None:
+        owner = "MatrixGaussian"
+        check.positive(owner, clip=self.clip, noise_multiplier=self.noise_multiplier)
+        for name, kind in (("strategy", Banded | Buffered), ("participation", Participation)):
+            given = getattr(self, name)
+            check.require(isinstance(given, kind), owner, name, f"a {kind}", given)
+
+    @property
+    def rule(self) -> Participation:
+        return self.participation
+
+    def encode(self, message: Array, key: Key) -> Array:
+        return clipped(message, self.clip)
+
+    def longest(self, dimension: int) -> float:
+        return secure.reach(self.clip, dimension)
+
+    def decode(self, total: Array, key: Key) -> Array:
+        raise PrivacyError(
+            "MatrixGaussian: a sum must be released with the noise of the rounds before it. "
+            "Call release(total, key, memory), with memory = begin(dimension) in the first round."
+        )
+
+    def begin(self, dimension: int) -> np.ndarray:
+        """Return the noise buffers before the first round; from then on they are secret."""
+        return np.zeros((self.strategy.num_buffers, dimension), np.float32)
+
+    def release(self, total: Array, key: Key, memory: Array) -> tuple[Array, Array]:
+        """Return the noisy sum of the next round, and the buffers after it."""
+        noise, memory = self.strategy.step(random.normal(key, total.shape), memory)
+        return total + self.clip * self.noise_multiplier * noise, memory
+
+    def event(self, dimension: int) -> Event:
+        """Return the event of the whole run, whoever took part when."""
+        reach = sensitivity(self.strategy, self.participation)
+        return events.gaussian(self.noise_multiplier / reach)
+
+    def charge(self, cohort: Cohort, num_clients: int, dimension: int) -> tuple[Event, int]:
+        """Return the event of the whole run under `cohort`, and how often it is composed.
+
+        If C has at most as many bands as there are parts that take turns, two turns of a client
+        move different coordinates of C x: each turn is a Poisson-sampled Gaussian by itself, with
+        the sensitivity of one column. This needs a rule that no honest draw breaks, because a
+        refusal would reveal who took part. A cohort above its cap could end the run in any round.
+        """
+        rule, parts = self.participation, cohort.cycle
+        turns = -(-rule.rounds // parts)
+        noise = self.noise_multiplier / column_norm(self.strategy, rule.rounds)
+        event: Event = cohort.amplify(events.gaussian(noise), num_clients)
+        fits = self.strategy.bands <= rule.apart == parts and rule.most == turns
+        if event.sampling != "poisson" or not fits:
+            return self.event(dimension), 1
+        return replace(event, overflow=event.overflow * parts), turns
