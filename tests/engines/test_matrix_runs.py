@@ -23,9 +23,10 @@ from fedprior.exchange.agreement import Agreement
 from fedprior.privacy import events
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Cyclic, Everyone, Poisson
-from fedprior.privacy.ledger import Ledger, Terms, read
+from fedprior.privacy.ledger import Ledger, read
 from fedprior.privacy.participation import Participation
 from fedprior.privacy.strategy import Banded, Buffered, sensitivity
+from fedprior.privacy.terms import Terms
 
 FALSE_ALARM = 1e-6
 ROUNDS = 6

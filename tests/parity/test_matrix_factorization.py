@@ -23,7 +23,7 @@ ROUNDS = 40
 
 @pytest.fixture(scope="module")
 def banded():
-    return strategy.banded(ROUNDS, bands=8)
+    return strategy.banded_strategy(ROUNDS, bands=8)
 
 
 BUFFERED = strategy.Buffered((0.95, 0.5), (0.25, 0.25))
@@ -76,7 +76,7 @@ def test_rounding_to_the_grid_costs_nothing(banded):
 def test_buffered_strategies_are_optimized():
     """Less than half the squared error of independent noise, for a single participation."""
     rule = Participation(rounds=12, apart=12)
-    found = strategy.buffered(rule)
+    found = strategy.buffered_strategy(rule)
     gain = strategy.sensitivity(found, rule) * strategy.independent_equivalent(found, 12)
     assert gain**2 < 0.45
 

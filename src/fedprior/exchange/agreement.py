@@ -133,7 +133,7 @@ class Agreement:
         """Whether noise and cohorts come from the operating system and can never be repeated."""
         return self.channel.noise == "secure"
 
-    @property
+    @cached_property
     def event(self) -> Event:
         """The cost of one round: the channel's event under the sampler that draws its cohorts."""
         return self.charge[0]

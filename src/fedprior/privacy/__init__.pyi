@@ -17,6 +17,6 @@ from .planning import rounds_affordable as rounds_affordable
 from .plans import plan as plan
 from .strategy import Banded as Banded
 from .strategy import Buffered as Buffered
-from .strategy import banded as banded
-from .strategy import buffered as buffered
+from .strategy import banded_strategy as banded_strategy
+from .strategy import buffered_strategy as buffered_strategy
 from .terms import Terms as Terms

@@ -146,37 +146,45 @@ def independent_equivalent(strategy: Strategy, rounds: int) -> float:
     return math.sqrt(float(np.mean(squared_errors(strategy, rounds))) * 2 / (rounds + 1))
 
 
-@lru_cache
-def banded(rounds: int, *, bands: int) -> Banded:
+def banded_strategy(rounds: int, *, bands: int) -> Banded:
     """Return the strategy of `bands` bands with the least mean squared error of prefix sums.
 
     Optimal for clients that take part at least `bands` rounds apart.
     """
-    check.count("banded", rounds=rounds, bands=bands)
-    bands = min(bands, rounds)
-    if bands == 1:
+    check.count("banded_strategy", rounds=rounds, bands=bands)
+    if min(bands, rounds) == 1:
         return Banded((1.0,))
-    toeplitz = _library("toeplitz")
-    found = np.asarray(toeplitz.optimize_banded_toeplitz(rounds, bands), np.float64)
+    found = _banded(rounds, min(bands, rounds))
     falling = np.minimum.accumulate(np.maximum(found / found[0], 0))
     return Banded(tuple((np.round(falling * 2**GRID_BITS) / 2**GRID_BITS).tolist()))
 
 
-@lru_cache
-def buffered(participation: Participation) -> Buffered:
+def buffered_strategy(participation: Participation) -> Buffered:
     """Return the buffered strategy with the least mean squared error of prefix sums."""
-    rule = participation
-    found = _library("buffered_toeplitz").optimize(
-        n=rule.rounds, min_sep=rule.apart, max_participations=rule.most, error="mean"
-    )
-    decays = np.clip(np.asarray(found.buf_decay, np.float64), 0, 1)
-    scales = np.maximum(np.asarray(found.output_scale, np.float64), 0)
-    scales /= max(1.0, float(scales.sum()) * (1 + 1e-9))
+    decays, scales = _buffered(participation)
+    decays, scales = np.clip(decays, 0, 1), np.maximum(scales, 0)
+    scales = scales / max(1.0, float(scales.sum()) * (1 + 1e-9))
     grid = 2.0**30  # a strategy that was found on another machine has the same digits
     return Buffered(
         tuple((np.round(decays * grid) / grid).tolist()),
         tuple((np.floor(scales * grid) / grid).tolist()),
     )
+
+
+@lru_cache
+def _banded(rounds: int, bands: int) -> np.ndarray:
+    """Coefficients as jax-privacy finds them."""
+    found = _library("toeplitz").optimize_banded_toeplitz(rounds, bands)
+    return np.asarray(found, np.float64)
+
+
+@lru_cache
+def _buffered(rule: Participation) -> tuple[np.ndarray, np.ndarray]:
+    """Decays and scales as jax-privacy finds them."""
+    found = _library("buffered_toeplitz").optimize(
+        n=rule.rounds, min_sep=rule.apart, max_participations=rule.most, error="mean"
+    )
+    return np.asarray(found.buf_decay, np.float64), np.asarray(found.output_scale, np.float64)
 
 
 def _library(module: str) -> Any:

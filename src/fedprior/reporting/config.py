@@ -47,9 +47,11 @@ class Schedule:
     """Rounds, cohorts and gradient steps, the same for all methods."""
 
     rounds: int = 600
-    cohort: Literal["auto", "everyone", "fixed", "poisson"] = "auto"  # fixed; poisson with privacy
+    # auto: fixed; poisson with privacy; cyclic with the matrix mechanism
+    cohort: Literal["auto", "everyone", "fixed", "poisson", "cyclic"] = "auto"  # who takes part
     cohort_size: int = 0  # clients per round (poisson: expected); 0: a third of them
-    sampling_rate: float = 0.0  # poisson: share of the clients in a round, instead of cohort_size
+    sampling_rate: float = 0.0  # poisson: share of the clients; cyclic: of those whose turn it is
+    parts: int = 0  # cyclic: groups of clients that take turns; 0: by cohort_size
     newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
@@ -74,6 +76,12 @@ class Privacy:
     noise_multiplier: float = 0.0  # 0: the least that keeps all rounds within the budget
     noise: Literal["simulated", "secure"] = "simulated"  # secure: by OpenDP, valid for release
     relation: Relation = "add-remove"  # neighbors: a client more or less, or replace-one
+    mechanism: Literal["gaussian", "matrix"] = "gaussian"  # matrix: noise correlated over rounds
+    strategy: Literal["banded", "buffered"] = "banded"  # matrix: how the noise is correlated
+    bands: int = 0  # banded: rounds that share noise; 0: as many as separation
+    separation: int = 0  # matrix: least rounds between a client's turns; 0: parts of the cohort
+    participations: int = 0  # matrix: most turns of a client; 0: as many as fit
+    coefficients: tuple[float, ...] = ()  # matrix: of the strategy; empty: by jax-privacy
     allow_delta: bool = False  # accept a delta of 1 / clients or more
     release_scores: bool = False  # write clients' scores in secure mode; they are not private
 
@@ -138,13 +146,14 @@ class Config:
         check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
             given = privacy.delta or privacy.noise_multiplier or privacy.release_scores
-            given = given or privacy.noise == "secure"
+            given = given or privacy.noise == "secure" or privacy.mechanism == "matrix"
             remedy = "The other keys of [privacy] have no effect without it."
             check.require(not given, owner, "epsilon", "given", privacy.epsilon, remedy)
             return
         remedy = "There is no default; it must be well below 1 / clients."
         inside = 0 < privacy.delta < 1
         check.require(inside, owner, "delta", "in (0, 1)", privacy.delta, remedy)
+        self._check_matrix()
         if self.training.cohort == "fixed" and privacy.relation != "replace-one":
             raise check.PrivacyError(
                 f"{owner}: relation must be replace-one for cohorts of fixed size, got "
@@ -156,6 +165,20 @@ class Config:
             rule = "one method that sends anything, and one seed, with secure noise"
             remedy = "Each further run on the same clients would add to what is spent."
             check.require(False, owner, "methods and seeds", rule, (sending, self.seeds), remedy)
+
+    def _check_matrix(self) -> None:
+        owner, privacy = "config privacy", self.privacy
+        names = ("bands", "separation", "participations")
+        check.count(owner, least=0, **{name: getattr(privacy, name) for name in names})
+        given = [name for name in (*names, "coefficients") if getattr(privacy, name)]
+        if privacy.mechanism != "matrix":
+            rule, remedy = "left out", "They need privacy.mechanism=matrix."
+            check.require(not given, owner, ", ".join(given), rule, "a value", remedy)
+        elif privacy.noise == "secure":
+            raise check.PrivacyError(
+                f"{owner}: noise must be simulated for the matrix mechanism, got secure. Its "
+                "arithmetic is in floating point: use mechanism=gaussian for a release."
+            )
 
     def _check_training(self) -> None:
         owner, training = "config training", self.training
@@ -171,6 +194,7 @@ class Config:
             least=0,
             cohort_size=training.cohort_size,
             newcomers=training.newcomers,
+            parts=training.parts,
             batch_size=training.batch_size,
             evaluate_every=training.evaluate_every,
         )
@@ -186,7 +210,12 @@ class Config:
             whole = isinstance(value, int) and not isinstance(value, bool)
             check.require(not whole or value < 2**31, owner, name, "below 2**31", value)
         check.unit(owner, sampling_rate=training.sampling_rate)
-        if training.sampling_rate and (training.cohort_size or training.cohort == "fixed"):
+        cyclic = training.cohort == "cyclic"
+        if training.parts and not (cyclic or training.cohort == "auto"):
+            remedy = "Only cyclic cohorts have parts: set cohort = 'cyclic'."
+            check.require(False, owner, "parts", "0", training.parts, remedy)
+        taken = training.cohort_size and not cyclic
+        if training.sampling_rate and (taken or training.cohort == "fixed"):
             raise ValueError(
                 f"{owner}: sampling_rate replaces cohort_size in poisson cohorts. Set one of them, "
                 "and cohort = 'poisson'."

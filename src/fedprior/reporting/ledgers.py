@@ -1,7 +1,7 @@
 """What the ledgers below a run folder say, computed anew from their events."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def together(run: Path) -> dict[str, Any] | None:
     return {
         "epsilon": _composed(events, terms[0]) if proven else None,
         **shared,
-        "sampling": sampling([event for event, _ in events]),
+        "sampling": sampling([each for _, own in ledgers for each in reservations(own)]),
         "noise": "secure" if secure else "simulated",
         "valid_for_release": secure,
         "trusts": TRUSTS.get(shared["view"], "unknown"),
@@ -143,14 +143,13 @@ def _release(noise: str) -> str:
 
 def _row(path: Path, run: Path) -> dict[str, Any]:
     terms, records = read(path)
-    events = spent_rounds(records)
     return {
         "ledger": str(path if run.is_file() else path.relative_to(run)),
         "epsilon": total(records, terms),
         "delta": terms.delta,
         "relation": terms.relation,
         "view": terms.view,
-        "sampling": sampling([event for event, _ in events]),
+        "sampling": sampling(reservations(records)),
         "unit": terms.unit,
         "noise": terms.noise,
         "valid_for_release": terms.noise == "secure",
@@ -161,12 +160,17 @@ def _row(path: Path, run: Path) -> dict[str, Any]:
     }
 
 
-def sampling(events: Sequence[Event]) -> str:
+def sampling(reserved: Iterable[dict[str, Any]]) -> str:
     """Who took part in the rounds, in words."""
-    return " and ".join(dict.fromkeys(map(_sampler, events))) or "no round yet"
+    return " and ".join(dict.fromkeys(map(_sampler, reserved))) or "no round yet"
 
 
-def _sampler(event: Event) -> str:
+def _sampler(record: dict[str, Any]) -> str:
+    event = Event.from_json(record["event"])
+    if record["count"] != record["rounds"]:  # noise that is correlated over rounds
+        if event.sampling == "poisson":
+            return f"cyclic Poisson sampling at rate {event.rate:.4g}, all rounds charged at once"
+        return "any cohorts that keep the run's rule of participation, all rounds charged at once"
     if event.sampling == "everyone":
         return "everyone in every round"
     if event.sampling == "poisson":

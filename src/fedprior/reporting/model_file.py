@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, Theta
 from fedprior.core.files import make_folder
@@ -25,6 +24,7 @@ from fedprior.exchange import rows, trees
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.reporting.config import Config, as_tables, build
+from fedprior.reporting.noise import PrivateSum, coefficients
 from fedprior.reporting.training import Study, Training
 
 _KIND, FORMAT = "model", 1
@@ -134,8 +134,10 @@ def shapes(algorithm: Algorithm, facts: dict[str, Any]) -> tuple[PyTree, PyTree]
 def _public(config: Config, training: Training) -> dict[str, Any]:
     """What builds the algorithm again: no word of where the data lie or what they hold."""
     name, privacy = training.method.name, config.privacy
-    if isinstance(training.channel, CentralGaussian):  # spares `load` the search for it
-        privacy = replace(privacy, noise_multiplier=training.channel.noise_multiplier)
+    channel = training.channel
+    if isinstance(channel, PrivateSum):  # spares `load` the search for it
+        noise = channel.noise_multiplier
+        privacy = replace(privacy, noise_multiplier=noise, coefficients=coefficients(channel))
     shown = Config(
         methods=(name,),
         model=config.model,

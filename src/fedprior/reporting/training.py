@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -20,12 +20,10 @@ from fedprior.learning.method import ChannelNoise, Method
 from fedprior.learning.steps import Steps
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
-from fedprior.privacy import events
-from fedprior.privacy.cohort import Everyone, FixedSize, Poisson
-from fedprior.privacy.planning import noise_multiplier
-from fedprior.privacy.plans import check_delta_below
+from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.terms import Terms, check_budget
-from fedprior.reporting.config import Config, ModelChoice, Privacy, as_tables
+from fedprior.reporting.config import Config, ModelChoice, as_tables
+from fedprior.reporting.noise import equivalent_noise, private_channel
 from fedprior.reporting.veterans import Veterans
 
 RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a method trains
@@ -56,7 +54,8 @@ class Training:
     def check_affordable(self, num_clients: int) -> None:
         """Raise where the budget does not allow a single round."""
         if self.terms is not None and is_private(self.channel):
-            check_budget(self.cohort.amplify(self.channel.event(1), num_clients), self.terms)
+            event, count = self.channel.charge(self.cohort, num_clients, 1)
+            check_budget(event, self.terms, count=count or 1)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -106,17 +105,24 @@ class Study:
 
     @cached_property
     def cohort(self) -> Cohort:
-        """Who takes part in a round; by default Poisson with privacy: a fixed size proves less."""
-        schedule, number = self.config.training, self.veterans
-        kind = schedule.cohort
+        """Who takes part in a round; by default Poisson with privacy: a fixed size proves less.
+
+        With the matrix mechanism, clients take turns: the further apart, the less noise.
+        """
+        schedule, number, privacy = self.config.training, self.veterans, self.config.privacy
+        kind: str = schedule.cohort
         if kind == "auto":
-            private = self.config.privacy.epsilon > 0
-            kind = "poisson" if private or schedule.sampling_rate else "fixed"
+            private = "cyclic" if privacy.mechanism == "matrix" else "poisson"
+            sampled = "poisson" if schedule.sampling_rate else "fixed"
+            kind = private if privacy.epsilon else sampled
         if kind == "everyone":
             return Everyone()
         size = schedule.cohort_size or max(1, round(number / 3))
         rule = f"at most the number of clients ({number})"
         check.require(size <= number, "config training", "cohort_size", rule, size)
+        if kind == "cyclic":
+            parts = schedule.parts or number // size
+            return Cyclic(parts=parts, rate=schedule.sampling_rate or 1.0)
         if kind == "fixed":
             return FixedSize(size=size)
         return Poisson(rate=schedule.sampling_rate or size / number)
@@ -185,7 +191,7 @@ class Study:
         return chosen.build(self.model, options, steps=self.steps, **shared)
 
     def _private(self, plain: Training, options: Mapping[str, Any], rate: Any) -> Training:
-        """The method on the central Gaussian channel, adapted to its noise."""
+        """The method on its private channel, adapted to the noise."""
         privacy, number = self.config.privacy, self.veterans
         # Before the noise is searched for: whatever it will be.
         any_noise = CentralGaussian(clip=privacy.clip, noise_multiplier=1.0)
@@ -193,8 +199,8 @@ class Study:
         cohort = plain.cohort
         if isinstance(cohort, FixedSize):
             cohort = replace(cohort, amplifies=plain.algorithm.memoryless)
-        noise = _noise(privacy, cohort, plain.rounds, number)
-        facts = ChannelNoise(noise, privacy.clip, self.share, number)
+        channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
+        facts = ChannelNoise(equivalent_noise(channel), privacy.clip, self.share, number)
         own = plain.method.under_noise(self.model, options, facts)
         terms = Terms(
             delta=privacy.delta,
@@ -204,7 +210,6 @@ class Study:
             budget=privacy.epsilon,
             allow_delta=privacy.allow_delta,
         )
-        channel = CentralGaussian(clip=privacy.clip, noise_multiplier=noise, noise=privacy.noise)
         algorithm = self._build(plain.method, own, rate)
         return replace(plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms)
 
@@ -248,19 +253,3 @@ def network(choice: ModelChoice, facts: Facts) -> Network:
         check.require(classes is None, "model", "name", "a classifier", name, remedy)
         return linear(prod(shape))
     return mlp(shape, classes or 1, hidden=choice.hidden, regression=classes is None)
-
-
-def _noise(privacy: Privacy, cohort: Cohort, rounds: int, num_clients: int) -> float:
-    """The noise multiplier that was given, or the least for the budget."""
-    check_delta_below(privacy.delta, num_clients, allowed=privacy.allow_delta)
-    if privacy.noise_multiplier:
-        return privacy.noise_multiplier
-    event = cohort.amplify(events.gaussian(1.0), num_clients)
-    return _least_noise(event, privacy.epsilon, privacy.delta, rounds, privacy.relation)
-
-
-@lru_cache
-def _least_noise(
-    event: events.Event, target: float, delta: float, rounds: int, relation: events.Relation
-) -> float:
-    return noise_multiplier(event, target=target, delta=delta, rounds=rounds, relation=relation)

@@ -1,0 +1,95 @@
+"""The matrix mechanism in a configuration: who takes turns, the noise of a budget, refusals."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedprior.channels import MatrixGaussian
+from fedprior.core.check import PrivacyError
+from fedprior.exchange.facts import Facts
+from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.cohort import Cyclic
+from fedprior.privacy.participation import Participation
+from fedprior.privacy.strategy import Banded, Buffered, sensitivity
+from fedprior.reporting.config import read
+from fedprior.reporting.noise import equivalent_noise
+from fedprior.reporting.training import Study
+
+FACTS = Facts(num_clients=101, shape=(2,), num_classes=3, most_samples=5)
+MATRIX = [
+    "privacy.epsilon=4",
+    "privacy.delta=1e-3",
+    "privacy.mechanism=matrix",
+    "privacy.coefficients=[1.0, 0.5]",
+    "model.name=logistic",
+    "training.rounds=20",
+    "training.cohort_size=20",
+]
+
+
+def setting(*changes):
+    return Study(read(None, [*MATRIX, *changes]), FACTS).training("fedavg-fine-tuning")
+
+
+def test_clients_take_turns_and_the_noise_keeps_to_the_budget():
+    found = setting()
+    assert found.cohort == Cyclic(parts=5)
+    channel = found.channel
+    assert isinstance(channel, MatrixGaussian)
+    assert channel.participation == Participation(rounds=20, apart=5, most=4)
+    event, count = channel.charge(found.cohort, 101, 1)
+    assert 3.9 < epsilon([(event, count)], delta=1e-3) <= 4
+    found.check_affordable(101)
+    # Two bands: the last turn of a client moves two coordinates of C x like all others.
+    assert sensitivity(channel.strategy, channel.participation) == pytest.approx(5**0.5)
+
+
+def test_sampling_in_turn_needs_less_noise_for_those_who_see_models():
+    turns, sampled = setting(), setting("training.sampling_rate=0.2", "training.cohort=cyclic")
+    assert sampled.cohort == Cyclic(parts=5, rate=0.2)
+    assert sampled.channel.noise_multiplier < 0.7 * turns.channel.noise_multiplier
+
+
+def test_noise_that_cancels_is_worth_less_of_independent_noise():
+    channel = setting().channel
+    assert equivalent_noise(channel) < 0.75 * channel.noise_multiplier
+
+
+def test_other_rules_and_strategies():
+    found = setting("privacy.separation=2", "privacy.participations=3", "training.cohort=everyone")
+    assert found.channel.participation == Participation(rounds=20, apart=2, most=3)
+    buffered = setting("privacy.strategy=buffered", "privacy.coefficients=[0.9, 0.5]")
+    assert buffered.channel.strategy == Buffered((0.9,), (0.5,))
+    assert setting().channel.strategy == Banded((1.0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("privacy.mechanism=gaussian", "coefficients must be left out"),
+        ("privacy.noise=secure", "noise must be simulated for the matrix mechanism"),
+        ("privacy.epsilon=0", "epsilon must be given"),
+        ("privacy.bands=-1", "bands must be a whole number"),
+        ("training.parts=500", "parts must be at most the number of clients"),
+    ],
+)
+def test_refusals(change, words):
+    with pytest.raises((ValueError, PrivacyError), match=words):
+        setting(change).cohort.capacity(101)
+
+
+def test_coefficients_spare_a_run_the_optimizer():
+    """A machine without jax-privacy runs, and loads, what another one has optimized."""
+    changes = [*MATRIX, "training.sampling_rate=0"]
+    code = (
+        "import sys; sys.modules['jax_privacy'] = None\n"
+        "from fedprior.reporting.config import read\n"
+        "from fedprior.reporting.training import Study\n"
+        "from fedprior.exchange.facts import Facts\n"
+        f"facts = Facts(num_clients=101, shape=(2,), num_classes=3, most_samples=5)\n"
+        f"study = Study(read(None, {changes!r}), facts)\n"
+        "print(study.training('fedavg').channel.noise_multiplier)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert float(done.stdout) > 0, done.stderr
