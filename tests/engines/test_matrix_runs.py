@@ -23,7 +23,8 @@ from fedprior.exchange.agreement import Agreement
 from fedprior.privacy import events
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Cyclic, Everyone, Poisson
-from fedprior.privacy.ledger import Ledger, read
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
 from fedprior.privacy.participation import Participation
 from fedprior.privacy.strategy import Banded, Buffered, sensitivity
 from fedprior.privacy.terms import Terms
@@ -214,10 +215,10 @@ def test_the_rule_survives_a_resume(run):
 
 def test_a_server_without_the_secrets_is_refused(plane):
     agreement = Agreement.of(averaging(), plane, channel=CHANNEL, cohort=Cyclic(parts=2))
-    with pytest.raises(PrivacyError, match="Pass record"):
+    with pytest.raises(PrivacyError, match="Pass attendance"):
         server.open_round(agreement, 0)
-    record = agreement.record()
-    assert server.open_round(agreement, 0, record=record).tolist() == [0, 2, 4]
+    attendance = agreement.attendance()
+    assert server.open_round(agreement, 0, attendance=attendance).tolist() == [0, 2, 4]
     with pytest.raises(PrivacyError, match="keeps secrets between rounds"):
         server.close_round(agreement, agreement.initial_state(), {}, 0)
     with pytest.raises(PrivacyError, match="with the noise of the rounds before it"):

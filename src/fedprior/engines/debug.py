@@ -51,12 +51,12 @@ def debug(
     )
     run = Run(agreement=agreement, federation=federation, rounds=rounds)
     state = agreement.initial_state()
-    secrets, record = agreement.secrets(), agreement.record()
+    secrets, attendance = agreement.secrets(), agreement.attendance()
     memories: dict[int, Memory] = {}
     history: History = []
     for number in range(rounds):
         uploads = {}
-        for client in record.admit(number, agreement.draw(number)).tolist():
+        for client in attendance.admit(number, agreement.draw(number)).tolist():
             upload = _take_part(run, state, memories, client, number, compiled=compiled)
             try:
                 uploads[client] = server_side.admit(agreement, upload)

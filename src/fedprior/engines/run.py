@@ -20,7 +20,7 @@ from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.server import check_ledger, reserve
 from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.participation import Record
+from fedprior.privacy.participation import Attendance
 from fedprior.privacy.records import Head
 
 History = list[dict[str, float]]
@@ -97,12 +97,12 @@ class Run:
         return stack(self._draw, rounds, capacity=self.agreement.capacity, length=length)
 
     def _draw(self, round: int) -> np.ndarray:
-        return self.record.admit(round, self.agreement.draw(round))
+        return self.attendance.admit(round, self.agreement.draw(round))
 
     @cached_property
-    def record(self) -> Record:
+    def attendance(self) -> Attendance:
         """Who took part so far, where the channel has a rule for it."""
-        return self.agreement.record()
+        return self.agreement.attendance()
 
     @cached_property
     def identity(self) -> str:
@@ -160,7 +160,7 @@ class Run:
         """What a checkpoint keeps for the channel; nothing if its rounds are independent."""
         if self.agreement.rule is None:
             return {}
-        return {"secrets": secrets, "participation": self.record.arrays()}
+        return {"secrets": secrets, "participation": self.attendance.arrays()}
 
     def resume(
         self, like: PyTree, secrets: PyTree
@@ -177,7 +177,7 @@ class Run:
         self._check_ledger(facts.get("ledger"))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
-        self.record.restore(arrays.pop("participation", {}))
+        self.attendance.restore(arrays.pop("participation", {}))
         arrays.setdefault("secrets", secrets)
         values = arrays.pop("history")
         history = [

@@ -22,7 +22,7 @@ from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
 from fedprior.exchange.agreement import Agreement, Keys, Rules
 from fedprior.exchange.facts import Facts
-from fedprior.privacy.participation import Record
+from fedprior.privacy.participation import Attendance
 
 Numbers = Mapping[str, float]  # of one point
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
@@ -125,18 +125,20 @@ class Seeds:
 
 
 def _cohorts(
-    agreements: Sequence[Agreement], records: Sequence[Record], first: int, count: int
+    agreements: Sequence[Agreement], attendances: Sequence[Attendance], first: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids (trainings, LONGEST, capacity) and presence for `count` rounds starting with `first`."""
     rounds = range(first, first + count)
     drawn = [
         stack(
-            lambda round, each=each, record=record: record.admit(round, each.draw(round)),  # type: ignore[misc]
+            lambda round, each=each, attendance=attendance: attendance.admit(
+                round, each.draw(round)
+            ),  # type: ignore[misc]
             rounds,
             capacity=each.capacity,
             length=LONGEST,
         )
-        for each, record in zip(agreements, records, strict=True)
+        for each, attendance in zip(agreements, attendances, strict=True)
     ]
     clients, present = zip(*drawn, strict=True)
     return np.stack(clients), np.stack(present)
@@ -200,14 +202,14 @@ def train(
     apart = seeds.channel.private
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
-    records = [[each.record() for each in row] for row in rows]
+    attendances = [[each.attendance() for each in row] for row in rows]
     models = _begin(agreements, seeds)
     pace, done = Pace(), 0
     logs: list[Log] = []
     while done < rounds:
         count = min(pace.rounds(), rounds - done)
         cohorts = [
-            _cohorts(row, known, done, count) for row, known in zip(rows, records, strict=True)
+            _cohorts(row, known, done, count) for row, known in zip(rows, attendances, strict=True)
         ]
         clients, present = (np.stack(parts) for parts in zip(*cohorts, strict=True))
         if not apart:

@@ -17,7 +17,7 @@ from fedprior.exchange.facts import Facts
 from fedprior.privacy import events, secure
 from fedprior.privacy.cohort import Everyone
 from fedprior.privacy.events import Event
-from fedprior.privacy.participation import Participation, Record
+from fedprior.privacy.participation import Attendance, Participation
 
 _OWNER = "Agreement"
 
@@ -151,9 +151,9 @@ class Agreement:
         """How often clients may take part, for channels that charge a whole run at once."""
         return self.channel.rule if is_private(self.channel) else None
 
-    def record(self) -> Record:
-        """A new record of who took part, which refuses cohorts that break the rule."""
-        return Record(self.rule, self.num_clients)
+    def attendance(self) -> Attendance:
+        """A new list of who took part, which refuses cohorts that break the rule."""
+        return Attendance(self.rule, self.num_clients)
 
     @cached_property
     def length(self) -> int:

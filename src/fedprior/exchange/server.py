@@ -17,7 +17,7 @@ from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
 from fedprior.exchange.agreement import Agreement, Rules
 from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.participation import Record
+from fedprior.privacy.participation import Attendance
 from fedprior.privacy.plans import check_delta_below
 
 
@@ -61,20 +61,20 @@ def open_round(
     *,
     ledger: Ledger | None = None,
     source: str | None = None,
-    record: Record | None = None,
+    attendance: Attendance | None = None,
 ) -> np.ndarray | None:
     """Reserve the round on the ledger, then draw its clients; None where the budget ends.
 
     `source`, required with a ledger, names the run that releases the round: the ledger takes a
     round that the same source repeats with simulated noise for the same release. The draw comes
     after the reservation, so that whatever happens to the round later, it has been charged.
-    `record` is who took part before, required where the channel has a rule for it.
+    `attendance` is who took part before, required where the channel has a rule for it.
     """
     check_ledger(agreement, ledger)
-    if agreement.rule is not None and record is None:
+    if agreement.rule is not None and attendance is None:
         raise PrivacyError(
             "open_round: a channel with a rule of participation must know who took part before. "
-            "Pass record=agreement.record(), the same one in every round."
+            "Pass attendance=agreement.attendance(), the same one in every round."
         )
     if ledger is not None:
         if not source:
@@ -82,11 +82,11 @@ def open_round(
         if not reserve(agreement, ledger, first=round, rounds=1, source=source):
             return None
     clients = agreement.draw(round)
-    return clients if record is None else record.admit(round, clients)
+    return clients if attendance is None else attendance.admit(round, clients)
 
 
 def reserve(agreement: Agreement, ledger: Ledger, *, first: int, rounds: int, source: str) -> int:
-    """Record and return how many of the rounds starting with `first` may run.
+    """Attendance and return how many of the rounds starting with `first` may run.
 
     A channel that correlates its rounds is charged for all of them before the first; in later
     rounds the charge is already on record.

@@ -33,7 +33,7 @@ class Participation:
 
 
 @dataclass
-class Record:
+class Attendance:
     """Who took part when; `admit` refuses a cohort that breaks the rule (None: no rule)."""
 
     rule: Participation | None
