@@ -14,6 +14,7 @@ from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
 from fedprior.privacy.charging import total
+from fedprior.privacy.opening import begin
 from fedprior.privacy.opening import read as read_ledger
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
@@ -353,15 +354,20 @@ def test_simulated_noise_is_charged_and_never_used_twice(command, rows, tmp_path
     assert "Choose another seed" in other.err
 
 
-def test_a_question_that_dies_has_been_spent(command, rows, tmp_path, monkeypatch):
+def test_a_question_that_is_killed_has_been_spent(rows, tmp_path):
     path = tmp_path / "ledger"
-
-    def die(*words, **more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fedprior.core.random.Secure.random", die)
     words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--epsilon", "2")
-    assert command(*words, "--ledger", path).code != 0
+    program = f"""
+import os, signal
+from fedprior.cli.main import main
+from fedprior.core import random
+
+random.Secure.random = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main({[*map(str, words), "--ledger", str(path)]!r})
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert found.returncode == -9
+    assert found.stdout == b""
     terms, records = read_ledger(path)
     assert total(records, terms) == 2
     assert records[-1]["kind"] == "reserve"
@@ -392,3 +398,26 @@ def test_a_group_may_be_called_na_where_other_words_mean_missing(command, tmp_pa
     assert said in command(*words).err
     answer = json.loads(command(*words, "--missing", ".").out)
     assert (answer["num_groups"], answer["dropped"]) == (3, 1)
+
+
+def test_estimates_share_the_budget_of_a_population(command, rows, tmp_path):
+    """Under its own delta and with its key, secure and simulated questions together."""
+    path, key = tmp_path / "population.jsonl", tmp_path / "key"
+    begin(path, epsilon=3.0, delta=1e-6, key=key)
+    words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--ledger", path)
+    assert command(*words, "--epsilon", "1").code == 2
+    words = (*words, "--key", key)
+    assert command(*words, "--epsilon", "1", "--budget", "9").err.endswith("of a population.\n")
+    for more in ((), ("--seed", "1")):
+        answer = json.loads(command(*words, "--epsilon", "1", "--json", *more).out)
+    assert answer["ledger"]["epsilon"] == pytest.approx(2, abs=1e-4)
+    assert (answer["ledger"]["delta"], answer["ledger"]["budget"]) == (1e-6, 3)
+    assert command(*words, "--epsilon", "1.5").code == 2
+    _, records = read_ledger(path, key)
+    charged = [each for each in records if each["kind"] == "reserve"]
+    assert [(each["view"], each["noise"]) for each in charged] == [
+        ("local", "secure"),
+        ("local", "simulated"),
+    ]
+    assert {each["who"] for each in charged} == {"estimate (rates)"}
+    assert {each["clients"] for each in charged} == {150}

@@ -48,7 +48,7 @@ def _estimate(question: Question, groups: Groups) -> tuple[Estimates, dict[str, 
     """The estimates and, where they are private, what their ledger says after them."""
     if not question.private:
         return reporting.estimate(groups, question), None
-    with charged.open_ledger(question) as ledger:
+    with charged.open_ledger(question, int((groups.n > 0).sum())) as ledger:
         return reporting.estimate(groups, question, ledger=ledger), charged.spent(ledger)
 
 

@@ -62,6 +62,7 @@ def estimate(
         Path | None,
         _option("With --epsilon: the ledger to charge. Default: beside FILE, .ledger.jsonl."),
     ] = None,
+    key: Annotated[Path | None, _option("The key of a --ledger that has one.")] = None,
     budget: Annotated[
         float | None, _option("The epsilon that the ledger may reach; beyond it nothing is drawn.")
     ] = None,
@@ -124,6 +125,7 @@ def estimate(
         high=high,
         release_groups=release_groups,
         ledger=ledger,
+        key=key,
         budget=budget,
         allow_delta=allow_delta,
         seed=seed,

@@ -39,7 +39,7 @@ def path(question: Question) -> Path:
 
 
 @contextmanager
-def open_ledger(question: Question) -> Iterator[Ledger]:
+def open_ledger(question: Question, num_groups: int) -> Iterator[Ledger]:
     """The question's ledger; one that exists keeps its delta and, unless one is asked for, budget.
 
     A new one has the question's delta: 0 for randomized responses, whose epsilons then add up.
@@ -55,7 +55,7 @@ def open_ledger(question: Question) -> Iterator[Ledger]:
         allow_delta=question.allow_delta,
     )
     if file.exists():
-        found, _ = read(file)
+        found, _ = read(file, question.key)
         sentence = (
             f"{file} has delta = 0, which Gaussian reports cannot be charged to. Name another "
             "--ledger, or leave out --delta."
@@ -63,7 +63,10 @@ def open_ledger(question: Question) -> Iterator[Ledger]:
         check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
         budget = found.budget if question.budget is None else question.budget
         terms = replace(found, view="local", noise=terms.noise, budget=budget)
-    with Ledger(file, terms) as ledger:
+    who = f"estimate ({question.kind})"
+    with Ledger(file, terms, who=who, num_clients=num_groups, key=question.key) as ledger:
+        budget, sentence = ledger.terms.budget, "--budget cannot change that of a population."
+        check.expect(question.budget in (None, budget), "estimate", sentence)
         yield ledger
 
 

@@ -45,6 +45,7 @@ class Question:
     high: float | None = None
     release_groups: bool = False
     ledger: Path | None = None
+    key: Path | None = None
     budget: float | None = None
     allow_delta: bool = False
     seed: int | None = None
@@ -167,6 +168,7 @@ class Question:
             "--high": self.high,
             "--release-groups": self.release_groups or None,
             "--ledger": self.ledger,
+            "--key": self.key,
             "--budget": self.budget,
             "--allow-delta": self.allow_delta or None,
         }
