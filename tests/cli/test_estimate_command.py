@@ -357,15 +357,19 @@ def test_simulated_noise_is_charged_and_never_used_twice(command, rows, tmp_path
 def test_a_question_that_is_killed_has_been_spent(rows, tmp_path):
     path = tmp_path / "ledger"
     words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--epsilon", "2")
-    program = f"""
-import os, signal
+    program = """
+import os, signal, sys
 from fedprior.cli.main import main
 from fedprior.core import random
 
 random.Secure.random = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main({[*map(str, words), "--ledger", str(path)]!r})
+sys.argv[0] = "fedprior"
+main()
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    words = (*words, "--ledger", path)
+    found = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, timeout=60, check=False
+    )
     assert found.returncode == -9
     assert found.stdout == b""
     terms, records = read_ledger(path)
