@@ -1,6 +1,6 @@
 """Gaussian noise that is correlated over rounds, on the sum of clipped messages."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,10 +10,10 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import Cohort, PrivateChannel
-from fedprior.privacy import events, secure
+from fedprior.privacy import secure
 from fedprior.privacy.events import Event
 from fedprior.privacy.participation import Participation
-from fedprior.privacy.strategy import Banded, Buffered, Strategy, column_norm, sensitivity
+from fedprior.privacy.strategy import Banded, Buffered, Strategy, charge, whole_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +76,9 @@ class MatrixGaussian(PrivateChannel):
 
     def event(self, dimension: int) -> Event:
         """Return the event of the whole run, whoever took part when."""
-        reach = sensitivity(self.strategy, self.participation)
-        return events.gaussian(self.noise_multiplier / reach)
+        return whole_run(self.strategy, self.participation, self.noise_multiplier)
 
     def charge(self, cohort: Cohort, num_clients: int, dimension: int) -> tuple[Event, int]:
-        """Return the event of the whole run under `cohort`, and how often it is composed.
-
-        If C has at most as many bands as there are parts that take turns, two turns of a client
-        move different coordinates of C x: each turn is a Poisson-sampled Gaussian by itself, with
-        the sensitivity of one column. This needs a rule that no honest draw breaks, because a
-        refusal would reveal who took part. A cohort above its cap could end the run in any round.
-        """
-        rule, parts = self.participation, cohort.cycle
-        turns = -(-rule.rounds // parts)
-        noise = self.noise_multiplier / column_norm(self.strategy, rule.rounds)
-        event: Event = cohort.amplify(events.gaussian(noise), num_clients)
-        fits = self.strategy.bands <= rule.apart == parts and rule.most == turns
-        if event.sampling != "poisson" or not fits:
-            return self.event(dimension), 1
-        return replace(event, overflow=event.overflow * parts), turns
+        """Return the event of the whole run under `cohort`, and how often it is composed."""
+        parts = (self.strategy, self.participation, self.noise_multiplier)
+        return charge(*parts, cohort, num_clients)

@@ -57,6 +57,14 @@ def plan(
     local_steps: Annotated[
         int | None, typer.Option(help="Steps per round, for the paper's printed bound.")
     ] = None,
+    participation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,B",
+            help="Compare with noise that needs no secret cohorts: a client takes part at most K "
+            "times, at least B rounds apart.",
+        ),
+    ] = None,
     allow_delta: Annotated[
         bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
     ] = False,
@@ -68,8 +76,9 @@ def plan(
     three and --cohort-size instead of --clients, it computes how many clients are needed.
 
     Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 10000 --sampling-rate 0.01
-    --rounds 500 --parameters 44426`
+    --rounds 500 --parameters 44426 --participation 5,100`
     """
+    from fedprior.cli import turns
     from fedprior.privacy.plans import plan as make
 
     _check_options(
@@ -84,6 +93,7 @@ def plan(
             "--local-steps": local_steps,
         },
     )
+    rule = None if participation is None else turns.parse(participation)
     searched = clients is None
     if clients is None:
         clients = _fewest(cohort_size, epsilon, noise_multiplier, rounds, delta)
@@ -103,12 +113,17 @@ def plan(
     if None not in (epsilon, noise_multiplier, rounds) and not searched:
         cost = planned.views[0].epsilon
         fits = cost is not None and epsilon is not None and cost <= epsilon
+    compared = rule and turns.compare(planned, rule, rate=rate, num_clients=clients, target=epsilon)
     setting = {"clients": clients, "sampling": "poisson", "sampling_rate": rate, "unit": "client"}
     if as_json:
         answer = {**planned.describe(), **setting, "trusts": _trusts(), "fits": fits}
+        if compared:
+            answer["participation"] = [each.describe() for each in compared]
         typer.echo(json.dumps(answer))
     else:
         _print(planned, clients, rate, searched=searched, budget=epsilon, fits=fits)
+        if compared:
+            turns.show(compared, planned, parameters)
     if fits is False:
         raise typer.Exit(1)
 

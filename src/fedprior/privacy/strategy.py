@@ -7,7 +7,7 @@ jax-privacy (extra `[matrix]`), which is imported only for that.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +16,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.algorithm import Array
+from fedprior.core.protocols import Cohort
+from fedprior.privacy.events import Event, gaussian
 from fedprior.privacy.participation import Participation
 
 # Coefficients are multiples of 2^-14, exact in float32 and in integer arithmetic. The rounding
@@ -131,14 +133,49 @@ def column_norm(strategy: Strategy, rounds: int) -> float:
     return sensitivity(strategy, Participation(rounds=rounds, apart=rounds))
 
 
+def whole_run(strategy: Strategy, rule: Participation, noise: float) -> Event:
+    """Return the event of all rounds with noise multiplier `noise`, whoever took part when."""
+    return gaussian(noise / sensitivity(strategy, rule))
+
+
+def charge(
+    strategy: Strategy, rule: Participation, noise: float, cohort: Cohort, num_clients: int
+) -> tuple[Event, int]:
+    """Return the event of all rounds under `cohort`, and how often it is composed.
+
+    If C has at most as many bands as there are parts that take turns, two turns of a client move
+    different coordinates of C x: each turn is a Poisson-sampled Gaussian by itself, with the
+    sensitivity of one column (Choquette-Choo et al. 2023, theorem 4). This needs a rule that no
+    honest draw breaks, because a refusal would reveal who took part. A cohort above its cap could
+    end the run in any round, so its probability is charged for all of them.
+    """
+    parts = cohort.cycle
+    turns = -(-rule.rounds // parts)
+    one = gaussian(noise / column_norm(strategy, rule.rounds))
+    event: Event = cohort.amplify(one, num_clients)
+    fits = strategy.bands <= rule.apart == parts and rule.most == turns
+    if event.sampling != "poisson" or not fits:
+        return whole_run(strategy, rule, noise), 1
+    return replace(event, overflow=event.overflow * parts), turns
+
+
+def squared_noise(strategy: Strategy, rounds: int) -> np.ndarray:
+    """Return the variance of (C^-1 z)_t, the noise on round t, for noise z of variance 1."""
+    return np.cumsum(_inverse(strategy, rounds) ** 2)
+
+
 def squared_errors(strategy: Strategy, rounds: int) -> np.ndarray:
     """Return the variance of each prefix sum of the rounds, for noise z of variance 1."""
+    return np.cumsum(np.cumsum(_inverse(strategy, rounds)) ** 2)
+
+
+def _inverse(strategy: Strategy, rounds: int) -> np.ndarray:
+    """The first column of C^-1: the coefficients of 1 / c(s) as a power series in s."""
     from scipy.signal import lfilter
 
-    column = strategy.column(rounds)
-    # Prefix sums of C^-1 z: the coefficients of 1 / ((1 - s) c(s)) as a power series in s.
-    prefix = lfilter([1.0], np.trim_zeros(column, "b"), np.ones(rounds))
-    return np.cumsum(prefix**2)
+    first = np.zeros(rounds)
+    first[0] = 1.0
+    return lfilter([1.0], np.trim_zeros(strategy.column(rounds), "b"), first)
 
 
 def independent_equivalent(strategy: Strategy, rounds: int) -> float:
