@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_nothing(untouched, csv, monkeypatch):
 def test_what_cannot_be_recorded_is_not_released(refused, csv, monkeypatch, tmp_path, name):
     monkeypatch.setattr("fedprior.core.files.os.fsync", full)
     words = (*COUNTS, "--epsilon", "1", "--out", tmp_path / name)
-    refused("estimate", csv, *words, wanted="No space left on device: '")
+    refused("estimate", csv, *words, wanted="--ledger must be a file that can be written")
     assert not (tmp_path / name).exists()
 
 
@@ -205,6 +205,11 @@ def test_ledgers_that_do_not_fit_are_refused(untouched, csv, tmp_path):
     untouched(csv, *private, "--budget", "0", wanted="--budget must be a positive number")
     untouched(csv, *private, "--ledger", tmp_path, wanted="--ledger must be a file, got the folder")
     untouched(csv, *private, "--ledger", csv, wanted="line 1 of")
+    (tmp_path / "shops.ledger.jsonl").mkdir()
+    untouched(csv, *private, wanted="--ledger must be a file that can be written, got")
+    (tmp_path / "shops.ledger.jsonl").rmdir()
+    value = (*VALUE, "--epsilon", "1", "--low", "0", "--high", "9", "--delta", "0.5")
+    untouched(csv, *value, wanted="delta must be below 1 / clients = 0.333333, got 0.5")
     several = str(tmp_path / "*.csv")
     untouched(several, *private, wanted="--epsilon needs --ledger for several files")
     terms = {"delta": 1e-6, "view": "central", "noise": "secure", "unit": "client"}

@@ -1,7 +1,5 @@
 """The ledger that private estimates are charged to: beside the data, unless another is named."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from fedprior.core import check
 from fedprior.privacy.guarantee import Noise, shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
+from fedprior.privacy.plans import check_delta_below
 from fedprior.privacy.terms import Terms
 from fedprior.reporting.question import Question
 
@@ -38,36 +37,44 @@ def path(question: Question) -> Path:
     return data.with_suffix(_SUFFIX)
 
 
-@contextmanager
-def open_ledger(question: Question, num_groups: int) -> Iterator[Ledger]:
+def open_ledger(question: Question, num_groups: int) -> Ledger:
     """The question's ledger; one that exists keeps its delta and, unless one is asked for, budget.
 
     A new one has the question's delta: 0 for randomized responses, whose epsilons then add up.
     """
     file = path(question)
-    gaussian = question.kind == "means" and bool(question.delta)
-    terms = Terms(
-        delta=(question.delta or 0.0) if gaussian else 0.0,
-        relation="replace-one",
-        view="local",
-        noise=noise(question),
-        budget=question.budget,
-        allow_delta=question.allow_delta,
-    )
-    if file.exists():
-        found, _ = read(file, question.key)
-        sentence = (
-            f"{file} has delta = 0, which Gaussian reports cannot be charged to. Name another "
-            "--ledger, or leave out --delta."
-        )
-        check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
-        budget = found.budget if question.budget is None else question.budget
-        terms = replace(found, view="local", noise=terms.noise, budget=budget)
     who = f"estimate ({question.kind})"
-    with Ledger(file, terms, who=who, num_clients=num_groups, key=question.key) as ledger:
-        budget, sentence = ledger.terms.budget, "--budget cannot change that of a population."
-        check.expect(question.budget in (None, budget), "estimate", sentence)
-        yield ledger
+    try:
+        terms = _terms(question, file)
+        check_delta_below(terms.delta, num_groups, allowed=terms.allow_delta)
+        ledger = Ledger(file, terms, who=who, num_clients=num_groups, key=question.key)
+    except OSError as error:
+        rule = f"a file that can be written, got {file} ({error.strerror or error})"
+        raise ValueError(f"estimate: --ledger must be {rule}. Name another one.") from error
+    sentence = "--budget cannot change that of a population."
+    check.expect(question.budget in (None, ledger.terms.budget), "estimate", sentence)
+    return ledger
+
+
+def _terms(question: Question, file: Path) -> Terms:
+    gaussian = question.kind == "means" and bool(question.delta)
+    if not file.exists():
+        return Terms(
+            delta=(question.delta or 0.0) if gaussian else 0.0,
+            relation="replace-one",
+            view="local",
+            noise=noise(question),
+            budget=question.budget,
+            allow_delta=question.allow_delta,
+        )
+    found, _ = read(file, question.key)
+    sentence = (
+        f"{file} has delta = 0, to which Gaussian reports cannot be charged. Name another "
+        "--ledger, or leave out --delta."
+    )
+    check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
+    budget = found.budget if question.budget is None else question.budget
+    return replace(found, view="local", noise=noise(question), budget=budget)
 
 
 def spent(ledger: Ledger) -> dict[str, Any]:
