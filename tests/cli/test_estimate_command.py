@@ -425,3 +425,17 @@ def test_estimates_share_the_budget_of_a_population(command, rows, tmp_path):
     ]
     assert {each["who"] for each in charged} == {"estimate (rates)"}
     assert {each["clients"] for each in charged} == {150}
+
+
+def test_a_ledger_protects_one_kind_of_group(command, refused, tmp_path):
+    """A clinic whose doctors answered twice has not spent the sum of two questions."""
+    path = tmp_path / "visits.csv"
+    rows = [f"c{k % 20},d{k % 60},{k // 7 % 2}" for k in range(600)]
+    path.write_text("\n".join(["clinic,doctor,well", *rows]))
+    words = ("estimate", path, "--outcome", "well", "--epsilon", "1", "--group")
+    assert command(*words, "doctor").code == 0
+    refused(*words, "clinic", wanted="--group must be doctor, whose rows")
+    both = (*words, "clinic", "--group", "doctor", "--ledger", tmp_path / "both")
+    assert command(*both).code == 0
+    other = (*words, "doctor", "--group", "clinic", "--ledger", tmp_path / "both", "--json")
+    assert json.loads(command(*other).out)["ledger"]["epsilon"] == 2

@@ -12,7 +12,7 @@ from fedprior.privacy.plans import check_delta_below
 from fedprior.privacy.terms import Terms
 from fedprior.reporting.question import Question
 
-_EMBEDDED = Path("baseball")
+_EMBEDDED, _PLAYER = Path("baseball"), "player"
 _SUFFIX = ".ledger.jsonl"
 
 
@@ -56,7 +56,18 @@ def open_ledger(question: Question, num_groups: int) -> Ledger:
     return ledger
 
 
+def _unit(question: Question) -> str:
+    """What one report protects: all rows of one group, by the names of its columns."""
+    names = " and ".join(sorted(question.group)) or _PLAYER
+    return "".join(letter if letter.isprintable() else "?" for letter in names)[:200]
+
+
 def _terms(question: Question, file: Path) -> Terms:
+    """Those of a new ledger, or of the one that is there.
+
+    A ledger protects one kind of group: the epsilons of clinics and of their doctors do not add up.
+    Who charges a population's ledger says that the groups are its clients.
+    """
     gaussian = question.kind == "means" and bool(question.delta)
     if not file.exists():
         return Terms(
@@ -64,10 +75,16 @@ def _terms(question: Question, file: Path) -> Terms:
             relation="replace-one",
             view="local",
             noise=noise(question),
+            unit=_unit(question),
             budget=question.budget,
             allow_delta=question.allow_delta,
         )
-    found, _ = read(file, question.key)
+    found, records = read(file, question.key)
+    shared = bool(records[0]["shared"])
+    rule = f"{found.unit}, whose rows {file} protects"
+    remedy = "What is spent on other groups does not add up with it: name another --ledger."
+    same = shared or found.unit == _unit(question)
+    check.require(same, "estimate", "--group", rule, _unit(question), remedy)
     sentence = (
         f"{file} has delta = 0, to which Gaussian reports cannot be charged. Name another "
         "--ledger, or leave out --delta."
