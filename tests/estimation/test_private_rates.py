@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.channels.randomized_response import KaryResponse
 from fedprior.core import random
-from fedprior.estimation.private import reports
-from fedprior.estimation.private.posterior import ReportPosterior, normalized, on_square, weigh
-from fedprior.estimation.private.rates import choose_scheme, estimate_rates_privately
+from fedprior.estimation.private import bound, reports
+from fedprior.estimation.private.bound import Sum
+from fedprior.estimation.private.posterior import ReportPosterior, truncated_normal, weigh
+from fedprior.estimation.private.rates import (
+    _gather,
+    choose_scheme,
+    estimate_rates_privately,
+)
+from fedprior.estimation.private.reports import Totals
 from fedprior.estimation.statistics import Counts
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -66,79 +72,124 @@ def test_second_moments_are_unbiased_and_in_range(n, center):
         assert stats.binom.pmf(z, n, p) @ moment == pytest.approx((p - center) ** 2, abs=1e-12)
 
 
-def test_size_classes_widen_the_range_never_narrow_it():
-    n = np.array([2, 3, 31, 32, 33, 39, 40, 41, 1000, 10**6])
-    kinds = reports.size_class(n)
-    assert (kinds <= n).all()
-    assert (kinds >= np.minimum(n, 0.79 * n)).all()
-    for center in (0.1, 0.5, 0.8):
-        wide, narrow = reports.moment_range(kinds, center), reports.moment_range(n, center)
-        assert (wide[0] <= narrow[0] + 1e-15).all()
-        assert (wide[1] >= narrow[1]).all()
+TABLES = {
+    "one size": (np.full(60_000, 6), lambda draws, n: draws.choice([0.05, 0.6], len(n))),
+    "sizes that go with the rates": (
+        np.repeat([1, 2, 9], 20_000),
+        lambda draws, n: np.where(n == 1, 0.9, np.where(n == 2, 0.2, draws.random(len(n)))),
+    ),
+}
 
 
-def test_beta_binomial_is_scipys():
-    mean, share = np.array([0.3, 0.6]), np.array([0.2, 0.01])
-    size = 1 / share - 1
-    twin = stats.betabinom.pmf(
-        np.arange(8), 7, (mean * size)[:, None], ((1 - mean) * size)[:, None]
+@pytest.mark.parametrize("name", sorted(TABLES))
+@pytest.mark.parametrize("scheme", ["split", "two-round", "k-ary"])
+def test_totals_are_unbiased_for_any_rates_and_know_their_error(scheme, name):
+    """Sums of p and (p - center)^2 by size within 5 standard errors, 12 draws of the reports each.
+
+    FALSE_ALARM 1e-6 each. Their spread over the draws is what is claimed, to a factor of 2.
+    """
+    n, population = TABLES[name]
+    draws = np.random.default_rng(3)
+    rate = population(draws, n)
+    off = []
+    for run in range(12):
+        keys = (random.stream(run, "split"), random.stream(run, "encode"))
+        found, _ = _gather(scheme, n, draws.binomial(n, rate), 2.0, keys)
+        for place, size in enumerate(found.size):
+            mine = rate[n == size]
+            chance = mine.size / (4 * size)  # of the counts; the claim is about the reports
+            first = (found.first[place] - mine.sum()) / np.sqrt(found.covariance[place, 0] + chance)
+            off.append(first)
+            if size > 1:
+                true = np.sum((mine - found.center) ** 2)
+                scale = np.sqrt(found.covariance[place, 2] + chance)
+                off.append((found.second[place] - true) / scale)
+    assert np.abs(off).max() < 5
+    assert 0.4 < np.std(off) < 1.2
+
+
+def test_symbols_know_their_noise_given_the_counts():
+    """The claimed covariance is that of the answers about the statistics of the counts."""
+    draws, n, epsilon = np.random.default_rng(0), np.full(200_000, 5), 1.0
+    counts = draws.binomial(n, draws.beta(0.3, 0.9, len(n)))
+    claimed = reports.symbol_totals(epsilon, n, counts, draws).covariance[0] / len(n)
+    channel = KaryResponse(epsilon=epsilon, num_symbols=6)
+    answers = channel.respond(counts, draws)
+    squares = [reports.second_moment(n, each, 0.5) for each in (answers, counts)]
+    rate = 0.5 + (answers / n - 0.5) / channel.keep - counts / n
+    moment = 1 / 12 + (squares[0] - 1 / 12) / channel.keep - squares[1]
+    found = [np.mean(rate**2), np.mean(rate * moment), np.mean(moment**2)]
+    np.testing.assert_allclose(claimed, found, rtol=0.03, atol=0.003)
+
+
+@pytest.mark.parametrize("n", [2, 3, 12])
+@pytest.mark.parametrize("rate", [0.03, 0.5, 0.8])
+def test_the_variance_by_chance_is_exact_before_it_is_bounded(n, rate):
+    """The variance of the estimate from the count less the sum itself, by brute force."""
+    noise, cross, spread, center = 0.3, 0.7, -0.4, 0.35
+    z = np.arange(n + 1)
+    x, law = z / n, stats.binom.pmf(z, n, rate)
+    e = x - rate
+    inside = noise * e**2 + cross * e * (rate - center) + spread * (rate - center) ** 2
+    per_trial = x * (1 - x) / (n - 1)  # unbiased for p (1 - p) / n
+    estimate = noise * per_trial + spread * ((x - center) ** 2 - per_trial)
+    away = estimate - inside
+    assert law @ away == pytest.approx(0, abs=1e-12)
+    pq = rate * (1 - rate)
+    exact = 2 * (noise - spread) ** 2 * pq**2 / (n * (n - 1))
+    exact += (2 * spread - cross) ** 2 * pq * (rate - center) ** 2 / n
+    assert law @ away**2 == pytest.approx(exact, rel=1e-10)
+    sure = Totals(
+        center=0.2,
+        size=np.array([n]),
+        number=np.array([100]),
+        first=np.array([100 * rate]),
+        second=np.array([100 * (rate - 0.2) ** 2]),
+        covariance=np.zeros((1, 3)),
+        reach=np.zeros((1, 2)),
+        mean=center,
+        mean_variance=0.0,
     )
-    np.testing.assert_allclose(reports.beta_binomial(7, mean, share), twin, rtol=1e-10)
-    flat = reports.beta_binomial(7, np.array(0.3), np.array(0.0))
-    np.testing.assert_allclose(flat, stats.binom.pmf(np.arange(8), 7, 0.3), rtol=1e-10)
+    form = Sum(np.array([noise]), np.array([cross]), np.array([spread]))
+    assert bound.value(sure, form) == pytest.approx(100 * law @ inside)
+    bounded = float(bound.variance(sure, form))
+    assert 100 * exact <= bounded * (1 + 1e-9)
+    if rate == 0.5:
+        assert bounded == pytest.approx(100 * exact)  # p q = 1/4 there
 
 
-def test_the_likelihood_of_bits_is_exact():
-    """A bit's probability, summed over the counts that a Beta law gives, by brute force."""
-    channel, n, center = OneBit(epsilon=1.3), 6, 0.4
-    mean, share = 0.35, 0.15
-    law = reports.beta_binomial(n, np.array(mean), np.array(share))
-    low, high = reports.moment_range(np.array(n), center)
-    moments = reports.second_moment(np.full(n + 1, n), np.arange(n + 1), center)
-    ones = [
-        law @ channel.probability(np.arange(n + 1) / n),
-        law @ channel.probability((moments - low) / (high - low)),
-    ]
-    first, second = reports.Bits(0.0, 1.0, 40, 17), reports.Bits(float(low), float(high), 60, 25)
-    found = reports.bits_evidence(channel, first, [second], center)
-    expected = sum(
-        bits.ones * np.log(one) + (bits.number - bits.ones) * np.log1p(-one)
-        for bits, one in zip((first, second), ones, strict=True)
+def test_the_bound_is_the_exact_gain_where_the_totals_are_certain():
+    """Many groups without noise of the reports: bound and weight are those of the best rule."""
+    n, spread, mean, number = 10, 0.03, 0.4, 10**12
+    sure = Totals(
+        center=0.5,
+        size=np.array([n]),
+        number=np.array([number]),
+        first=np.array([number * mean]),
+        second=np.array([number * (spread + (mean - 0.5) ** 2)]),
+        covariance=np.zeros((1, 3)),
+        reach=np.zeros((1, 2)),
+        mean=mean,
+        mean_variance=0.0,
     )
-    value = found.log_likelihood(np.array([[mean]]), np.array([[share]]))
-    assert value.item() == pytest.approx(expected, rel=1e-10)
+    found = bound.shrink(sure)
+    local = (mean * (1 - mean) - spread) / n
+    own = spread / (spread + local)
+    assert found.center[0] == pytest.approx(1 - own, abs=0.03)  # the grid of ratios
+    assert found.over_raw == pytest.approx(1 - own, abs=2e-3)
+    assert found.over_pooled == pytest.approx(own, abs=2e-3)
+    worse = sure._replace(covariance=np.array([[0.0, 0.0, (0.02 * number) ** 2]]))
+    unsure = bound.shrink(worse)
+    assert 0 < unsure.over_raw < found.over_raw
+    assert unsure.over_raw >= 0.55 * (1 - own) * 0.99 or unsure.center[0] < found.center[0]
+    assert bound.shrink(sure._replace(reach=np.full((1, 2), number))) is None
 
 
-def test_the_likelihood_of_symbols_goes_through_the_channel():
-    epsilon, n = 1.0, np.array([3, 3, 3, 5, 5])
-    successes = np.array([0, 3, 1, 5, 2])
-    found = reports.symbol_evidence(epsilon, n, successes, random.stream(4, "encode"))
-    key, expected = random.stream(4, "encode"), 0.0
-    for size in (3, 5):
-        channel = KaryResponse(epsilon=epsilon, num_symbols=size + 1)
-        answers = channel.respond(successes[n == size], key)
-        law = stats.betabinom.pmf(np.arange(size + 1), size, 0.3 * 4, 0.7 * 4)
-        expected += np.log((law @ channel.matrix())[answers]).sum()
-    value = found.log_likelihood(np.array([[0.3]]), np.array([[0.2]]))
-    assert value.item() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("number", [100, 30_000])
-def test_the_grid_integrates_the_posterior(number):
-    """Against 2,000 x 2,000 midpoints of the whole square."""
-    channel = OneBit(epsilon=1.0)
-    first = reports.Bits(0.0, 1.0, number, int(0.45 * number))
-    second = reports.Bits(-1 / 52, 0.25, number, int(0.37 * number))
-    evidence = reports.bits_evidence(channel, first, [second], 0.5)
-    mean, share, found = on_square(*evidence)
-    probability = normalized(found + np.log(mean * (1 - mean)))
-    variance = (share * mean * (1 - mean)).ravel()
-    middles = (np.arange(2000) + 0.5) / 2000
-    dense = evidence.log_likelihood(middles[:, None], middles[None, :])
-    weight = normalized(dense + np.log(middles * (1 - middles))[:, None])
-    whole = (middles * (1 - middles))[:, None] * middles[None, :]
-    assert probability @ variance == pytest.approx(weight @ whole.ravel(), rel=2e-3)
-    assert probability @ mean.ravel() == pytest.approx(weight @ np.repeat(middles, 2000), rel=1e-4)
+def test_truncated_normals_are_scipys():
+    for value, scale, low, high in ((0.3, 0.2, 0.0, 1.0), (-0.1, 0.05, 0.0, 0.2), (2.0, 0.5, 0, 1)):
+        law = stats.truncnorm((low - value) / scale, (high - value) / scale, value, scale)
+        found = truncated_normal(value, scale, low, high)
+        assert found == pytest.approx((law.mean(), law.std()), rel=2e-2)
 
 
 def test_weights_are_d3s_where_the_population_is_certain():
@@ -181,7 +232,7 @@ def test_falls_back_to_raw_values_at_a_hopeless_budget():
 
 def test_rates_that_are_all_equal_gain_the_most():
     assert gains("constant", 10_000, 4.0, 2).min() > 97
-    assert gains("constant", 10_000, 0.5, 2).min() > 50
+    assert gains("constant", 10_000, 0.5, 2).min() > 40
 
 
 @pytest.mark.parametrize("scheme", ["auto", "split", "two-round", "k-ary"])
@@ -192,14 +243,49 @@ def test_gains_are_near_the_table(scheme):
 
 
 def test_intervals_cover():
-    """95% intervals on 20,000 groups: between 93 and 97.5% of the rates."""
-    for epsilon in (1.0, 4.0):
-        rate, counts = draw("beta", 20_000, 5)
-        found = estimate_rates_privately(counts, epsilon=epsilon, seed=3)
-        inside = np.mean((found.lower <= rate) & (rate <= found.upper))
-        assert 0.93 < inside < 0.975
-        assert (found.lower >= 0).all()
-        assert (found.upper <= 1).all()
+    """95% intervals on 20,000 groups: at least 95% of the rates, whatever the population."""
+    for population in ("beta", "3-spike", "constant"):
+        for epsilon in (1.0, 4.0):
+            rate, counts = draw(population, 20_000, 5)
+            found = estimate_rates_privately(counts, epsilon=epsilon, seed=3)
+            assert np.mean((found.lower <= rate) & (rate <= found.upper)) >= 0.95
+            assert ((found.lower >= 0) & (found.upper <= 1)).all()
+            assert ((found.lower <= found.personal) & (found.personal <= found.upper)).all()
+            exact = stats.beta.ppf(0.9875, counts.successes + 1, counts.n - counts.successes)
+            inside = counts.successes < counts.n
+            outside = found.upper > np.maximum(exact, found.personal) + 1e-9
+            assert not outside[inside].any()  # never longer than the group's own at half the error
+
+
+def test_intervals_are_exact_ones_in_a_fallback():
+    _, counts = draw("uniform", 40, 0)
+    found = estimate_rates_privately(counts, epsilon=0.05, seed=0)
+    exact = [stats.binomtest(int(z), 14).proportion_ci() for z in counts.successes]
+    np.testing.assert_allclose(found.lower, [each.low for each in exact], atol=1e-9)
+    np.testing.assert_allclose(found.upper, [each.high for each in exact], atol=1e-9)
+
+
+EXAMPLES = {
+    "point mass and tail": lambda draws, m: np.where(draws.random(m) < 0.9, 0.02, draws.random(m)),
+    "two clusters": lambda draws, m: draws.choice([0.05, 0.4], m),
+}
+
+
+@pytest.mark.parametrize("scheme", ["auto", "k-ary", "two-round", "split"])
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_promises_hold_where_a_beta_likelihood_failed(name, scheme):
+    """20,000 clinics of 30 at epsilon 4: 86 and 85% were promised, 500% were lost."""
+    for seed in range(2):
+        draws = np.random.default_rng(seed)
+        rate, n = EXAMPLES[name](draws, 20_000), np.full(20_000, 30)
+        counts = Counts(n=n, successes=draws.binomial(n, rate))
+        found = estimate_rates_privately(counts, epsilon=4.0, scheme=scheme, seed=seed)
+        errors = [np.mean((each - rate) ** 2) for each in (found.personal, found.raw)]
+        realized = 100 * (1 - errors[0] / errors[1])
+        assert 0 <= found.gain_over_raw <= realized
+        assert found.gains_are_bounds
+        if name == "two clusters":
+            assert found.gain_over_raw > 8
 
 
 def test_unequal_sizes_empty_groups_and_single_trials():
@@ -212,10 +298,12 @@ def test_unequal_sizes_empty_groups_and_single_trials():
     assert np.isnan(found.raw[empty]).all()
     np.testing.assert_array_equal(found.weight[empty], 0)
     np.testing.assert_allclose(found.personal[empty], found.population.mean)
-    assert (np.diff([found.weight[n == size][0] for size in (0, 1, 2, 5, 14, 60, 300)]) > 0).all()
-    some = ~empty
-    errors = [np.mean((each - rate)[some] ** 2) for each in (found.personal, found.raw)]
-    assert errors[0] < 0.5 * errors[1]
+    assert (np.diff([found.weight[n == size][0] for size in (0, 2, 5, 14, 60, 300)]) > 0).all()
+    np.testing.assert_array_equal(found.personal[n == 1], found.raw[n == 1])
+    assert any("group of one trial" in note for note in found.notes)
+    several = n > 1
+    errors = [np.mean((each - rate)[several] ** 2) for each in (found.personal, found.raw)]
+    assert errors[0] < 0.6 * errors[1]
     assert found.population.mean == pytest.approx(0.5, abs=0.1)
 
 
@@ -262,7 +350,8 @@ def test_auto_reads_public_quantities_only():
     assert [chosen(14, epsilon) for epsilon in EPSILONS] == [*["two-round"] * 3, "k-ary"]
     assert chosen(2, 0.5) == "k-ary"
     assert chosen(200, 4.0) == "two-round"
-    assert choose_scheme(np.arange(1, 1000), 8.0) == "two-round"  # too many sizes to tabulate
+    assert choose_scheme(np.append(np.full(99, 2), 500), 0.5) == "k-ary"  # small groups decide
+    assert choose_scheme(np.full(9, 10**8), 1.0) == "two-round"
 
 
 def test_the_papers_variance_says_nothing():
@@ -299,9 +388,10 @@ def test_refusals():
         estimate_rates_privately(two, epsilon=0.0)
     with pytest.raises(ValueError, match="Did you mean two-round"):
         estimate_rates_privately(two, epsilon=1.0, scheme="two-rounds")
-    large = Counts(n=np.array([60_000, 60_000]), successes=np.array([1, 0]))
-    with pytest.raises(ValueError, match="60,001 symbols, 5,000 at most: use auto"):
+    large = Counts(n=np.array([10**8, 10**8]), successes=np.array([1, 0]))
+    with pytest.raises(ValueError, match="no answer would ever be kept"):
         estimate_rates_privately(large, epsilon=1.0, scheme="k-ary", seed=0)
+    assert estimate_rates_privately(large, epsilon=1.0, seed=0).fell_back
     with pytest.raises(ValueError, match="at least 3 groups"):
         estimate_rates_privately(two, epsilon=1.0, scheme="paper")
     assert np.isfinite(estimate_rates_privately(two, epsilon=1.0, seed=0).personal).all()

@@ -130,8 +130,10 @@ def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
     if population.atoms is not None:
         lines.add_row("", f"{len(population.atoms)} atoms")
     raw, pooled = estimates.gain_over_raw, estimates.gain_over_pooled
+    bounds = estimates.gains_are_bounds and not estimates.fell_back
     if math.isfinite(raw):
-        lines.add_row("expected gain", f"{raw:.1f}% over raw values")
+        label = "gain, at least" if bounds else "expected gain"
+        lines.add_row(label, f"{raw:.1f}% over raw values")
     if math.isfinite(pooled):
         lines.add_row("", f"{pooled:.1f}% over one common value")
     if estimates.guarantee is not None:

@@ -60,7 +60,8 @@ class Estimates:
     `weight` is the weight of the group's own data in `personal`, and `scale` the posterior standard
     deviation. `lower` and `upper` bound an interval whose coverage, averaged over groups, is
     `level`. `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared
-    error, in percent, relative to each group's raw mean and to one common mean for all groups.
+    error, in percent, relative to each group's raw mean and to one common mean for all groups; with
+    `gains_are_bounds` they are lower bounds, each broken in 2.5% of the cases at most.
     A group without rows has raw NaN, weight 0, and the mean and interval of the population.
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     """
@@ -81,17 +82,24 @@ class Estimates:
     notes: tuple[str, ...] = ()
     guarantee: Guarantee | None = None
     fell_back: bool = False
+    gains_are_bounds: bool = False
 
     @property
     def sentence(self) -> str:
         """Whether collaboration helps, as one sentence (paper section 2, remarks)."""
         if self.fell_back:
             return FELL_BACK
+        if self.gains_are_bounds:
+            return _bound_sentence(self.gain_over_raw, self.gain_over_pooled, self._typical)
         return gain_sentence(
             gain_over_raw=self.gain_over_raw,
             gain_over_pooled=self.gain_over_pooled,
             weight=self.weight[self.n > 0],
         )
+
+    @property
+    def _typical(self) -> float:
+        return float(np.median(self.weight[self.n > 0]))
 
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints."""
@@ -110,6 +118,7 @@ class Estimates:
             },
             "gain_over_raw": self.gain_over_raw,
             "gain_over_pooled": self.gain_over_pooled,
+            "gains_are_bounds": self.gains_are_bounds,
             "sentence": self.sentence,
             "notes": list(self.notes),
         }
@@ -143,6 +152,15 @@ def gain_sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.n
     return (
         f"Collaboration helps: the expected error is {raw} the raw values and {pooled} one common "
         f"value; a typical group keeps {100 * typical:.0f}% weight on its own data."
+    )
+
+
+def _bound_sentence(over_raw: float, over_pooled: float, typical: float) -> str:
+    pooled = f" and {over_pooled:.1f}% below one common value" if over_pooled >= 1 else ""
+    return (
+        f"Collaboration helps: the squared error is at least {over_raw:.1f}% below the raw values"
+        f"{pooled} (97.5% confidence, whatever the population); a typical group keeps "
+        f"{100 * typical:.0f}% weight on its own data."
     )
 
 

@@ -12,7 +12,7 @@ _REACH = 20.0  # log-likelihoods further below the largest do not count: e^-20 =
 # it stays above 0; at m = 10,000 the level changes nothing.
 _LEVEL = 0.998
 _MIDDLES = (np.arange(_NODES) + 0.5) / _NODES
-_TOO_LITTLE = (
+TOO_LITTLE = (
     "At this budget and number of groups the reports say too little about the population: "
     "shrinking could do harm, so every group keeps its raw value (fallback to local). The "
     "population shown is then mostly the flat prior, not a finding."
@@ -47,6 +47,7 @@ class Weighing(NamedTuple):
     spread: float  # of the center taken for every group
     note: str | None
     fell_back: bool = False  # every group keeps its raw value
+    gains: tuple[float, float] | None = None  # bounds over raw and over pooled, in percent
 
 
 def on_square(
@@ -85,6 +86,15 @@ def normalized(log_density: np.ndarray) -> np.ndarray:
     return density / density.sum()
 
 
+def truncated_normal(value: float, scale: float, low: float, high: float) -> tuple[float, float]:
+    """Mean and standard deviation of N(value, scale^2) given that it lies in [low, high]."""
+    near, scale = min(max(value, low), high), max(scale, 1e-12)
+    points = np.linspace(max(low, near - 8 * scale), min(high, near + 8 * scale), 801)
+    probability = normalized(-(((points - value) / scale) ** 2) / 2)
+    mean = float(probability @ points)
+    return mean, float(np.sqrt(probability @ (points - mean) ** 2))
+
+
 def weigh(posterior: ReportPosterior, n: np.ndarray, *, distrust: str | None = None) -> Weighing:
     """Own weight E spread / (E spread + E noise / n), or more where that could do harm (ERRATA D3).
 
@@ -110,7 +120,7 @@ def weigh(posterior: ReportPosterior, n: np.ndarray, *, distrust: str | None = N
     note, fell_back = distrust, distrust is not None or (raised and gain < 0.01)
     if fell_back:
         own, risk = np.where(sizes > 0, 1.0, 0.0), np.where(sizes > 0, local, spread)
-        note = distrust or _TOO_LITTLE
+        note = distrust or TOO_LITTLE
     elif raised:
         note = (
             "The reports leave the population uncertain: groups keep more weight on their own data "

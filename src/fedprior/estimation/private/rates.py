@@ -4,18 +4,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.channels.randomized_response import OneBit
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.estimation.paper.reports import paper_rate_weights
 from fedprior.estimation.private import reports
-from fedprior.estimation.private.posterior import (
-    ReportPosterior,
-    Weighing,
-    normalized,
-    on_square,
-    weigh,
-)
+from fedprior.estimation.private.bound import heterogeneity, shrink, spread_bound
+from fedprior.estimation.private.coverage import rate_intervals
+from fedprior.estimation.private.posterior import TOO_LITTLE, Weighing, truncated_normal
 from fedprior.estimation.private.result import assemble
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Counts
@@ -25,7 +21,10 @@ Scheme = Literal["auto", "split", "two-round", "k-ary", "paper"]
 
 _OWNER = "estimate_rates_privately"
 _UNIT = "one group's outcomes (its size is public)"
-_MOST_SYMBOLS = 5_000  # of all sizes together, for which k-ary likelihoods are tabulated
+_SINGLES = (
+    "A group of one trial does not show how far its rate lies from those of others: such groups "
+    "keep their own value."
+)
 
 
 def estimate_rates_privately(
@@ -43,14 +42,17 @@ def estimate_rates_privately(
     schemes are (ERRATA D3): `split`, a random half reports its rate and the other half (n >= 2) its
     unbiased second moment about 1/2, one bit each; `two-round`, the second half learns the first
     half's mean and reports about the center with the smallest expected variance; `k-ary`, every
-    group reports its count among n + 1 symbols, evaluated by the beta-binomial likelihood through
-    the channel; `auto`, the scheme with the smallest predicted variance for the sizes and epsilon;
-    `paper`, Thm 4 as printed, which is not informative on the heterogeneity (ERRATA 17).
+    group reports its count among n + 1 symbols; `auto`, the scheme with the smaller predicted
+    variance for the sizes and epsilon; `paper`, Thm 4 as printed, which is not informative on the
+    heterogeneity (ERRATA 17).
 
-    The population's mean and variance come from the exact likelihood of the reports with a flat
-    prior over the possible values, not from a clipped estimate; `weigh` protects against too small
-    weights. The population, the gains and the notes are functions of the reports and may be
-    published; `raw`, `personal`, `lower` and `upper` belong to each group and are not private.
+    Every report is unbiased for its group, so their totals bound the error of the answer whatever
+    the rates are (`bound`). The weights are those with the largest lower bound on the gain, and the
+    gains of the result are these bounds: each is broken in 2.5% of the cases at most, for rates of
+    any shape, also where they depend on the sizes. Without a bound of 1% every group keeps its own
+    rate; a group of one trial always does. The population, the gains and the notes are functions of
+    the reports and may be published; `raw`, `personal`, `lower` and `upper` belong to each group
+    and are not private.
 
     With a `seed` the noise is simulated (reproducible, not valid for release); without one it comes
     from the operating system.
@@ -63,13 +65,16 @@ def estimate_rates_privately(
     _check_groups(n[there])
     keys = _keys(seed)
     center: float | np.ndarray
+    intervals = None
     if scheme == "paper":
         center, weighing, population = paper_rate_weights(n, successes, epsilon, keys[1])
         bits = 1.0
     else:
         scheme = choose_scheme(n[there], epsilon) if scheme == "auto" else scheme
-        evidence, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
-        center, weighing, population = _fit(evidence, n, fitted_by=f"private {scheme}")
+        totals, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
+        center, weighing, population = _fit(totals, n, fitted_by=f"private {scheme}")
+        spread = spread_bound(totals)
+        intervals = rate_intervals(n, successes, weighing.own, center, spread=spread, level=level)
     return assemble(
         n=n,
         raw=np.where(there, successes / np.maximum(n, 1), np.nan),
@@ -79,114 +84,99 @@ def estimate_rates_privately(
         guarantee=_guarantee(scheme, epsilon, bits, keys[1]),
         level=level,
         limits=(0.0, 1.0),
+        intervals=intervals,
     )
 
 
 def _fit(
-    evidence: reports.ReportEvidence, n: np.ndarray, *, fitted_by: str
+    totals: reports.Totals, n: np.ndarray, *, fitted_by: str
 ) -> tuple[float, Weighing, FittedPopulation]:
-    """The mean to shrink to, the weights and the population, from the reports' likelihood."""
-    average, share, log_likelihood = on_square(*evidence)
-    # Flat over (mean, variance): the variance is share * mean * (1 - mean).
-    probability = normalized(log_likelihood + np.log(average * (1 - average)))
-    average, variance = average.ravel(), (share * average * (1 - average)).ravel()
-    center = float(probability @ average)
-    posterior = ReportPosterior(
-        probability,
-        spread=variance + (average - center) ** 2,
-        noise=average * (1 - average) - variance,
+    """The mean to shrink to, the weights and the population, from the totals of the reports."""
+    spread, error = heterogeneity(totals)
+    spread += totals.mean_variance  # about the center
+    noise = max(totals.mean * (1 - totals.mean) - spread, 1e-12)
+    found = shrink(totals)
+    sizes, place = np.unique(n, return_inverse=True)
+    own = np.where(sizes > 0, 1.0, 0.0)
+    if found is not None:
+        own[np.searchsorted(sizes, totals.size)] -= found.center
+    local = noise / np.maximum(sizes, 1)
+    risk = own**2 * local + (1 - own) ** 2 * spread
+    doubt = np.hypot(own**2 / np.maximum(sizes, 1), (1 - own) ** 2) * error
+    weighing = Weighing(
+        own=own[place],
+        risk=risk[place],
+        doubt=doubt[place],
+        local=local[place],
+        spread=spread,
+        note=TOO_LITTLE if found is None else _SINGLES if (totals.size == 1).any() else None,
+        fell_back=found is None,
+        gains=(0.0, 0.0) if found is None else (100 * found.over_raw, 100 * found.over_pooled),
     )
-    return center, weigh(posterior, n), _population(posterior, average, variance, fitted_by)
+    return totals.mean, weighing, _population(totals, fitted_by)
 
 
 def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
-    """The scheme with the smaller predicted variance of the heterogeneity, for uniform rates.
+    """The scheme whose estimate of sum (p - mean)^2 has less noise, for groups that are alike.
 
-    From public quantities alone: sizes, their number, epsilon. Two-round reports win at small
-    epsilon and many trials, k-ary answers elsewhere (from epsilon = 2.4 on at n = 14).
+    There sharing gains most and noise costs most; the rate that they share is averaged over [0, 1].
+    Sizes count as they do in the bound. Public quantities alone enter: sizes, their number,
+    epsilon. Two-round reports win at small epsilon and many trials, k-ary answers elsewhere.
     """
-    sizes, counts = np.unique(n, return_counts=True)
-    if _num_symbols(sizes) > _MOST_SYMBOLS:
-        return "two-round"
+    size, number = np.unique(n[n > 1], return_counts=True)
+    shrunk = 1 / (1 + size / 8)
+    weight = number * (shrunk**2 + shrunk / size) ** 2
     channel = OneBit(epsilon=epsilon)
-    answering = min(int(counts[sizes > 1].sum()), len(n) // 2)
-    low, high = reports.moment_range(reports.size_class(n[n > 1]), 0.5)
-    share = (1 / 12 - low) / (high - low)
-    one = channel.probability(share)
-    squares = (high - low) ** 2 * one * (1 - one) / channel.contrast**2
-    first = 0.25 / channel.contrast**2 / (len(n) - answering)
-    two_round = float(squares.mean()) / answering + 2 * first**2
-    return "k-ary" if _symbol_variance(sizes, counts, epsilon) < two_round else "two-round"
-
-
-def _num_symbols(n: np.ndarray) -> int:
-    """The sum of n + 1 over the sizes that occur."""
-    return int((np.unique(n) + 1).sum())
-
-
-def _symbol_variance(sizes: np.ndarray, counts: np.ndarray, epsilon: float) -> float:
-    """Cramer-Rao bound on the variance estimated from k-ary answers, for uniform rates."""
-    step = 1e-5
-    information = np.zeros((2, 2))
-    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        channel = KaryResponse(epsilon=epsilon, num_symbols=size + 1)
-
-        def law(mean: float, variance: float, size: int = size) -> np.ndarray:
-            share = np.array(variance / (mean * (1 - mean)))
-            return reports.beta_binomial(size, np.array(mean), share)
-
-        by_mean = law(0.5 + step, 1 / 12) - law(0.5 - step, 1 / 12)
-        by_variance = law(0.5, 1 / 12 + step) - law(0.5, 1 / 12 - step)
-        slopes = channel.keep * np.stack([by_mean, by_variance]) / (2 * step)
-        seen = channel.keep / (size + 1) + (1 - channel.keep) / (size + 1)
-        information += count * slopes @ slopes.T / seen
-    determinant = np.linalg.det(information)
-    return float(information[0, 0] / determinant) if determinant > 0 else np.inf
+    rate = (np.arange(20) + 0.5) / 20
+    low, high = reports.moment_range(size[:, None], rate)
+    one = channel.probability(-low / (high - low))
+    bits = 2 * ((high - low) ** 2 * one * (1 - one)).mean(axis=1) / channel.contrast**2
+    keep = 1 / (1 + (size + 1) / np.expm1(min(epsilon, 700.0)))
+    # About rate p, a count's statistic is near 0 and its mean over the symbols 1/12 + (1/2 - p)^2.
+    uniform = reports.uniform_moments(size)
+    symbols = (1 - keep) / keep**2 * (keep / 30 + uniform[2] + uniform[0] / 3)
+    return "k-ary" if weight @ symbols < weight @ bits else "two-round"
 
 
 def _gather(
     scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, keys: tuple[Key, Key]
-) -> tuple[reports.ReportEvidence, float]:
+) -> tuple[reports.Totals, float]:
     """The answers of the groups (all with n >= 1), and the bits of one answer."""
     split, key = keys
     if scheme == "k-ary":
-        few, rule = _num_symbols(n) <= _MOST_SYMBOLS, "another where sizes are many or large"
-        remedy = f"It tabulates {_num_symbols(n):,} symbols, {_MOST_SYMBOLS:,} at most: use auto."
-        check.require(few, _OWNER, "scheme", rule, scheme, remedy)
         most = float(np.ceil(np.log2(n.max() + 1)))
-        return reports.symbol_evidence(epsilon, n, successes, key), most
+        return reports.symbol_totals(epsilon, n, successes, key), most
     channel = OneBit(epsilon=epsilon)
     second = _second_half(n, split)
-    first_bits = reports.mean_bits(channel, n[~second], successes[~second], key)
-    center = 0.5 if scheme == "split" else _center(channel, first_bits, n[second])
-    moments = reports.moment_bits(channel, n[second], successes[second], center, key)
-    return reports.bits_evidence(channel, first_bits, moments, center), 1.0
+    rates, moments = np.full(len(n), np.nan), np.full(len(n), np.nan)
+    rates[~second] = reports.rate_bits(channel, successes[~second] / n[~second], key)
+    center = 0.5 if scheme == "split" else _center(channel, rates[~second], n[second])
+    moments[second] = reports.moment_bits(channel, n[second], successes[second], center, key)
+    return reports.bit_totals(channel, n, rates, moments, center), 1.0
 
 
 def _second_half(n: np.ndarray, split: Key) -> np.ndarray:
-    """Mask of the groups that report the second moment: a random half, among those with n >= 2."""
+    """Mask of the groups that report the second moment: a random half of those with n >= 2."""
     able = np.flatnonzero(n > 1)
     draws = random.uniform(split, (len(able),))
-    chosen = able[np.argsort(draws)[: min(len(able), len(n) // 2)]]
     second = np.zeros(len(n), bool)
-    second[chosen] = True
+    second[able[np.argsort(draws)[: (len(able) + 1) // 2]]] = True
     return second
 
 
-def _center(channel: OneBit, bits: reports.Bits, n: np.ndarray) -> float:
+def _center(channel: OneBit, rates: np.ndarray, n: np.ndarray) -> float:
     """The center between 1/2 and round one's mean that promises the smallest Var(spread).
 
     Away from 1/2 the statistic's range widens; away from the mean the mean's error enters.
     """
-    low, high = reports.mean_range(channel, bits)
-    one = channel.probability(np.linspace(low, high, 101))
-    likelihood = bits.ones * np.log(one) + (bits.number - bits.ones) * np.log1p(-one)
-    mean = float(normalized(likelihood) @ np.linspace(low, high, 101))
-    first = 0.25 / channel.contrast**2 / bits.number
+    if len(rates) == 0:
+        return 0.5
+    first = 0.25 / channel.contrast**2 / len(rates)
+    mean, _ = truncated_normal(float(rates.mean()), float(np.sqrt(first)), 0.0, 1.0)
     toward = np.linspace(0, 1, 21)
     centers = 0.5 + toward * (mean - 0.5)
-    kinds, counts = np.unique(reports.size_class(n), return_counts=True)
-    least, most = reports.moment_range(kinds[:, None], centers)
+    sizes, counts = np.unique(n, return_counts=True)
+    least, most = reports.moment_range(sizes[:, None], centers)
     noise = counts @ (most - least) ** 2 / (4 * channel.contrast**2) / len(n) ** 2
     error = 4 * (1 - toward) ** 2 * first * ((mean - 0.5) ** 2 + first)
     return float(centers[np.argmin(noise + error)])
@@ -224,11 +214,9 @@ def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarant
     )
 
 
-def _population(
-    posterior: ReportPosterior, average: np.ndarray, variance: np.ndarray, fitted_by: str
-) -> FittedPopulation:
-    """The Beta law with the posterior's expected mean and variance."""
-    mean, spread = posterior.mean(average), posterior.mean(variance)
+def _population(totals: reports.Totals, fitted_by: str) -> FittedPopulation:
+    """The Beta law with the estimated mean and variance."""
+    mean, (spread, error) = totals.mean, heterogeneity(totals)
     size = mean * (1 - mean) / spread - 1
     return FittedPopulation(
         kind="beta",
@@ -237,7 +225,7 @@ def _population(
         heterogeneity=float(np.sqrt(spread)),
         parameters={"alpha": mean * size, "beta": (1 - mean) * size},
         standard_errors={
-            "mean": posterior.scale(average),
-            "heterogeneity": posterior.scale(np.sqrt(variance)),
+            "mean": float(np.sqrt(totals.mean_variance)),
+            "heterogeneity": error / (2 * float(np.sqrt(spread))),
         },
     )

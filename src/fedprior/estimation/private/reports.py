@@ -1,35 +1,55 @@
-"""What the groups report about their rates under pure local privacy, and its likelihood."""
+"""What the groups report about their rates under pure local privacy, and the totals it gives."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core.algorithm import Key
-
-LogLikelihood = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of (mean, share)
-
-
-class Bits(NamedTuple):
-    """`ones` among `number` one-bit reports of statistics that lie in [low, high]."""
-
-    low: float
-    high: float
-    number: int
-    ones: int
+from fedprior.estimation.private.posterior import truncated_normal
 
 
-class ReportEvidence(NamedTuple):
-    """log p(reports | population), up to a constant, and a range that holds the population's mean.
+class Totals(NamedTuple):
+    """Sums of p and of (p - center)^2 over the groups of each size, estimated without bias.
 
-    The population enters by its mean and by its variance as a `share` of the largest one that rates
-    with this mean can have, mean (1 - mean).
+    Nothing is assumed about the rates: each report is unbiased for its group, so the totals are
+    those of the groups at hand, whatever population they come from and however their rates depend
+    on the sizes. `covariance` has the variance of `first`, their covariance and the variance of
+    `second`, estimated from the reports' own spread about their common mean, which exceeds it in
+    expectation. `reach` is how far a single report can move `first` and `second`. Groups of one
+    trial say nothing about the square: their `second` is 0, a lower bound. `mean` is the groups'
+    average rate, each counted by the precision of its report, and `mean_variance` its variance.
     """
 
-    log_likelihood: LogLikelihood
-    low: float
-    high: float
+    center: float
+    size: np.ndarray
+    number: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    covariance: np.ndarray  # (sizes, 3)
+    reach: np.ndarray  # (sizes, 2)
+    mean: float
+    mean_variance: float
+
+
+class Sent(NamedTuple):
+    """Reports of one statistic: the values, their width, and the chance that a group was asked."""
+
+    value: np.ndarray  # NaN where a group was not asked
+    width: np.ndarray
+    chance: np.ndarray
+
+    def centered(self) -> tuple[float, np.ndarray]:
+        """The mean with precision weights, and what each report adds to the sum beyond it."""
+        there = np.isfinite(self.value)
+        if not there.any():
+            return 0.0, np.zeros(len(self.value))
+        weight = np.zeros(len(self.value))
+        weight[there] = 1 / (self.chance * self.width**2)[there]
+        mean = float(weight[there] @ self.value[there] / weight.sum())
+        away = np.zeros(len(self.value))
+        away[there] = (self.value[there] - mean) / self.chance[there]
+        return mean, away
 
 
 def second_moment(n: np.ndarray, successes: np.ndarray, center: float) -> np.ndarray:
@@ -46,119 +66,121 @@ def moment_range(n: np.ndarray, center: np.ndarray | float) -> tuple[np.ndarray,
     return low, np.broadcast_to(high, np.shape(low))
 
 
-def size_class(n: np.ndarray) -> np.ndarray:
-    """The largest of 2, 3, .., 32, 40, 50, .. (steps of a quarter) that is at most n.
-
-    Groups of a class share the range of its smallest size, so that some 80 classes serve all sizes.
-    """
-    classes = [*range(2, 33)]
-    while classes[-1] < max(int(n.max(initial=2)), 2):
-        classes.append(classes[-1] * 5 // 4)
-    known = np.array(classes)
-    return known[np.searchsorted(known, n, side="right") - 1]
-
-
-def mean_bits(channel: OneBit, n: np.ndarray, successes: np.ndarray, key: Key) -> Bits:
-    """Every group's rate as one bit."""
-    ones = _ones(channel, successes / n, key)
-    return Bits(0.0, 1.0, len(n), int(ones.sum()))
+def rate_bits(channel: OneBit, rates: np.ndarray, key: Key) -> np.ndarray:
+    """Every rate as one randomized bit, scaled to be unbiased."""
+    return channel.encode(rates[:, None], key)[:, 0]
 
 
 def moment_bits(
     channel: OneBit, n: np.ndarray, successes: np.ndarray, center: float, key: Key
-) -> list[Bits]:
-    """Every group's `second_moment` as one bit, the reports of one size class together."""
-    kinds = size_class(n)
-    low, high = moment_range(kinds, center)
+) -> np.ndarray:
+    """Every group's `second_moment` as one randomized bit, scaled to be unbiased."""
+    low, high = moment_range(n, center)
     share = (second_moment(n, successes, center) - low) / (high - low)
-    ones = _ones(channel, share, key)
-    bits = []
-    for kind in np.unique(kinds):
-        inside = kinds == kind
-        first, last = moment_range(kind, center)
-        bits.append(Bits(float(first), float(last), int(inside.sum()), int(ones[inside].sum())))
-    return bits
+    return low + (high - low) * channel.encode(share[:, None], key)[:, 0]
 
 
-def _ones(channel: OneBit, share: np.ndarray, key: Key) -> np.ndarray:
-    """The bits that the channel sends of values at `share` of their range."""
-    return channel.encode(share[:, None], key)[:, 0] > 0.5
+def bit_totals(
+    channel: OneBit,
+    n: np.ndarray,
+    rates: np.ndarray,
+    moments: np.ndarray,
+    center: float,
+) -> Totals:
+    """Totals from bits: each group has reported its rate or its moment, the other one is NaN.
 
-
-def bits_evidence(
-    channel: OneBit, mean: Bits, moments: list[Bits], center: float
-) -> ReportEvidence:
-    """Likelihood of bits about the mean and about E (p - center)^2: binomial, exactly.
-
-    A report's bit depends on the population only through the expectation of its statistic.
+    Who reports what is drawn at random among the groups of two trials or more, so a report stands
+    for 1 / chance groups; a group of one trial reports its rate.
     """
-
-    def log_likelihood(average: np.ndarray, share: np.ndarray) -> np.ndarray:
-        moment = share * average * (1 - average) + (average - center) ** 2
-        total = np.broadcast_to(_log_bits(channel, mean, average), moment.shape).copy()
-        for bits in moments:
-            total += _log_bits(channel, bits, moment)
-        return total
-
-    return ReportEvidence(log_likelihood, *mean_range(channel, mean))
+    able = n > 1
+    asked = np.isfinite(moments[able]).mean() if able.any() else 0.0
+    low, high = moment_range(np.maximum(n, 2), center)
+    width = np.broadcast_to(1 / channel.contrast, n.shape)
+    first = Sent(rates, width, np.where(able, 1 - asked, 1.0))
+    second = Sent(moments, (high - low) / channel.contrast, np.where(able, asked, 1.0))
+    return _totals(n, first, second, center)
 
 
-def mean_range(channel: OneBit, bits: Bits) -> tuple[float, float]:
-    """The mean within 7 standard deviations, inside [0, 1]."""
-    guess = 0.5 + (bits.ones / bits.number - 0.5) / channel.contrast
-    reach = 7 * 0.5 / channel.contrast / np.sqrt(bits.number)
-    return max(min(guess, 1.0) - reach, 0.0), min(max(guess, 0.0) + reach, 1.0)
+def symbol_totals(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key) -> Totals:
+    """Totals from every group's count of successes by randomized response over n + 1 symbols.
 
-
-def _log_bits(channel: OneBit, bits: Bits, value: np.ndarray) -> np.ndarray:
-    one = channel.probability((value - bits.low) / (bits.high - bits.low))
-    return bits.ones * np.log(one) + (bits.number - bits.ones) * np.log1p(-one)
-
-
-def symbol_evidence(
-    epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key
-) -> ReportEvidence:
-    """Every group's count of successes through randomized response over its n + 1 symbols.
-
-    Likelihood: the beta-binomial law of the count, seen through the channel.
+    With probability 1 - keep an answer is uniform over the symbols, where the rate is 1/2 and the
+    second moment about 1/2 is 1/12 on average; both are subtracted.
     """
-    answers: list[tuple[KaryResponse, np.ndarray]] = []
-    guess = reach = 0.0
+    answers, keep = np.zeros(len(n), np.int64), np.ones(len(n))
     for size in np.unique(n):
+        inside = n == size
         channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1)
-        symbols = channel.respond(successes[n == size].astype(np.int64), key)
-        counts = np.bincount(symbols, minlength=channel.num_symbols)
-        answers.append((channel, counts))
-        average = counts @ np.arange(size + 1) / size / counts.sum()
-        guess += counts.sum() * (0.5 + (average - 0.5) / channel.keep) / len(n)
-        reach += counts.sum() * (7 * 0.5 / channel.keep / len(n)) ** 2
-
-    def log_likelihood(average: np.ndarray, share: np.ndarray) -> np.ndarray:
-        total = np.zeros(np.broadcast_shapes(average.shape, share.shape))
-        for channel, counts in answers:
-            law = beta_binomial(channel.num_symbols - 1, average, share)
-            blurred = channel.keep * law + (1 - channel.keep) / channel.num_symbols
-            total += np.log(blurred) @ counts
-        return total
-
-    low = max(min(guess, 1.0) - np.sqrt(reach), 0.0)
-    return ReportEvidence(log_likelihood, low, min(max(guess, 0.0) + np.sqrt(reach), 1.0))
+        answers[inside] = channel.respond(successes[inside].astype(np.int64), key)
+        keep[inside] = channel.keep
+    able, whole, center = n > 1, np.ones(len(n)), 0.5
+    rate, moment = answers / n - 0.5, np.full(len(n), np.nan)
+    moment[able] = second_moment(n[able], answers[able], center) - 1 / 12
+    low, high = moment_range(np.maximum(n, 2), center)
+    first = Sent(0.5 + rate / keep, 1 / keep, whole)
+    second = Sent(1 / 12 + moment / keep, (high - low) / keep, whole)
+    return _totals(n, first, second, center, _answer_noise(n, keep, rate, np.nan_to_num(moment)))
 
 
-def beta_binomial(n: int, mean: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """P(Z = 0..n) on a new last axis, for rates Beta-distributed with `mean` and variance share.
+def _answer_noise(
+    n: np.ndarray, keep: np.ndarray, rate: np.ndarray, moment: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """(Co)variances of the scaled answers given the counts, estimated without bias.
 
-    By rising factorials of the mean in steps of share / (1 - share), which hold at share 0 (the
-    binomial) as well.
+    With f the statistics less their means over all symbols, and U their covariance there,
+    Cov = (1 - keep) (keep f(Z) f(Z)' + U) / keep^2, and E f(Y) f(Y)' = keep f(Z) f(Z)' + (1 - keep)
+    U.
     """
-    from scipy.special import gammaln
+    products = (rate**2, rate * moment, moment**2)
+    blur = (1 - keep) / keep**2
+    parts = zip(products, uniform_moments(n), strict=True)
+    first, both, second = (blur * (own + keep * rest) for own, rest in parts)
+    return first, both, np.where(n > 1, second, 0.0)
 
-    mean, share = np.broadcast_arrays(mean, share)
-    step = (share / (1 - share))[..., None] * np.arange(n)
-    zero = np.zeros((*mean.shape, 1))
-    up = np.concatenate([zero, np.cumsum(np.log(mean[..., None] + step), axis=-1)], axis=-1)
-    down = np.concatenate([zero, np.cumsum(np.log(1 - mean[..., None] + step), axis=-1)], axis=-1)
-    whole = np.log1p(step).sum(axis=-1)[..., None]
-    z = np.arange(n + 1)
-    ways = gammaln(n + 1) - gammaln(z + 1) - gammaln(n - z + 1)
-    return np.exp(ways + up + down[..., ::-1] - whole)
+
+def uniform_moments(n: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    """Var, Cov and Var of Z / n and of the second moment about 1/2, for Z uniform on 0..n.
+
+    The latter is (d^2 - n / 4) / (n (n - 1)) with d = Z - n / 2, whose square has variance
+    (k^2 - 1) (k^2 - 4) / 180 over k = n + 1 symbols.
+    """
+    k, pairs = n + 1.0, np.maximum(n * (n - 1.0), 1)
+    return (n + 2) / (12 * n), 0.0, (k**2 - 1) * (k**2 - 4) / (180 * pairs**2)
+
+
+def _totals(
+    n: np.ndarray,
+    first: Sent,
+    second: Sent,
+    center: float,
+    noise: tuple[np.ndarray, ...] | None = None,
+) -> Totals:
+    size, place, number = np.unique(n, return_inverse=True, return_counts=True)
+    mean, from_mean = first.centered()
+    square, from_square = second.centered()
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.bincount(place, values, len(size))
+
+    if noise is None:
+        noise = (from_mean**2, from_mean * from_square, from_square**2)
+    weight = 1 / first.width**2
+    widest = np.zeros((len(size), 2))
+    for column, sent in enumerate((first, second)):
+        asked = np.where(sent.chance > 0, sent.width / np.maximum(sent.chance, 1e-9), np.inf)
+        np.maximum.at(widest[:, column], place, asked)
+    widest[size == 1, 1] = 0
+    # One report more that is as far off as can be: few reports may all be alike.
+    unseen = (weight * first.width / np.maximum(first.chance, 1e-9)).max() ** 2
+    mean_variance = float((weight**2 @ (noise[0] + 0.25 / n) + unseen) / weight.sum() ** 2)
+    return Totals(
+        center=center,
+        size=size,
+        number=number,
+        first=number * mean + summed(from_mean),
+        second=np.where(size > 1, number * square, 0.0) + summed(from_square),
+        covariance=np.stack([summed(each) for each in noise], axis=1),
+        reach=widest,
+        mean=truncated_normal(mean, float(np.sqrt(mean_variance)), 1e-9, 1 - 1e-9)[0],
+        mean_variance=mean_variance,
+    )

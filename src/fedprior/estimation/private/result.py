@@ -84,13 +84,15 @@ def assemble(
     guarantee: Guarantee,
     level: float,
     limits: tuple[float, float] | None = None,
+    intervals: tuple[np.ndarray, np.ndarray] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Estimates:
     """Estimates own * raw + (1 - own) * center, with intervals of +- z sqrt(risk + doubt).
 
     The risk holds the noise of the group's own data, the heterogeneity and the error of the center;
     the doubt is one standard deviation of it under what the reports leave unknown. Together:
-    sampling, privacy and prior error. A fallback promises no gain over anything.
+    sampling, privacy and prior error. `intervals` replaces them. A fallback promises no gain over
+    anything.
     """
     from scipy.special import ndtri
 
@@ -105,8 +107,13 @@ def assemble(
     lower, upper = personal - reach, personal + reach
     if limits is not None:
         lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)
+    lower, upper = intervals or (lower, upper)
     expected, pooled = weighing.risk[there].sum(), there.sum() * weighing.spread
     kept = weighing.fell_back
+    gains = weighing.gains or (
+        float(100 * (1 - expected / weighing.local[there].sum())),
+        float(100 * (1 - expected / pooled)),
+    )
     first_notes = () if weighing.note is None else (weighing.note,)
     return Estimates(
         n=n,
@@ -118,8 +125,9 @@ def assemble(
         upper=upper,
         level=level,
         population=population,
-        gain_over_raw=0.0 if kept else float(100 * (1 - expected / weighing.local[there].sum())),
-        gain_over_pooled=0.0 if kept else float(100 * (1 - expected / pooled)),
+        gain_over_raw=0.0 if kept else gains[0],
+        gain_over_pooled=0.0 if kept else gains[1],
+        gains_are_bounds=weighing.gains is not None,
         notes=(*first_notes, *notes, NOT_PRIVATE),
         guarantee=guarantee,
         fell_back=kept,

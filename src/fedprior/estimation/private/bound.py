@@ -1,0 +1,172 @@
+"""A lower bound on what shrinking gains, for groups of any rates, from totals of private reports.
+
+With X the group's own rate, e = X - p, and w = 1 - a, the squared errors of a X + (1 - a) c sum to
+
+    sum (1 - w)^2 e^2 - 2 w (1 - w) e (p - c) + w^2 (p - c)^2.
+
+That they are at most 1 - g times the raw ones, sum e^2, is the sign of a sum that is linear in e^2,
+e (p - c) and (p - c)^2. Its expectation is linear in p and p^2, of which the reports give unbiased
+totals, and its deviation from their estimate has a variance that they bound as well. Nothing else
+about the rates enters: neither a shape of their population nor their independence of the sizes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fedprior.estimation.private.posterior import truncated_normal
+from fedprior.estimation.private.reports import Totals
+
+# One-sided normal quantile at 1%: a bound is to be broken in fewer than 2.5% of the runs, and this
+# leaves room for the normal approximation. By simulation, about 1% break (decision 0037).
+_QUANTILE = 2.33
+# A sum of rare events is skewed: the upper limit of a Poisson count lies about 1 + (z^2 - 1) / 3
+# events above its normal limit, and the variance of an event not seen is that of one more.
+_SKEWED = 1 + (_QUANTILE**2 - 1) / 3
+# The least ratio of the bound to the expected gain. With too much shrinkage, the bound is a small
+# part of what is expected; at the largest bound, it may still be half of it.
+_LEAST_SHARE = 0.55
+_LEAST_GAIN = 0.01
+_RATIOS = np.append(0.0, np.geomspace(1e-5, 1e2, 57))[:, None]  # of spread to the noise of a trial
+_STEPS = 16  # of bisection: gains are found to 2^-16
+
+
+class Sum(NamedTuple):
+    """Coefficients of e^2, e (p - c) and (p - c)^2 for each size, on the last axis."""
+
+    noise: np.ndarray
+    cross: np.ndarray
+    spread: np.ndarray
+
+    def linear(self, totals: Totals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The expectation as coefficients of 1, p and (p - center)^2, or a lower bound of it.
+
+        E e^2 = p (1 - p) / n. Groups of one trial do not report the square, which is at least 0.
+        """
+        about, c, noise = totals.center, totals.mean, self.noise / totals.size
+        constant = noise * about**2 + self.spread * (c**2 - about**2)
+        rate = noise * (1 - 2 * about) + 2 * self.spread * (about - c)
+        square = self.spread - noise
+        return constant, rate, np.where(totals.size > 1, square, np.minimum(square, 0))
+
+
+class Shrinkage(NamedTuple):
+    """Weights of the center for each size, and lower bounds on the gains, as fractions."""
+
+    center: np.ndarray
+    over_raw: float
+    over_pooled: float  # NaN where the reports do not exclude a loss
+
+
+def shrink(totals: Totals) -> Shrinkage | None:
+    """Weights w = 1 / (1 + n ratio) with the largest expected gain that the bound stands for.
+
+    The bound has to be at least 1%, and 55% of the expected gain; None without such weights. Groups
+    of one trial say nothing about how much their rates differ, and keep their own.
+    """
+    weight = np.where(totals.size > 1, 1 / (1 + totals.size * _RATIOS), 0.0)
+
+    def against_raw(gain: np.ndarray) -> Sum:
+        return Sum(weight * (2 - weight) - gain, 2 * weight * (1 - weight), -(weight**2))
+
+    promised = _largest(totals, against_raw, len(weight))
+    expected = value(totals, against_raw(np.zeros((1, 1))))
+    local = value(totals, Sum(np.ones_like(weight), 0 * weight, 0 * weight))
+    expected = np.minimum(expected, local)
+    kept = (promised >= _LEAST_GAIN) & (promised * local >= _LEAST_SHARE * expected)
+    if not kept.any():
+        return None
+    best = int(np.argmax(np.where(kept, expected, -np.inf)))
+    weight = weight[best : best + 1]
+
+    def against_pooled(gain: np.ndarray) -> Sum:
+        return Sum(-((1 - weight) ** 2), 2 * weight * (1 - weight), 1 - gain - weight**2)
+
+    pooled = float(_largest(totals, against_pooled, 1)[0])
+    return Shrinkage(weight[0], float(promised[best]), pooled if pooled > 0 else np.nan)
+
+
+def _largest(totals: Totals, form: Callable[[np.ndarray], Sum], rows: int) -> np.ndarray:
+    """The largest gain in [0, 1) at which the sum's lower bound is not negative, 0 without any."""
+    low, high = np.zeros(rows), np.ones(rows)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        holds = lower_bound(totals, form(middle[:, None])) >= 0
+        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+    return low
+
+
+def value(totals: Totals, form: Sum) -> np.ndarray:
+    """The estimated sum; without groups of one trial, it is unbiased."""
+    constant, rate, square = form.linear(totals)
+    return constant @ totals.number + rate @ totals.first + square @ totals.second
+
+
+def lower_bound(totals: Totals, form: Sum) -> np.ndarray:
+    """A lower confidence bound of 99% on the sum over the groups at hand.
+
+    The center c comes from the same reports: its error times that of the totals is `sway`.
+    """
+    _, rate, square = form.linear(totals)
+    mean_noise = totals.covariance[:, 0] + totals.number / (4 * totals.size)
+    sway = 2 * np.sqrt(form.spread**2 @ mean_noise * totals.mean_variance)
+    reach = (np.abs(rate) * totals.reach[:, 0] + np.abs(square) * totals.reach[:, 1]).max(axis=-1)
+    scale = np.sqrt(variance(totals, form) + 2 * sway**2 + reach**2)
+    return value(totals, form) - sway - _QUANTILE * scale - _SKEWED * reach
+
+
+def variance(totals: Totals, form: Sum) -> np.ndarray:
+    """Of the difference between the sum and its estimate: from the reports, and from chance."""
+    return _report_variance(totals, form) + _chance_variance(totals, form)
+
+
+def _report_variance(totals: Totals, form: Sum) -> np.ndarray:
+    _, rate, square = form.linear(totals)
+    first, both, second = totals.covariance.T
+    return np.maximum(rate**2 @ first + 2 * (rate * square) @ both + square**2 @ second, 0.0)
+
+
+def _chance_variance(totals: Totals, form: Sum) -> np.ndarray:
+    """Bound on the variance of the difference if all counts were reported without noise.
+
+    For a group it is 2 (noise - spread)^2 (p q)^2 / (n (n - 1)) + (2 spread - cross)^2 p q
+    (p - c)^2 / n exactly, with q = 1 - p, where p q <= 1/4 makes it linear in p and p^2; for one
+    trial, 4 noise^2 p q (p - center)^2. The bound is taken one standard error above its estimate.
+    """
+    n, about = totals.size, totals.center
+    pairs = np.maximum(n * (n - 1), 1)
+    single = 4 * max(about, 1 - about) ** 2 * form.noise**2
+    noise = np.where(n > 1, (form.noise - form.spread) ** 2 / (2 * pairs) * n, single * n)
+    spread = np.where(n > 1, (2 * form.spread - form.cross) ** 2 / (4 * n), 0.0)
+    bound = Sum(noise, 0 * noise, spread)
+    most = noise / (4 * n) + spread * max(totals.mean, 1 - totals.mean) ** 2
+    upper = value(totals, bound) + np.sqrt(_report_variance(totals, bound))
+    return np.clip(upper, 0, most @ totals.number)
+
+
+def spread_bound(totals: Totals) -> float:
+    """An upper confidence bound of 99% on the mean of (p - c)^2 over the groups.
+
+    Groups of one trial do not report it and count with their largest possible value.
+    """
+    able = totals.size > 1
+    form = Sum(np.zeros(len(able)), np.zeros(len(able)), np.where(able, -1.0, 0.0))
+    farthest = max(totals.mean, 1 - totals.mean) ** 2
+    total = -float(lower_bound(totals, form)) + farthest * totals.number[~able].sum()
+    return min(max(total / float(totals.number.sum()), totals.mean_variance), farthest)
+
+
+def heterogeneity(totals: Totals) -> tuple[float, float]:
+    """Variance of the groups' rates and its standard error: D3's truncated mean (ERRATA D3).
+
+    Sizes count by the precision of their reports, so this is what sizes have in common if the rates
+    do not depend on them.
+    """
+    able = totals.size > 1
+    precision = np.zeros(len(able))
+    precision[able] = 1 / totals.reach[able, 1] ** 2
+    form = Sum(np.zeros(len(able)), np.zeros(len(able)), precision / (precision @ totals.number))
+    found = float(value(totals, form)) + totals.mean_variance
+    scale = np.sqrt(float(variance(totals, form)) + 2 * totals.mean_variance**2)
+    return truncated_normal(found, float(scale), 0.0, totals.mean * (1 - totals.mean))
