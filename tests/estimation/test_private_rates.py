@@ -7,14 +7,14 @@ from scipy import stats
 from fedprior.channels.randomized_response import KaryResponse
 from fedprior.core import random
 from fedprior.estimation.private import bound, reports
-from fedprior.estimation.private.bound import Sum
+from fedprior.estimation.private.bound import ErrorSum
 from fedprior.estimation.private.posterior import ReportPosterior, truncated_normal, weigh
 from fedprior.estimation.private.rates import (
     _gather,
     choose_scheme,
     estimate_rates_privately,
 )
-from fedprior.estimation.private.reports import Totals
+from fedprior.estimation.private.reports import RateTotals
 from fedprior.estimation.statistics import Counts
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -139,7 +139,7 @@ def test_the_variance_by_chance_is_exact_before_it_is_bounded(n, rate):
     exact = 2 * (noise - spread) ** 2 * pq**2 / (n * (n - 1))
     exact += (2 * spread - cross) ** 2 * pq * (rate - center) ** 2 / n
     assert law @ away**2 == pytest.approx(exact, rel=1e-10)
-    sure = Totals(
+    sure = RateTotals(
         center=0.2,
         size=np.array([n]),
         number=np.array([100]),
@@ -150,7 +150,7 @@ def test_the_variance_by_chance_is_exact_before_it_is_bounded(n, rate):
         mean=center,
         mean_variance=0.0,
     )
-    form = Sum(np.array([noise]), np.array([cross]), np.array([spread]))
+    form = ErrorSum(np.array([noise]), np.array([cross]), np.array([spread]))
     assert bound.value(sure, form) == pytest.approx(100 * law @ inside)
     bounded = float(bound.variance(sure, form))
     assert 100 * exact <= bounded * (1 + 1e-9)
@@ -161,7 +161,7 @@ def test_the_variance_by_chance_is_exact_before_it_is_bounded(n, rate):
 def test_the_bound_is_the_exact_gain_where_the_totals_are_certain():
     """Many groups without noise of the reports: bound and weight are those of the best rule."""
     n, spread, mean, number = 10, 0.03, 0.4, 10**12
-    sure = Totals(
+    sure = RateTotals(
         center=0.5,
         size=np.array([n]),
         number=np.array([number]),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.estimation.private.posterior import truncated_normal
-from fedprior.estimation.private.reports import Totals
+from fedprior.estimation.private.reports import RateTotals
 
 # One-sided normal quantile at 1%: a bound is to be broken in fewer than 2.5% of the runs, and this
 # leaves room for the normal approximation. By simulation, about 1% break (decision 0037).
@@ -32,14 +32,14 @@ _RATIOS = np.append(0.0, np.geomspace(1e-5, 1e2, 57))[:, None]  # of spread to t
 _STEPS = 16  # of bisection: gains are found to 2^-16
 
 
-class Sum(NamedTuple):
+class ErrorSum(NamedTuple):
     """Coefficients of e^2, e (p - c) and (p - c)^2 for each size, on the last axis."""
 
     noise: np.ndarray
     cross: np.ndarray
     spread: np.ndarray
 
-    def linear(self, totals: Totals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def linear(self, totals: RateTotals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The expectation as coefficients of 1, p and (p - center)^2, or a lower bound of it.
 
         E e^2 = p (1 - p) / n. Groups of one trial do not report the square, which is at least 0.
@@ -59,7 +59,7 @@ class Shrinkage(NamedTuple):
     over_pooled: float  # NaN where the reports do not exclude a loss
 
 
-def shrink(totals: Totals) -> Shrinkage | None:
+def shrink(totals: RateTotals) -> Shrinkage | None:
     """Weights w = 1 / (1 + n ratio) with the largest expected gain that the bound stands for.
 
     The bound has to be at least 1%, and 55% of the expected gain; None without such weights. Groups
@@ -67,12 +67,12 @@ def shrink(totals: Totals) -> Shrinkage | None:
     """
     weight = np.where(totals.size > 1, 1 / (1 + totals.size * _RATIOS), 0.0)
 
-    def against_raw(gain: np.ndarray) -> Sum:
-        return Sum(weight * (2 - weight) - gain, 2 * weight * (1 - weight), -(weight**2))
+    def against_raw(gain: np.ndarray) -> ErrorSum:
+        return ErrorSum(weight * (2 - weight) - gain, 2 * weight * (1 - weight), -(weight**2))
 
     promised = _largest(totals, against_raw, len(weight))
     expected = value(totals, against_raw(np.zeros((1, 1))))
-    local = value(totals, Sum(np.ones_like(weight), 0 * weight, 0 * weight))
+    local = value(totals, ErrorSum(np.ones_like(weight), 0 * weight, 0 * weight))
     expected = np.minimum(expected, local)
     kept = (promised >= _LEAST_GAIN) & (promised * local >= _LEAST_SHARE * expected)
     if not kept.any():
@@ -80,14 +80,14 @@ def shrink(totals: Totals) -> Shrinkage | None:
     best = int(np.argmax(np.where(kept, expected, -np.inf)))
     weight = weight[best : best + 1]
 
-    def against_pooled(gain: np.ndarray) -> Sum:
-        return Sum(-((1 - weight) ** 2), 2 * weight * (1 - weight), 1 - gain - weight**2)
+    def against_pooled(gain: np.ndarray) -> ErrorSum:
+        return ErrorSum(-((1 - weight) ** 2), 2 * weight * (1 - weight), 1 - gain - weight**2)
 
     pooled = float(_largest(totals, against_pooled, 1)[0])
     return Shrinkage(weight[0], float(promised[best]), pooled if pooled > 0 else np.nan)
 
 
-def _largest(totals: Totals, form: Callable[[np.ndarray], Sum], rows: int) -> np.ndarray:
+def _largest(totals: RateTotals, form: Callable[[np.ndarray], ErrorSum], rows: int) -> np.ndarray:
     """The largest gain in [0, 1) at which the sum's lower bound is not negative, 0 without any."""
     low, high = np.zeros(rows), np.ones(rows)
     for _ in range(_STEPS):
@@ -97,13 +97,13 @@ def _largest(totals: Totals, form: Callable[[np.ndarray], Sum], rows: int) -> np
     return low
 
 
-def value(totals: Totals, form: Sum) -> np.ndarray:
+def value(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     """The estimated sum; without groups of one trial, it is unbiased."""
     constant, rate, square = form.linear(totals)
     return constant @ totals.number + rate @ totals.first + square @ totals.second
 
 
-def lower_bound(totals: Totals, form: Sum) -> np.ndarray:
+def lower_bound(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     """A lower confidence bound of 99% on the sum over the groups at hand.
 
     The center c comes from the same reports: its error times that of the totals is `sway`.
@@ -116,18 +116,18 @@ def lower_bound(totals: Totals, form: Sum) -> np.ndarray:
     return value(totals, form) - sway - _QUANTILE * scale - _SKEWED * reach
 
 
-def variance(totals: Totals, form: Sum) -> np.ndarray:
+def variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     """Of the difference between the sum and its estimate: from the reports, and from chance."""
     return _report_variance(totals, form) + _chance_variance(totals, form)
 
 
-def _report_variance(totals: Totals, form: Sum) -> np.ndarray:
+def _report_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     _, rate, square = form.linear(totals)
     first, both, second = totals.covariance.T
     return np.maximum(rate**2 @ first + 2 * (rate * square) @ both + square**2 @ second, 0.0)
 
 
-def _chance_variance(totals: Totals, form: Sum) -> np.ndarray:
+def _chance_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     """Bound on the variance of the difference if all counts were reported without noise.
 
     For a group it is 2 (noise - spread)^2 (p q)^2 / (n (n - 1)) + (2 spread - cross)^2 p q
@@ -139,25 +139,25 @@ def _chance_variance(totals: Totals, form: Sum) -> np.ndarray:
     single = 4 * max(about, 1 - about) ** 2 * form.noise**2
     noise = np.where(n > 1, (form.noise - form.spread) ** 2 / (2 * pairs) * n, single * n)
     spread = np.where(n > 1, (2 * form.spread - form.cross) ** 2 / (4 * n), 0.0)
-    bound = Sum(noise, 0 * noise, spread)
+    bound = ErrorSum(noise, 0 * noise, spread)
     most = noise / (4 * n) + spread * max(totals.mean, 1 - totals.mean) ** 2
     upper = value(totals, bound) + np.sqrt(_report_variance(totals, bound))
     return np.clip(upper, 0, most @ totals.number)
 
 
-def spread_bound(totals: Totals) -> float:
+def spread_bound(totals: RateTotals) -> float:
     """An upper confidence bound of 99% on the mean of (p - c)^2 over the groups.
 
     Groups of one trial do not report it and count with their largest possible value.
     """
     able = totals.size > 1
-    form = Sum(np.zeros(len(able)), np.zeros(len(able)), np.where(able, -1.0, 0.0))
+    form = ErrorSum(np.zeros(len(able)), np.zeros(len(able)), np.where(able, -1.0, 0.0))
     farthest = max(totals.mean, 1 - totals.mean) ** 2
     total = -float(lower_bound(totals, form)) + farthest * totals.number[~able].sum()
     return min(max(total / float(totals.number.sum()), totals.mean_variance), farthest)
 
 
-def heterogeneity(totals: Totals) -> tuple[float, float]:
+def heterogeneity(totals: RateTotals) -> tuple[float, float]:
     """Variance of the groups' rates and its standard error: D3's truncated mean (ERRATA D3).
 
     Sizes count by the precision of their reports, so this is what sizes have in common if the rates
@@ -166,7 +166,9 @@ def heterogeneity(totals: Totals) -> tuple[float, float]:
     able = totals.size > 1
     precision = np.zeros(len(able))
     precision[able] = 1 / totals.reach[able, 1] ** 2
-    form = Sum(np.zeros(len(able)), np.zeros(len(able)), precision / (precision @ totals.number))
+    form = ErrorSum(
+        np.zeros(len(able)), np.zeros(len(able)), precision / (precision @ totals.number)
+    )
     found = float(value(totals, form)) + totals.mean_variance
     scale = np.sqrt(float(variance(totals, form)) + 2 * totals.mean_variance**2)
     return truncated_normal(found, float(scale), 0.0, totals.mean * (1 - totals.mean))

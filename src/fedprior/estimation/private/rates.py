@@ -89,7 +89,7 @@ def estimate_rates_privately(
 
 
 def _fit(
-    totals: reports.Totals, n: np.ndarray, *, fitted_by: str
+    totals: reports.RateTotals, n: np.ndarray, *, fitted_by: str
 ) -> tuple[float, Weighing, FittedPopulation]:
     """The mean to shrink to, the weights and the population, from the totals of the reports."""
     spread, error = heterogeneity(totals)
@@ -140,7 +140,7 @@ def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
 
 def _gather(
     scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, keys: tuple[Key, Key]
-) -> tuple[reports.Totals, float]:
+) -> tuple[reports.RateTotals, float]:
     """The answers of the groups (all with n >= 1), and the bits of one answer."""
     split, key = keys
     if scheme == "k-ary":
@@ -214,7 +214,7 @@ def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarant
     )
 
 
-def _population(totals: reports.Totals, fitted_by: str) -> FittedPopulation:
+def _population(totals: reports.RateTotals, fitted_by: str) -> FittedPopulation:
     """The Beta law with the estimated mean and variance."""
     mean, (spread, error) = totals.mean, heterogeneity(totals)
     size = mean * (1 - mean) / spread - 1

@@ -9,7 +9,7 @@ from fedprior.core.algorithm import Key
 from fedprior.estimation.private.posterior import truncated_normal
 
 
-class Totals(NamedTuple):
+class RateTotals(NamedTuple):
     """Sums of p and of (p - center)^2 over the groups of each size, estimated without bias.
 
     Nothing is assumed about the rates: each report is unbiased for its group, so the totals are
@@ -32,7 +32,7 @@ class Totals(NamedTuple):
     mean_variance: float
 
 
-class Sent(NamedTuple):
+class RateReports(NamedTuple):
     """Reports of one statistic: the values, their width, and the chance that a group was asked."""
 
     value: np.ndarray  # NaN where a group was not asked
@@ -86,8 +86,8 @@ def bit_totals(
     rates: np.ndarray,
     moments: np.ndarray,
     center: float,
-) -> Totals:
-    """Totals from bits: each group has reported its rate or its moment, the other one is NaN.
+) -> RateTotals:
+    """RateTotals from bits: each group has reported its rate or its moment, the other one is NaN.
 
     Who reports what is drawn at random among the groups of two trials or more, so a report stands
     for 1 / chance groups; a group of one trial reports its rate.
@@ -96,13 +96,13 @@ def bit_totals(
     asked = np.isfinite(moments[able]).mean() if able.any() else 0.0
     low, high = moment_range(np.maximum(n, 2), center)
     width = np.broadcast_to(1 / channel.contrast, n.shape)
-    first = Sent(rates, width, np.where(able, 1 - asked, 1.0))
-    second = Sent(moments, (high - low) / channel.contrast, np.where(able, asked, 1.0))
+    first = RateReports(rates, width, np.where(able, 1 - asked, 1.0))
+    second = RateReports(moments, (high - low) / channel.contrast, np.where(able, asked, 1.0))
     return _totals(n, first, second, center)
 
 
-def symbol_totals(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key) -> Totals:
-    """Totals from every group's count of successes by randomized response over n + 1 symbols.
+def symbol_totals(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key) -> RateTotals:
+    """RateTotals from every group's count of successes by randomized response over n + 1 symbols.
 
     With probability 1 - keep an answer is uniform over the symbols, where the rate is 1/2 and the
     second moment about 1/2 is 1/12 on average; both are subtracted.
@@ -117,8 +117,8 @@ def symbol_totals(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key
     rate, moment = answers / n - 0.5, np.full(len(n), np.nan)
     moment[able] = second_moment(n[able], answers[able], center) - 1 / 12
     low, high = moment_range(np.maximum(n, 2), center)
-    first = Sent(0.5 + rate / keep, 1 / keep, whole)
-    second = Sent(1 / 12 + moment / keep, (high - low) / keep, whole)
+    first = RateReports(0.5 + rate / keep, 1 / keep, whole)
+    second = RateReports(1 / 12 + moment / keep, (high - low) / keep, whole)
     return _totals(n, first, second, center, _answer_noise(n, keep, rate, np.nan_to_num(moment)))
 
 
@@ -150,11 +150,11 @@ def uniform_moments(n: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
 
 def _totals(
     n: np.ndarray,
-    first: Sent,
-    second: Sent,
+    first: RateReports,
+    second: RateReports,
     center: float,
     noise: tuple[np.ndarray, ...] | None = None,
-) -> Totals:
+) -> RateTotals:
     size, place, number = np.unique(n, return_inverse=True, return_counts=True)
     mean, from_mean = first.centered()
     square, from_square = second.centered()
@@ -173,7 +173,7 @@ def _totals(
     # One report more that is as far off as can be: few reports may all be alike.
     unseen = (weight * first.width / np.maximum(first.chance, 1e-9)).max() ** 2
     mean_variance = float((weight**2 @ (noise[0] + 0.25 / n) + unseen) / weight.sum() ** 2)
-    return Totals(
+    return RateTotals(
         center=center,
         size=size,
         number=number,
