@@ -52,8 +52,8 @@ def test_sampling_in_turn_needs_less_noise_for_those_who_see_models():
 
 
 def test_noise_that_cancels_is_worth_less_of_independent_noise():
-    channel = setting().channel
-    assert equivalent_noise(channel) < 0.75 * channel.noise_multiplier
+    channel, privacy = setting().channel, read(None, MATRIX).privacy
+    assert equivalent_noise(channel, privacy) < 0.75 * channel.noise_multiplier
 
 
 def test_other_rules_and_strategies():
@@ -69,6 +69,7 @@ def test_other_rules_and_strategies():
     [
         ("privacy.mechanism=gaussian", "coefficients must be left out"),
         ("privacy.noise=secure", "noise must be simulated for the matrix mechanism"),
+        ("privacy.adaptive_clip=0.5", "adaptive_clip must be 0"),
         ("privacy.epsilon=0", "epsilon must be given"),
         ("privacy.bands=-1", "bands must be a whole number"),
         ("training.parts=500", "parts must be at most the number of clients"),

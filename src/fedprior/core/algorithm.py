@@ -51,6 +51,7 @@ class Algorithm:
     states that a message depends only on the state, the client and its data, not on the rounds in
     which the client took part, which amplification by fixed-size sampling requires. `bears_noise`
     states that `update` is still valid if the total is noisy, as private channels require.
+    `bound` is the largest l2 norm of a message, for algorithms that clip and scale by themselves.
     `num_clients` is the required number of clients, for methods that keep state for each client.
     `model` is the clients' network, if there is one: a run checks that it fits the clients.
     Algorithms compare by identity, because compiled programs are cached per object.
@@ -69,6 +70,7 @@ class Algorithm:
     unit_weight: bool = True
     memoryless: bool = False
     bears_noise: bool = True
+    bound: float | None = None
     num_clients: int | None = None
     model: Any = None
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
@@ -279,3 +280,11 @@ def check_fits(algorithm: Algorithm, channel: Channel, owner: str = _OWNER) -> N
             f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
             "The method inverts a matrix that noise would spoil: use curvature='diagonal'."
         )
+    if algorithm.bound is not None and channel.private:
+        own = isinstance(channel, CentralGaussian) and channel.clip == algorithm.bound
+        if not own:
+            raise check.PrivacyError(
+                f"{owner}: channel must be CentralGaussian(clip={algorithm.bound:g}, ...) for "
+                f"{algorithm.name}, got {channel!r}. The method clips by itself; noise that is "
+                "local or correlated over rounds needs a clip that does not move."
+            )

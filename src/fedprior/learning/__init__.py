@@ -2,6 +2,7 @@
 
 from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
+from fedprior.learning.adaptive_clip import adaptive_clip
 from fedprior.learning.alternating import alternating
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
@@ -39,6 +40,7 @@ __all__ = [
     "adamap",
     "adaped",
     "adaped_fine_tuning",
+    "adaptive_clip",
     "alternating",
     "apfl",
     "clustered",

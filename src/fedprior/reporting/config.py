@@ -72,7 +72,8 @@ class Privacy:
 
     epsilon: float = 0.0  # budget of each method and seed; 0: no privacy
     delta: float = 0.0  # no default: to be given with epsilon
-    clip: float = 1.0  # l2 bound of one upload
+    clip: float = 1.0  # l2 bound of one upload; with adaptive_clip, the first one
+    adaptive_clip: float = 0.0  # quantile of the norms of uploads that the clip follows; 0: fixed
     noise_multiplier: float = 0.0  # 0: the least that keeps all rounds within the budget
     noise: Literal["simulated", "secure"] = "simulated"  # secure: by OpenDP, valid for release
     relation: Relation = "add-remove"  # neighbors: a client more or less, or replace-one
@@ -141,11 +142,13 @@ class Config:
         fine = math.isfinite(privacy.epsilon) and privacy.epsilon >= 0
         rule = "a number of at least 0"
         check.require(fine, owner, "epsilon", rule, privacy.epsilon, remedy)
+        check.share(owner, adaptive_clip=privacy.adaptive_clip)
         remedy = "It is the l2 norm that a longer upload is cut to."
         fine = math.isfinite(privacy.clip) and privacy.clip > 0
         check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
             given = privacy.delta or privacy.noise_multiplier or privacy.release_scores
+            given = given or privacy.adaptive_clip
             given = given or privacy.noise == "secure" or privacy.mechanism == "matrix"
             remedy = "The other keys of [privacy] have no effect without it."
             check.require(not given, owner, "epsilon", "given", privacy.epsilon, remedy)
@@ -174,6 +177,11 @@ class Config:
         if privacy.mechanism != "matrix":
             rule, remedy = "left out", "They need privacy.mechanism=matrix."
             check.require(not given, owner, ", ".join(given), rule, "a value", remedy)
+        elif privacy.adaptive_clip:
+            raise check.PrivacyError(
+                f"{owner}: adaptive_clip must be 0 for the matrix mechanism, got "
+                f"{privacy.adaptive_clip:g}. Noise of different rounds would not cancel."
+            )
         elif privacy.noise == "secure":
             raise check.PrivacyError(
                 f"{owner}: noise must be simulated for the matrix mechanism, got secure. Its "

@@ -6,6 +6,7 @@ from functools import lru_cache
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.core.protocols import Cohort
+from fedprior.learning.adaptive_clip import message_noise
 from fedprior.privacy import events
 from fedprior.privacy.participation import Participation
 from fedprior.privacy.planning import noise_multiplier
@@ -32,17 +33,19 @@ def private_channel(
     if privacy.mechanism == "matrix":
         channel = _matrix(privacy, cohort, rounds)
     else:
-        channel = CentralGaussian(clip=privacy.clip, noise_multiplier=1.0, noise=privacy.noise)
+        clip = 1.0 if privacy.adaptive_clip else privacy.clip  # the method clips by itself
+        channel = CentralGaussian(clip=clip, noise_multiplier=1.0, noise=privacy.noise)
     given = privacy.noise_multiplier
     return replace(
         channel, noise_multiplier=given or _least(channel, privacy, cohort, rounds, num_clients)
     )
 
 
-def equivalent_noise(channel: PrivateSum) -> float:
+def equivalent_noise(channel: PrivateSum, privacy: Privacy) -> float:
     """The multiplier of independent noise that disturbs what is learned as much, on average."""
     if isinstance(channel, CentralGaussian):
-        return channel.noise_multiplier
+        noise = channel.noise_multiplier
+        return message_noise(noise) if privacy.adaptive_clip else noise
     rounds = channel.participation.rounds
     return channel.noise_multiplier * independent_equivalent(channel.strategy, rounds)
 

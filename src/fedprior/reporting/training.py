@@ -14,6 +14,7 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.exchange.agreement import check_fits
 from fedprior.exchange.facts import Facts
+from fedprior.learning.adaptive_clip import adaptive_clip
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.learning.method import ChannelNoise, Method
@@ -200,7 +201,7 @@ class Study:
         if isinstance(cohort, FixedSize):
             cohort = replace(cohort, amplifies=plain.algorithm.memoryless)
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
-        facts = ChannelNoise(equivalent_noise(channel), privacy.clip, self.share, number)
+        facts = ChannelNoise(equivalent_noise(channel, privacy), privacy.clip, self.share, number)
         own = plain.method.under_noise(self.model, options, facts)
         terms = Terms(
             delta=privacy.delta,
@@ -211,6 +212,9 @@ class Study:
             allow_delta=privacy.allow_delta,
         )
         algorithm = self._build(plain.method, own, rate)
+        if privacy.adaptive_clip:
+            followed = {"quantile": privacy.adaptive_clip, "initial": privacy.clip}
+            algorithm = adaptive_clip(algorithm, **followed)
         return replace(plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms)
 
     def _identity(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> dict[str, Any]:
