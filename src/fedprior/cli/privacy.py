@@ -1,4 +1,4 @@
-"""`fedprior privacy plan` and `fedprior privacy spent`."""
+"""`fedprior privacy plan` and `fedprior privacy spent`; audits and ledgers have their own files."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli import ledger
 from fedprior.cli.audit import audit
 from fedprior.core import check
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("audit")(audit)
+app.add_typer(ledger.app, name="ledger")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -45,6 +45,11 @@ def train(
             help="With secure noise: write clients' scores, too. They are not private.",
         ),
     ] = False,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="File with the key of that ledger.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
 ) -> None:
@@ -63,7 +68,7 @@ def train(
     remarks: list[str] = []
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
-        others = (config, *of_table, algorithm, changes, seed, seeds, out)
+        others = (config, *of_table, algorithm, changes, seed, seeds, out, ledger, key)
         if allow_delta or release_scores or any(each is not None for each in others):
             raise ValueError(
                 "train: --resume must stand alone (with --json and --quiet), got other options. "
@@ -74,6 +79,10 @@ def train(
     else:
         switches = {"allow_delta": allow_delta, "release_scores": release_scores}
         switched = [f"privacy.{name}=true" for name, on in switches.items() if on]
+        places = {"ledger": ledger, "key": key}
+        switched += [
+            f"privacy.{name}={json.dumps(str(place))}" for name, place in places.items() if place
+        ]
         settings = asked.configured(
             "train",
             config,
@@ -115,11 +124,13 @@ def train(
 def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[str]:
     """What is said on standard error after a run; with --json only what must not be missed."""
     from fedprior.reporting.ledgers import sentence, sentence_together
+    from fedprior.reporting.population import sentence as population_sentence
 
+    whose = "its budget or the population's" if "population" in summary else "its budget"
     for end in summary["runs"]:
         if end["ended_by"] == "budget":
             yield (
-                f"{end['method']}, seed {end['seed']}: stopped by its budget after {end['rounds']} "
+                f"{end['method']}, seed {end['seed']}: stopped by {whose} after {end['rounds']} "
                 f"of {end['planned']} rounds."
             )
     if secure:
@@ -135,6 +146,8 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
         yield sentence(bill)
     if summary.get("together"):
         yield sentence_together(summary["together"])
+    if "population" in summary:
+        yield population_sentence(summary["population"])
     yield f"Run folder: {summary['run']}"
 
 

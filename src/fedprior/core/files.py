@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+TEMPORARY = "*.[0-9]*-[0-9]*.tmp"  # names of files that are being written
 _SEAL = "# sha256 "  # prefix of the last line of a sealed text; a comment in TOML
 
 
@@ -52,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def remove_temporary(folder: Path) -> None:
     """Remove the temporary files of killed processes from `folder`; only for the folder's owner."""
-    for path in Path(folder).rglob("*.[0-9]*-[0-9]*.tmp"):
+    for path in Path(folder).rglob(TEMPORARY):
         path.unlink(missing_ok=True)
 
 

@@ -86,7 +86,7 @@ def open_round(
 
 
 def reserve(agreement: Agreement, ledger: Ledger, *, first: int, rounds: int, source: str) -> int:
-    """Attendance and return how many of the rounds starting with `first` may run.
+    """Record and return how many of the rounds starting with `first` may run.
 
     A channel that correlates its rounds is charged for all of them before the first; in later
     rounds the charge is already on record.

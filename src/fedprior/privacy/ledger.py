@@ -158,6 +158,20 @@ class Ledger:
             self._pending += [self._record(request, charge) for charge in found]
             return granted
 
+    def affords(self, event: Event, rounds: int, *, count: int | None = None) -> int:
+        """Return how many of `rounds` new rounds the budget allows now; nothing is recorded."""
+        request = Request(
+            event=event,
+            first=self.rounds,
+            rounds=rounds,
+            source="",
+            noise=self.terms.noise,
+            count=count,
+        )
+        with self._turn, self._file.locked():
+            self._read()
+            return charges(self._records, request, self.terms, self.path)[0]
+
     def commit(self) -> None:
         """Record that the reserved rounds have run."""
         with self._turn, self._file.locked():

@@ -85,6 +85,8 @@ class Privacy:
     coefficients: tuple[float, ...] = ()  # matrix: of the strategy; empty: by jax-privacy
     allow_delta: bool = False  # accept a delta of 1 / clients or more
     release_scores: bool = False  # write clients' scores in secure mode; they are not private
+    ledger: str = ""  # a population's ledger to charge, too, by `fedprior privacy ledger init`
+    key: str = ""  # file with the key of that ledger, if it has one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +149,8 @@ class Config:
         fine = math.isfinite(privacy.clip) and privacy.clip > 0
         check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
-            given = privacy.delta or privacy.noise_multiplier or privacy.release_scores
-            given = given or privacy.adaptive_clip
+            flags = ("delta", "noise_multiplier", "release_scores", "adaptive_clip")
+            given = any(getattr(privacy, name) for name in (*flags, "ledger", "key"))
             given = given or privacy.noise == "secure" or privacy.mechanism == "matrix"
             remedy = "The other keys of [privacy] have no effect without it."
             check.require(not given, owner, "epsilon", "given", privacy.epsilon, remedy)
@@ -163,6 +165,9 @@ class Config:
                 f"{privacy.relation}: whoever is left out is replaced by another. Use "
                 "training.cohort=poisson, or privacy.relation=replace-one."
             )
+        remedy = "It is the key of privacy.ledger."
+        paired = bool(privacy.ledger) or not privacy.key
+        check.require(paired, owner, "key", "empty without a ledger", privacy.key, remedy)
         sending = [name for name in self.methods if not METHODS[name].alone]
         if privacy.noise == "secure" and (len(sending) > 1 or self.seeds > 1):
             rule = "one method that sends anything, and one seed, with secure noise"

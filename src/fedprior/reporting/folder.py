@@ -7,12 +7,14 @@ import tomli_w
 
 from fedprior.core import check, lock
 from fedprior.core.files import (
+    TEMPORARY,
     make_folder,
     may_be_folder,
     read_sealed,
     seal,
     write_atomically,
 )
+from fedprior.exchange import checkpoint
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config, as_tables, read
 
@@ -56,6 +58,11 @@ class Folder:
         return self.path / "privacy" / f"{method}-seed-{seed}" / "ledger.jsonl"
 
     @property
+    def purpose(self) -> str:
+        """What the run's ledgers are for: its configuration, as it began."""
+        return checkpoint.fingerprint(read_sealed(self.config))
+
+    @property
     def fingerprint(self) -> Path:
         """Of the data of a run with secure noise: with the models, not in what may be shown."""
         return self.path / "checkpoint" / "fingerprint"
@@ -65,10 +72,12 @@ class Folder:
         return self.part(method, seed) / "scores.safetensors"
 
     def check_free(self) -> None:
-        """A place that holds anything is refused."""
+        """A place that holds anything is refused, but for what a run left that never began."""
         free = may_be_folder(self.path)
         if self.path.is_dir():
-            free = all(inside.name == lock.NAME for inside in self.path.iterdir())
+            remains = {self.path / lock.NAME, self.fingerprint.parent, self.fingerprint}
+            inside = self.path.rglob("*")
+            free = all(path in remains or path.match(TEMPORARY) for path in inside)
         if not free:
             remedy = "Choose another folder, or continue the run there with --resume."
             rule = "a new or empty folder"
@@ -87,6 +96,11 @@ class Folder:
             shown = "" if secure else fingerprint
             data = replace(config.data, path=path, encoder=encoder, fingerprint=shown)
             config = replace(config, data=data)
+        ledger, key = (
+            place and str(Path(place).resolve())
+            for place in (config.privacy.ledger, config.privacy.key)
+        )
+        config = replace(config, privacy=replace(config.privacy, ledger=ledger, key=key))
         make_folder(self.path)
         if secure:
             make_folder(self.fingerprint.parent)

@@ -1,12 +1,13 @@
 """What the ledgers below a run folder say, computed anew from their events."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
+from fedprior.core.files import read_json
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.charging import total
 from fedprior.privacy.events import Event
@@ -39,36 +40,62 @@ def guarantee(ledger: Path) -> dict[str, Any]:
 
 
 def check_heads(run: Path) -> None:
-    """Every checkpoint of a private run finds its ledger as long as it saw it, or longer."""
-    for path in _checkpoints(Path(run)):
+    """Every ledger of a private run is as long as its folder has seen it, or longer.
+
+    The folder notes the head before each round, and again in its checkpoints.
+    """
+    for folder in _parts(Path(run)):
+        for seen in _heads(folder):
+            ledger = _ledger_of(folder)
+            if not ledger.is_file():
+                raise PrivacyError(
+                    f"privacy spent: {ledger} is missing, although its checkpoint refers to it. "
+                    "Put it back: what was spent cannot be computed without it."
+                )
+            verify(read(ledger)[1], Head(**seen), ledger)
+
+
+def check_purpose(run: Path, purpose: str) -> None:
+    """Raise PrivacyError if a ledger of the run was begun for another configuration.
+
+    A budget is for each method and seed: another seed in the configuration would begin another
+    budget on the same clients.
+    """
+    for path in found(run):
+        begun = read(path)[1][0]["purpose"]
+        if begun != purpose:
+            raise PrivacyError(
+                f"run: config.toml must be the one that the run began with ({begun} in {path}), "
+                f"got {purpose}. Put it back, or start a new run; what was spent still counts."
+            )
+
+
+def _parts(run: Path) -> list[Path]:
+    """Folders of checkpoints below a run, or that of a ledger; none if they stayed elsewhere."""
+    if run.is_dir():
+        return sorted(run.rglob("checkpoint/*/seed-*/"))
+    method, _, seed = run.resolve().parent.name.rpartition("-seed-")
+    *_, whole = [*run.resolve().parents][:3]
+    path = whole / "checkpoint" / method / f"seed-{seed}"
+    return [path] if path.is_dir() else []
+
+
+def _heads(folder: Path) -> Iterator[dict[str, Any]]:
+    """The heads of a ledger that a run's folder has seen."""
+    note, path = folder / "head.json", folder / "checkpoint.safetensors"
+    if note.is_file():
+        yield read_json(note)
+    if path.is_file():
         from fedprior.exchange.checkpoint import read_checkpoint
 
         seen = read_checkpoint(path).facts.get("ledger")
-        if seen is None:
-            continue
-        ledger = _ledger_of(path)
-        if not ledger.is_file():
-            raise PrivacyError(
-                f"privacy spent: {ledger} is missing, although its checkpoint refers to it. Put it "
-                "back: what was spent cannot be computed without it."
-            )
-        verify(read(ledger)[1], Head(**seen), ledger)
+        if seen is not None:
+            yield seen
 
 
-def _checkpoints(run: Path) -> list[Path]:
-    """Those below a folder, or the one of a ledger; none where they stayed with the data."""
-    if run.is_dir():
-        return sorted(run.rglob("checkpoint/*/seed-*/checkpoint.safetensors"))
-    method, _, seed = run.resolve().parent.name.rpartition("-seed-")
-    *_, whole = [*run.resolve().parents][:3]
-    path = whole / "checkpoint" / method / f"seed-{seed}" / "checkpoint.safetensors"
-    return [path] if path.is_file() else []
-
-
-def _ledger_of(path: Path) -> Path:
-    """The ledger of a checkpoint."""
-    whole, method, seed = path.parents[3], path.parents[1].name, path.parents[0].name
-    return whole / "privacy" / f"{method}-{seed}" / "ledger.jsonl"
+def _ledger_of(folder: Path) -> Path:
+    """The ledger of a folder of checkpoints."""
+    return folder.parents[2] / "privacy" / f"{folder.parent.name}-{folder.name}" / "ledger.jsonl"
 
 
 def found(run: Path) -> list[Path]:

@@ -119,6 +119,11 @@ def _check(config: Config, over: Values) -> None:
             "sweep: privacy.noise must be 'simulated'. Every training of a sweep would add to what "
             "is spent, and the choice looks at scores that no noise covers."
         )
+    if config.privacy.ledger:
+        raise check.PrivacyError(
+            "sweep: privacy.ledger must be empty. The trainings of a sweep are simulations, which "
+            "no ledger records; train with the chosen values to charge it."
+        )
     remedy = "A sweep keeps the memories of many trainings on the device."
     store = config.training.store
     check.require(store == "device", _OWNER, "training.store", "'device'", store, remedy)

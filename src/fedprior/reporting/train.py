@@ -1,15 +1,18 @@
 """A training run: methods x seeds, each resumable, into one folder."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedprior.core.algorithm import Theta
+from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically
+from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import Saving
@@ -19,7 +22,8 @@ from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
-from fedprior.reporting import federations, ledgers, model_file
+from fedprior.privacy.terms import Terms
+from fedprior.reporting import federations, ledgers, model_file, population
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.summary import Scores, summarize, write_clients
@@ -47,6 +51,7 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     """
     if resume:
         ledgers.check_heads(folder.path)  # of what is finished, too
+        ledgers.check_purpose(folder.path, folder.purpose)
     scores: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
@@ -95,7 +100,10 @@ def _summary(
     if not config.privacy.epsilon:
         return summary
     bills = ledgers.spent(folder.path)
-    return {**summary, "privacy": bills, "together": ledgers.together(folder.path)}
+    summary |= {"privacy": bills, "together": ledgers.together(folder.path)}
+    if config.privacy.ledger:
+        summary["population"] = population.statement(*_places(config.privacy))
+    return summary
 
 
 def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
@@ -128,6 +136,20 @@ class _Job:
     def label(self) -> str:
         return f"{self.name}, seed {self.seed}" if self.config.seeds > 1 else self.name
 
+    def ledger(self, terms: Terms) -> Ledger:
+        """The ledger of this training, within the population's where there is one."""
+        return Ledger(
+            self.folder.ledger(self.name, self.seed),
+            terms,
+            purpose=self.folder.purpose,
+            within=charged(
+                self.config.privacy,
+                terms,
+                who=(f"train {self.name}", f"seed {self.seed}", self.folder.path.name),
+                num_clients=self.clients.num_clients,
+            ),
+        )
+
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
     ) -> Result:
@@ -136,8 +158,7 @@ class _Job:
         with ExitStack() as held:
             ledger = None
             if training.terms is not None:
-                path = self.folder.ledger(name, self.seed)
-                ledger = held.enter_context(Ledger(path, training.terms))
+                ledger = held.enter_context(self.ledger(training.terms))
             return simulate(
                 training.algorithm,
                 self.clients,
@@ -185,6 +206,41 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
     return result.history, End(name, seed, result.rounds, planned, result.ended_by)
 
 
+def _places(privacy: Privacy) -> tuple[Path, Path | None]:
+    return Path(privacy.ledger), Path(privacy.key) if privacy.key else None
+
+
+def charged(
+    privacy: Privacy, terms: Terms, *, who: Sequence[str], num_clients: int
+) -> Ledger | None:
+    """The population's ledger that the configuration names, to be charged, or None."""
+    if not privacy.ledger:
+        return None
+    path, key = _places(privacy)
+    name = population.label(*who)
+    return population.opened(path, terms, who=name, num_clients=num_clients, key=key)
+
+
+def _room(training: Training, privacy: Privacy, num_clients: int) -> list[str]:
+    """What the population's budget leaves for a training; raises where it is not even a round."""
+    if training.terms is None or not is_private(training.channel):
+        return []
+    ledger = charged(privacy, training.terms, who=(), num_clients=num_clients)
+    if ledger is None:
+        return []
+    event, count = training.channel.charge(training.cohort, num_clients, 1)
+    rounds = ledger.affords(event, training.rounds, count=count)
+    name = training.method.name
+    if not rounds:
+        raise PrivacyError(
+            f"ledger: the budget of {ledger.path} does not cover one round of {name} "
+            f"({ledger.spent:.4g} of {ledger.terms.budget:g} are spent). Nothing was charged."
+        )
+    if rounds < training.rounds:
+        return [f"{name}: {ledger.path} covers {rounds} of {training.rounds} rounds."]
+    return []
+
+
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
     clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
@@ -195,6 +251,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
         if training.channel.noise == "secure":
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)
+        remarks += _room(training, config.privacy, clients.num_clients)
         if training.patience and not clients.valid.size.any():
             raise ValueError(
                 f"{name} stops when validation scores stop rising, and the clients have no "

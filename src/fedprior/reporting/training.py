@@ -31,7 +31,7 @@ RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
 _PATIENCE = 3  # evaluations without a better validation score after which it stops
 _PLACES = ("root", "path", "encoder")  # where data are; of a user's own files the content counts
-_WITHOUT_EFFECT = ("checkpoint_every",)  # on the bits of a training
+_WITHOUT_EFFECT = ("checkpoint_every", "ledger", "key")  # on the bits of a training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class Study:
 
     def _identity(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> dict[str, Any]:
         tables = as_tables(self.config)
-        schedule = tables["training"].items()
+        schedule, privacy = tables["training"].items(), tables["privacy"].items()
         parts = {
             "method": chosen.name,
             "data": {key: value for key, value in tables["data"].items() if key not in _PLACES},
@@ -227,7 +227,9 @@ class Study:
             "training": {key: value for key, value in schedule if key not in _WITHOUT_EFFECT},
             "options": options,
             "rate": rate,
-            "privacy": tables["privacy"] if self.config.privacy.epsilon else None,
+            "privacy": {key: value for key, value in privacy if key not in _WITHOUT_EFFECT}
+            if self.config.privacy.epsilon
+            else None,
         }
         identity: dict[str, Any] = json.loads(json.dumps(parts, default=str))  # as read from a file
         return identity
