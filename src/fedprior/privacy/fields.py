@@ -41,6 +41,10 @@ def _hash(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
+def _id(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value) is not None
+
+
 def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -70,7 +74,7 @@ _EVERY: dict[str, Rule] = {"kind": _text, "number": _whole(0), "previous": _hash
 _KINDS: dict[str, dict[str, Rule]] = {
     "open": {
         "format": _whole(1),
-        "id": lambda value: _text(value) and re.fullmatch(r"[0-9a-f]{32}", value) is not None,
+        "id": _id,
         "shared": _flag,
         "key": _optional(_text),
         "purpose": _text,
@@ -84,6 +88,7 @@ _KINDS: dict[str, dict[str, Rule]] = {
     },
     "budget": {"budget": _budget},
     "reserve": {
+        "id": _id,
         "event": _event,
         "first": _whole(0),
         "rounds": _whole(1),

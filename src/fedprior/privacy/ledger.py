@@ -8,6 +8,7 @@ A run has a ledger of its own. A population may have one, too, made by `opening.
 number of runs, estimates and regressions charge, from any number of processes.
 """
 
+import secrets
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -197,6 +198,7 @@ class Ledger:
         """Append a reservation and return the number of its line."""
         self._append(
             kind="reserve",
+            id=secrets.token_hex(16),  # a copy that is charged alike gets another hash
             event=request.event.to_json(),
             **asdict(charge),
             source=request.source,
