@@ -5,17 +5,24 @@ import pytest
 from scipy import stats
 
 from fedprior.channels.randomized_response import KaryResponse
-from fedprior.core import random
+from fedprior.core.check import PrivacyError
 from fedprior.estimation.private import bound, reports
 from fedprior.estimation.private.bound import ErrorSum
 from fedprior.estimation.private.posterior import ReportPosterior, truncated_normal, weigh
-from fedprior.estimation.private.rates import (
-    _gather,
-    choose_scheme,
-    estimate_rates_privately,
-)
+from fedprior.estimation.private.rates import choose_scheme, estimate_rates_privately, gather
 from fedprior.estimation.private.reports import RateTotals
 from fedprior.estimation.statistics import Counts
+from fedprior.exchange.batch import Batch, Rounds
+from fedprior.privacy import events
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.terms import Terms
+
+
+def reporting(epsilon, *, seed=0):
+    """Rounds of simulated answers, charged to nobody."""
+    agreed = {"owner": "test", "view": "local", "noise": "simulated", "num_clients": 9}
+    return Rounds(Batch(event=events.response(epsilon), seed=seed, **agreed))
+
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 POPULATIONS = {
@@ -93,8 +100,7 @@ def test_totals_are_unbiased_for_any_rates_and_know_their_error(scheme, name):
     rate = population(draws, n)
     off = []
     for run in range(12):
-        keys = (random.stream(run, "split"), random.stream(run, "encode"))
-        found, _ = _gather(scheme, n, draws.binomial(n, rate), 2.0, keys)
+        found = gather(scheme, n, draws.binomial(n, rate), 2.0, reporting(2.0, seed=run))
         for place, size in enumerate(found.size):
             mine = rate[n == size]
             chance = mine.size / (4 * size)  # of the counts; the claim is about the reports
@@ -112,7 +118,8 @@ def test_symbols_know_their_noise_given_the_counts():
     """The claimed covariance is that of the answers about the statistics of the counts."""
     draws, n, epsilon = np.random.default_rng(0), np.full(200_000, 5), 1.0
     counts = draws.binomial(n, draws.beta(0.3, 0.9, len(n)))
-    claimed = reports.symbol_totals(epsilon, n, counts, draws).covariance[0] / len(n)
+    found = reports.symbol_totals(epsilon, n, counts, reporting(epsilon))
+    claimed = found.covariance[0] / len(n)
     channel = KaryResponse(epsilon=epsilon, num_symbols=6)
     answers = channel.respond(counts, draws)
     squares = [reports.second_moment(n, each, 0.5) for each in (answers, counts)]
@@ -319,15 +326,58 @@ def test_reports_are_all_that_the_population_sees():
     assert not np.array_equal(first.raw, second.raw)
 
 
-def test_seeded_noise_is_simulated_and_repeats_and_secure_noise_does_not():
+def open_ledger(path, **changes):
+    terms = {"delta": 0.0, "relation": "replace-one", "view": "local", "noise": "secure"}
+    return Ledger(path, Terms(**{**terms, **changes}))
+
+
+def test_seeded_noise_is_simulated_and_repeats_and_secure_noise_does_not(tmp_path):
     _, counts = draw("beta", 400, 0)
     first, again = (estimate_rates_privately(counts, epsilon=1.0, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first.personal, again.personal)
     assert first.guarantee.noise == "simulated"
-    secure = [estimate_rates_privately(counts, epsilon=1.0) for _ in range(3)]
+    with open_ledger(tmp_path / "ledger") as ledger:
+        secure = [estimate_rates_privately(counts, epsilon=1.0, ledger=ledger) for _ in range(3)]
+        assert ledger.spent == 3.0
     assert len({each.population.mean for each in secure}) > 1
     assert secure[0].guarantee.noise == "secure"
     assert secure[0].guarantee.describe()["valid_for_release"]
+
+
+@pytest.mark.parametrize("scheme", ["auto", "split", "two-round", "k-ary", "paper"])
+def test_answers_for_release_are_recorded_or_refused(tmp_path, scheme):
+    _, counts = draw("beta", 400, 0)
+    options = {"epsilon": 1.0, "scheme": scheme}
+    with pytest.raises(PrivacyError, match="secure noise must be recorded"):
+        estimate_rates_privately(counts, **options)
+    with open_ledger(tmp_path / "ledger", budget=1.5) as ledger:
+        found = estimate_rates_privately(counts, **options, ledger=ledger)
+        assert found.guarantee.epsilon == ledger.spent == 1.0
+        with pytest.raises(PrivacyError, match="what is left of the budget"):
+            estimate_rates_privately(counts, **options, ledger=ledger)
+        assert ledger.spent == 1.0
+    with (
+        open_ledger(tmp_path / "central", view="central") as ledger,
+        pytest.raises(PrivacyError, match="view must be the channel's, local"),
+    ):
+        estimate_rates_privately(counts, **options, ledger=ledger)
+
+
+def test_simulated_answers_are_charged_once_and_never_shared(tmp_path):
+    _, counts = draw("beta", 400, 0)
+    _, other = draw("beta", 400, 1)
+    with open_ledger(tmp_path / "ledger", noise="simulated") as ledger:
+        options = {"epsilon": 1.0, "seed": 0, "ledger": ledger}
+        first, again = (estimate_rates_privately(counts, **options) for _ in range(2))
+        np.testing.assert_array_equal(first.personal, again.personal)
+        assert ledger.spent == 1.0
+        for more in ({"scheme": "split"}, {"epsilon": 0.5}):
+            with pytest.raises(PrivacyError, match="Choose another seed"):
+                estimate_rates_privately(counts, **options | more)
+        with pytest.raises(PrivacyError, match="Choose another seed"):
+            estimate_rates_privately(other, **options)
+        estimate_rates_privately(other, **options | {"seed": 1})
+        assert ledger.spent == 2.0
 
 
 def test_guarantee_says_unit_neighbors_trust_and_bits():

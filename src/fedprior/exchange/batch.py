@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedprior.channels.randomized_response import KaryResponse
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.core.check import PrivacyError
@@ -122,9 +123,14 @@ class Rounds:
     batch: Batch | None
     seed: int = 0
 
+    @property
+    def noise(self) -> Noise:
+        """Where draws come from."""
+        return "simulated" if self.batch is None else self.batch.noise
+
     def key(self, purpose: str, *path: int) -> Key:
         """The stream of a draw: keyed if it is simulated, else of the operating system."""
-        if self.batch is not None and self.batch.noise == "secure":
+        if self.noise == "secure":
             return random.secure()
         return random.stream(self.seed if self.batch is None else self.batch.seed, purpose, *path)
 
@@ -132,6 +138,11 @@ class Rounds:
         """What the clients send, one row each."""
         self._check(channel, rows.shape[-1])
         return np.asarray(channel.encode(rows, key))
+
+    def respond(self, channel: KaryResponse, symbols: np.ndarray, key: Key) -> np.ndarray:
+        """The symbols that the clients send in place of their own, one each."""
+        self._check(channel, channel.num_symbols)
+        return np.asarray(channel.respond(symbols, key))
 
     def add(
         self, channel: Channel, parts: Iterable[np.ndarray], key: Key, *, dimension: int

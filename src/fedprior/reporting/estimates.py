@@ -16,8 +16,6 @@ from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
-from fedprior.exchange.batch import Batch
-from fedprior.privacy import events
 from fedprior.privacy.ledger import Ledger
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
@@ -109,26 +107,17 @@ def _privately(groups: Groups, question: Question, ledger: Ledger | None) -> Est
         "epsilon": question.epsilon,
         "seed": question.seed,
         "level": question.level,
+        "ledger": ledger,
     }
     if question.kind == "rates":
         from fedprior.estimation.private.rates import estimate_rates_privately
 
         options["scheme"] = question.scheme or "auto"
-        batch = Batch(
-            owner="estimate_rates_privately",
-            event=events.response(question.epsilon or 0.0),
-            view="local",
-            noise="secure" if question.seed is None else "simulated",
-            num_clients=int((groups.n > 0).sum()),
-            seed=question.seed or 0,
-        )
-        content = (groups.n, np.asarray(groups.successes), *sorted(options.items()))
-        with batch.charged(ledger, content=content):
-            return estimate_rates_privately(_counts(groups), **options)
+        return estimate_rates_privately(_counts(groups), **options)
     from fedprior.estimation.private.means import estimate_means_privately
 
     options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
-    options |= {"allow_delta": question.allow_delta, "ledger": ledger}
+    options["allow_delta"] = question.allow_delta
     if question.noise_scale is not None:
         options["noise_variance"] = question.noise_scale**2
     return estimate_means_privately(_means(groups), **options)

@@ -79,22 +79,28 @@ def paper_mean_report(
     return Report(channel, dimension, bits=32.0 * dimension, mechanism=mechanism, fit=fit)
 
 
-def paper_rate_weights(
-    n: np.ndarray, successes: np.ndarray, epsilon: float, key: Key
-) -> tuple[np.ndarray, Weighing, FittedPopulation]:
-    """Weight n / (mu (1 - mu) / sigma^2 + n) from the others' q_priv (Thm 4; ERRATA 17, 19).
-
-    Returns the center of each group, the weights and the population. sigma^2 is the variance of
-    two-valued reports, whatever the rates are. Means outside [0, 1] are moved to its edge, without
-    which the printed weight leaves [0, 1]. Errors are bounds: on average neither p (1 - p) nor the
-    heterogeneity can exceed mu (1 - mu).
-    """
-    taking_part = n > 0
-    number = int(taking_part.sum())
+def paper_rate_report(n: np.ndarray, successes: np.ndarray, budget: Budget) -> Report:
+    """The rate as one randomized bit, evaluated as printed (Thm 4; ERRATA 17, 19)."""
+    number = int((n > 0).sum())
     rule = "at least 3 groups with trials for scheme paper"
     check.require(number > 2, "estimate_rates_privately", "statistics", rule, number)
-    rates = successes[taking_part] / n[taking_part]
-    sent = OneBit(epsilon=epsilon).encode(rates[:, None], key)[:, 0]
+    channel = OneBit(epsilon=budget.epsilon, noise=budget.noise)
+
+    def fit(rounds: Rounds) -> Fitted:
+        rates = successes[n > 0] / n[n > 0]
+        return _as_printed(n, rounds.gather(channel, rates[:, None], rounds.key("encode"))[:, 0])
+
+    return Report(channel, 1, 1.0, "one randomized bit of the rate, paper (uninformative)", fit)
+
+
+def _as_printed(n: np.ndarray, sent: np.ndarray) -> Fitted:
+    """Weight n / (mu (1 - mu) / sigma^2 + n) from the others' q_priv.
+
+    sigma^2 is the variance of two-valued reports, whatever the rates are. Means outside [0, 1] are
+    moved to its edge, without which the printed weight leaves [0, 1]. Errors are bounds: on average
+    neither p (1 - p) nor the heterogeneity can exceed mu (1 - mu).
+    """
+    taking_part, number = n > 0, len(sent)
     others = (sent.sum() - sent) / (number - 1)
     squares = (sent @ sent - sent**2) - (number - 1) * others**2
     mean = np.clip(others, 1e-9, 1 - 1e-9)
@@ -119,4 +125,5 @@ def paper_rate_weights(
     )
     centers = np.full(len(n), center)
     centers[taking_part] = mean
-    return centers, Weighing(own, risk, np.zeros(len(n)), local, most, note), population
+    weighing = Weighing(own, risk, np.zeros(len(n)), local, most, note)
+    return Fitted(weighing, population, center=centers)

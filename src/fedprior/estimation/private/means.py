@@ -7,12 +7,10 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.paper.reports import paper_mean_report
 from fedprior.estimation.private.moments import Ball, Known, moments_report
-from fedprior.estimation.private.result import Budget, Report, assemble, unit_of
+from fedprior.estimation.private.result import Budget, Report, ask, assemble, unit_of
 from fedprior.estimation.private.round import Variances, mean_report
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means
-from fedprior.exchange.batch import Batch
-from fedprior.privacy.guarantee import Noise
 from fedprior.privacy.ledger import Ledger
 
 Bounds = Literal["groups", "population"]
@@ -60,43 +58,25 @@ def estimate_means_privately(
     `method="paper"` uses Thm 2.2's noise and ball as printed, per coordinate; the guarantee has the
     true epsilon, and the paper's value is in the notes (ERRATA 5, 7, 8).
     """
-    check.positive(_OWNER, epsilon=epsilon)
-    check.share(_OWNER, delta=delta, level=level)
+    check.share(_OWNER, level=level)
     check.choice(_OWNER, "bounds", bounds, get_args(Bounds))
     check.choice(_OWNER, "method", method, ("default", "paper"))
     check.require(low < high, _OWNER, "low", f"below high ({high:g})", low)
+    budget = Budget.of(_OWNER, epsilon, delta, seed=seed, allow_delta=allow_delta)
     known = _known(statistics, theta_variance, noise_variance, variance_bound, (low, high))
     ball = Ball((low + high) / 2, (high - low) / 2, statistics.dimension)
-    noise: Noise = "secure" if delta == 0 and seed is None else "simulated"
-    budget = Budget(epsilon, delta, noise)
     report = _report(statistics, known, ball, budget, paper=method == "paper", bounds=bounds)
-    batch = Batch.of(
+    fitted, guarantee = ask(
         _OWNER,
-        report.channel,
-        report.dimension,
-        num_clients=int((known.size > 0).sum()),
-        delta=delta,
-        seed=seed or 0,
-        allow_delta=allow_delta,
-    )
-    content = (statistics.n, statistics.mean, statistics.within, *known, *ball, report.channel)
-    with batch.charged(ledger, content=content) as rounds:
-        fitted = report.fit(rounds)
-    guarantee = batch.guarantee(
+        report,
+        budget,
+        ledger,
         unit=unit_of(errors_are_public=statistics.variance is not None),
-        mechanism=report.mechanism,
-        bits=report.bits,
+        num_groups=int((known.size > 0).sum()),
+        content=(statistics.n, statistics.mean, statistics.within, *known, *ball),
     )
-    return assemble(
-        n=np.asarray(statistics.n),
-        raw=np.asarray(statistics.mean, np.float64),
-        center=fitted.population.mean,
-        weighing=fitted.weighing,
-        population=fitted.population,
-        guarantee=guarantee,
-        level=level,
-        notes=fitted.notes,
-    )
+    raw = np.asarray(statistics.mean, np.float64)
+    return assemble(np.asarray(statistics.n), raw, fitted, guarantee, level=level)
 
 
 def _report(

@@ -4,18 +4,19 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedprior.channels.randomized_response import OneBit
+from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
-from fedprior.estimation.paper.reports import paper_rate_weights
+from fedprior.estimation.paper.reports import paper_rate_report
 from fedprior.estimation.private import reports
 from fedprior.estimation.private.bound import heterogeneity, shrink, spread_bound
 from fedprior.estimation.private.coverage import rate_intervals
 from fedprior.estimation.private.posterior import TOO_LITTLE, Weighing, truncated_normal
-from fedprior.estimation.private.result import assemble
+from fedprior.estimation.private.result import Budget, Fitted, Report, ask, assemble
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Counts
-from fedprior.privacy.guarantee import Guarantee
+from fedprior.exchange.batch import Rounds
+from fedprior.privacy.ledger import Ledger
 
 Scheme = Literal["auto", "split", "two-round", "k-ary", "paper"]
 
@@ -34,6 +35,7 @@ def estimate_rates_privately(
     scheme: Scheme = "auto",
     seed: int | None = None,
     level: float = 0.95,
+    ledger: Ledger | None = None,
 ) -> Estimates:
     """p_i = a_i X_i + (1 - a_i) mu, with a population from one epsilon-private answer per group.
 
@@ -55,43 +57,51 @@ def estimate_rates_privately(
     and are not private.
 
     With a `seed` the noise is simulated (reproducible, not valid for release); without one it comes
-    from the operating system.
+    from the operating system and requires a `ledger` (view `local`, relation `replace-one`), to
+    which the answers are charged before they are drawn.
     """
-    check.positive(_OWNER, epsilon=epsilon)
     check.choice(_OWNER, "scheme", scheme, get_args(Scheme))
     check.share(_OWNER, level=level)
     n, successes = np.asarray(statistics.n, np.int64), np.asarray(statistics.successes, np.int64)
     there = n > 0
     _check_groups(n[there])
-    keys = _keys(seed)
-    center: float | np.ndarray
-    intervals = None
+    budget = Budget.of(_OWNER, epsilon, seed=seed)
+    scheme = choose_scheme(n[there], epsilon) if scheme == "auto" else scheme
     if scheme == "paper":
-        center, weighing, population = paper_rate_weights(n, successes, epsilon, keys[1])
-        bits = 1.0
+        report = paper_rate_report(n, successes, budget)
     else:
-        scheme = choose_scheme(n[there], epsilon) if scheme == "auto" else scheme
-        totals, bits = _gather(scheme, n[there], successes[there], epsilon, keys)
-        center, weighing, population = _fit(totals, n, fitted_by=f"private {scheme}")
-        spread = spread_bound(totals)
-        intervals = rate_intervals(n, successes, weighing.own, center, spread=spread, level=level)
-    return assemble(
-        n=n,
-        raw=np.where(there, successes / np.maximum(n, 1), np.nan),
-        center=center,
-        weighing=weighing,
-        population=population,
-        guarantee=_guarantee(scheme, epsilon, bits, keys[1]),
-        level=level,
-        limits=(0.0, 1.0),
-        intervals=intervals,
+        report = _report(scheme, n, successes, budget, level)
+    number, content = int(there.sum()), (n, successes, scheme)
+    fitted, guarantee = ask(
+        _OWNER, report, budget, ledger, unit=_UNIT, num_groups=number, content=content
     )
+    raw = np.where(there, successes / np.maximum(n, 1), np.nan)
+    return assemble(n, raw, fitted, guarantee, level=level, limits=(0.0, 1.0))
 
 
-def _fit(
-    totals: reports.RateTotals, n: np.ndarray, *, fitted_by: str
-) -> tuple[float, Weighing, FittedPopulation]:
-    """The mean to shrink to, the weights and the population, from the totals of the reports."""
+def _report(
+    scheme: Scheme, n: np.ndarray, successes: np.ndarray, budget: Budget, level: float
+) -> Report:
+    """The count of successes as a symbol, or a bit of the rate or of its second moment."""
+    there, epsilon, noise = n > 0, budget.epsilon, budget.noise
+    channel: OneBit | KaryResponse = OneBit(epsilon=epsilon, noise=noise)
+    mechanism = f"one randomized bit, of the rate or of its second moment ({scheme})"
+    if scheme == "k-ary":
+        channel = KaryResponse(epsilon=epsilon, num_symbols=int(n.max()) + 1, noise=noise)
+        mechanism = "one k-ary randomized response to the count of successes"
+
+    def fit(rounds: Rounds) -> Fitted:
+        totals = gather(scheme, n[there], successes[there], epsilon, rounds)
+        fitted = _fit(totals, n, fitted_by=f"private {scheme}")
+        own, center, spread = fitted.weighing.own, totals.mean, spread_bound(totals)
+        intervals = rate_intervals(n, successes, own, center, spread=spread, level=level)
+        return fitted._replace(intervals=intervals)
+
+    return Report(channel, 1, channel.bits(1), mechanism, fit)
+
+
+def _fit(totals: reports.RateTotals, n: np.ndarray, *, fitted_by: str) -> Fitted:
+    """The population and the weights, from the totals of the reports."""
     spread, error = heterogeneity(totals)
     spread += totals.mean_variance  # about the center
     noise = max(totals.mean * (1 - totals.mean) - spread, 1e-12)
@@ -113,7 +123,7 @@ def _fit(
         fell_back=found is None,
         gains=(0.0, 0.0) if found is None else (100 * found.over_raw, 100 * found.over_pooled),
     )
-    return totals.mean, weighing, _population(totals, fitted_by)
+    return Fitted(weighing, _population(totals, fitted_by))
 
 
 def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
@@ -138,21 +148,25 @@ def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
     return "k-ary" if weight @ symbols < weight @ bits else "two-round"
 
 
-def _gather(
-    scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, keys: tuple[Key, Key]
-) -> tuple[reports.RateTotals, float]:
-    """The answers of the groups (all with n >= 1), and the bits of one answer."""
-    split, key = keys
+def gather(
+    scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, rounds: Rounds
+) -> reports.RateTotals:
+    """The totals of the answers of the groups, all with n >= 1."""
     if scheme == "k-ary":
-        most = float(np.ceil(np.log2(n.max() + 1)))
-        return reports.symbol_totals(epsilon, n, successes, key), most
-    channel = OneBit(epsilon=epsilon)
-    second = _second_half(n, split)
+        return reports.symbol_totals(epsilon, n, successes, rounds)
+    channel, key = OneBit(epsilon=epsilon, noise=rounds.noise), rounds.key("encode")
+
+    def sent(shares: np.ndarray) -> np.ndarray:
+        return rounds.gather(channel, shares[:, None], key)[:, 0]
+
+    second = _second_half(n, rounds.key("split"))
     rates, moments = np.full(len(n), np.nan), np.full(len(n), np.nan)
-    rates[~second] = reports.rate_bits(channel, successes[~second] / n[~second], key)
+    rates[~second] = sent(successes[~second] / n[~second])
     center = 0.5 if scheme == "split" else _center(channel, rates[~second], n[second])
-    moments[second] = reports.moment_bits(channel, n[second], successes[second], center, key)
-    return reports.bit_totals(channel, n, rates, moments, center), 1.0
+    low, high = reports.moment_range(n[second], center)
+    share = reports.moment_share(n[second], successes[second], center)
+    moments[second] = low + (high - low) * sent(share)
+    return reports.bit_totals(channel, n, rates, moments, center)
 
 
 def _second_half(n: np.ndarray, split: Key) -> np.ndarray:
@@ -182,36 +196,11 @@ def _center(channel: OneBit, rates: np.ndarray, n: np.ndarray) -> float:
     return float(centers[np.argmin(noise + error)])
 
 
-def _keys(seed: int | None) -> tuple[Key, Key]:
-    """Streams of the public split and of the answers."""
-    if seed is None:
-        return random.secure(), random.secure()
-    seed = check.seed(_OWNER, seed)
-    return random.stream(seed, "split"), random.stream(seed, "encode")
-
-
 def _check_groups(n: np.ndarray) -> None:
     remedy = "A group has to have rows to take part."
     check.require(len(n) > 1, _OWNER, "statistics", "at least 2 groups with trials", len(n), remedy)
     sentence = "with one trial per group, heterogeneity cannot be distinguished from chance."
     check.expect(bool(n.max() > 1), _OWNER, sentence)
-
-
-def _guarantee(scheme: Scheme, epsilon: float, bits: float, key: Key) -> Guarantee:
-    mechanism = {
-        "k-ary": "one k-ary randomized response to the count of successes",
-        "paper": "one randomized bit of the rate, paper (uninformative)",
-    }.get(scheme, f"one randomized bit, of the rate or of its second moment ({scheme})")
-    return Guarantee(
-        epsilon=epsilon,
-        delta=0.0,
-        unit=_UNIT,
-        neighbors="replace one",
-        trust="nobody (local model)",
-        mechanism=mechanism,
-        noise=random.noise_of(key),
-        bits=bits,
-    )
 
 
 def _population(totals: reports.RateTotals, fitted_by: str) -> FittedPopulation:

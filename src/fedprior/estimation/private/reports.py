@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.channels.randomized_response import KaryResponse, OneBit
-from fedprior.core.algorithm import Key
 from fedprior.estimation.private.posterior import truncated_normal
+from fedprior.exchange.batch import Rounds
 
 
 class RateTotals(NamedTuple):
@@ -66,18 +66,10 @@ def moment_range(n: np.ndarray, center: np.ndarray | float) -> tuple[np.ndarray,
     return low, np.broadcast_to(high, np.shape(low))
 
 
-def rate_bits(channel: OneBit, rates: np.ndarray, key: Key) -> np.ndarray:
-    """Every rate as one randomized bit, scaled to be unbiased."""
-    return channel.encode(rates[:, None], key)[:, 0]
-
-
-def moment_bits(
-    channel: OneBit, n: np.ndarray, successes: np.ndarray, center: float, key: Key
-) -> np.ndarray:
-    """Every group's `second_moment` as one randomized bit, scaled to be unbiased."""
+def moment_share(n: np.ndarray, successes: np.ndarray, center: float) -> np.ndarray:
+    """Every group's `second_moment` as a share of its range."""
     low, high = moment_range(n, center)
-    share = (second_moment(n, successes, center) - low) / (high - low)
-    return low + (high - low) * channel.encode(share[:, None], key)[:, 0]
+    return (second_moment(n, successes, center) - low) / (high - low)
 
 
 def bit_totals(
@@ -101,17 +93,20 @@ def bit_totals(
     return _totals(n, first, second, center)
 
 
-def symbol_totals(epsilon: float, n: np.ndarray, successes: np.ndarray, key: Key) -> RateTotals:
+def symbol_totals(
+    epsilon: float, n: np.ndarray, successes: np.ndarray, rounds: Rounds
+) -> RateTotals:
     """RateTotals from every group's count of successes by randomized response over n + 1 symbols.
 
     With probability 1 - keep an answer is uniform over the symbols, where the rate is 1/2 and the
     second moment about 1/2 is 1/12 on average; both are subtracted.
     """
     answers, keep = np.zeros(len(n), np.int64), np.ones(len(n))
+    key, noise = rounds.key("encode"), rounds.noise
     for size in np.unique(n):
         inside = n == size
-        channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1)
-        answers[inside] = channel.respond(successes[inside].astype(np.int64), key)
+        channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1, noise=noise)
+        answers[inside] = rounds.respond(channel, successes[inside].astype(np.int64), key)
         keep[inside] = channel.keep
     able, whole, center = n > 1, np.ones(len(n)), 0.5
     rate, moment = answers / n - 0.5, np.full(len(n), np.nan)

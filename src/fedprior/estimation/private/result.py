@@ -1,15 +1,17 @@
 """Estimates of groups under a population that is known from private reports only."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.core.protocols import PrivateChannel
 from fedprior.estimation.private.posterior import Weighing
 from fedprior.estimation.result import Estimates, FittedPopulation
-from fedprior.exchange.batch import Rounds
+from fedprior.exchange.batch import Batch, Rounds
 from fedprior.privacy.guarantee import Guarantee, Noise
+from fedprior.privacy.ledger import Ledger
 
 NOT_PRIVATE = (
     "The guarantee covers what the groups send and the population fitted from it; raw and personal "
@@ -24,11 +26,17 @@ def unit_of(*, errors_are_public: bool) -> str:
 
 
 class Fitted(NamedTuple):
-    """A population from reports, and the weights it allows."""
+    """A population from reports, and the weights it allows.
+
+    Estimates shrink to `center`, the population's mean unless given, and have intervals of their
+    own where `intervals` is given.
+    """
 
     weighing: Weighing
     population: FittedPopulation
     notes: tuple[str, ...] = ()
+    center: np.ndarray | None = None
+    intervals: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Budget(NamedTuple):
@@ -37,6 +45,28 @@ class Budget(NamedTuple):
     epsilon: float
     delta: float
     noise: Noise
+    seed: int
+    allow_delta: bool
+
+    @classmethod
+    def of(
+        cls,
+        owner: str,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        seed: int | None,
+        allow_delta: bool = False,
+    ) -> "Budget":
+        """Gaussian noise (delta > 0) is simulated; randomized responses are secure without a seed.
+
+        Seed 0 is the default of simulated noise.
+        """
+        check.positive(owner, epsilon=epsilon)
+        check.share(owner, delta=delta)
+        secure = delta == 0 and seed is None
+        number = check.seed(owner, 0 if seed is None else seed)
+        return cls(epsilon, delta, "secure" if secure else "simulated", number, allow_delta)
 
 
 class Report(NamedTuple):
@@ -47,6 +77,31 @@ class Report(NamedTuple):
     bits: float
     mechanism: str  # in words
     fit: Callable[[Rounds], Fitted]
+
+
+def ask(
+    owner: str,
+    report: Report,
+    budget: Budget,
+    ledger: Ledger | None,
+    *,
+    unit: str,
+    num_groups: int,
+    content: Iterable[Any],
+) -> tuple[Fitted, Guarantee]:
+    """Charge one report of each group, gather and evaluate them; `content` is what they tell of."""
+    batch = Batch.of(
+        owner,
+        report.channel,
+        report.dimension,
+        num_clients=num_groups,
+        delta=budget.delta,
+        seed=budget.seed,
+        allow_delta=budget.allow_delta,
+    )
+    with batch.charged(ledger, content=(*content, report.channel)) as rounds:
+        fitted = report.fit(rounds)
+    return fitted, batch.guarantee(unit=unit, mechanism=report.mechanism, bits=report.bits)
 
 
 def gaussian_population(
@@ -75,27 +130,24 @@ def gaussian_population(
 
 
 def assemble(
-    *,
     n: np.ndarray,
     raw: np.ndarray,
-    center: float | np.ndarray,
-    weighing: Weighing,
-    population: FittedPopulation,
+    fitted: Fitted,
     guarantee: Guarantee,
+    *,
     level: float,
     limits: tuple[float, float] | None = None,
-    intervals: tuple[np.ndarray, np.ndarray] | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Estimates:
     """Estimates own * raw + (1 - own) * center, with intervals of +- z sqrt(risk + doubt).
 
     The risk holds the noise of the group's own data, the heterogeneity and the error of the center;
     the doubt is one standard deviation of it under what the reports leave unknown. Together:
-    sampling, privacy and prior error. `intervals` replaces them. A fallback promises no gain over
-    anything.
+    sampling, privacy and prior error. A fallback promises no gain over anything.
     """
     from scipy.special import ndtri
 
+    weighing, population = fitted.weighing, fitted.population
+    center = population.mean if fitted.center is None else fitted.center
     there = n > 0
     own, variance = weighing.own, weighing.risk + weighing.doubt
     raw = np.where(there if raw.ndim == 1 else there[:, None], raw, np.nan)
@@ -107,7 +159,7 @@ def assemble(
     lower, upper = personal - reach, personal + reach
     if limits is not None:
         lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)
-    lower, upper = intervals or (lower, upper)
+    lower, upper = fitted.intervals or (lower, upper)
     expected, pooled = weighing.risk[there].sum(), there.sum() * weighing.spread
     kept = weighing.fell_back
     gains = weighing.gains or (
@@ -128,7 +180,7 @@ def assemble(
         gain_over_raw=0.0 if kept else gains[0],
         gain_over_pooled=0.0 if kept else gains[1],
         gains_are_bounds=weighing.gains is not None,
-        notes=(*first_notes, *notes, NOT_PRIVATE),
+        notes=(*first_notes, *fitted.notes, NOT_PRIVATE),
         guarantee=guarantee,
         fell_back=kept,
     )
