@@ -32,5 +32,3 @@ def test_draws_follow_the_kind_of_key():
         assert isinstance(draw(key, (3,)), jax.Array)
         again = draw(random.stream(4, "encode"), (3,))
         np.testing.assert_array_equal(draw(random.stream(4, "encode"), (3,)), again)
-    assert random.noise_of(random.secure()) == "secure"
-    assert random.noise_of(generator) == random.noise_of(key) == "simulated"

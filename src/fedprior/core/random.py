@@ -8,7 +8,7 @@ a JAX key, a NumPy generator, or the operating system (`secure`).
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -74,11 +74,6 @@ class Secure:
 def secure() -> Secure:
     """Return a stream for data that leaves a real client; deliberately without a seed."""
     return Secure()
-
-
-def noise_of(key: Key) -> Literal["simulated", "secure"]:
-    """Return the label for draws from `key`: only `secure` draws are valid for release."""
-    return "secure" if isinstance(key, Secure) else "simulated"
 
 
 def uniform(key: Key, shape: tuple[int, ...]) -> Array:
