@@ -56,6 +56,13 @@ def test_noise_that_cancels_is_worth_less_of_independent_noise():
     assert equivalent_noise(channel, privacy) < 0.75 * channel.noise_multiplier
 
 
+def test_secure_noise_needs_sums_that_are_exact():
+    one = ["privacy.noise=secure", 'methods=["fedavg-fine-tuning"]']
+    assert setting(*one).channel.noise == "secure"
+    with pytest.raises(PrivacyError, match="strategy must be banded for secure noise"):
+        setting(*one, "privacy.strategy=buffered")
+
+
 def test_other_rules_and_strategies():
     found = setting("privacy.separation=2", "privacy.participations=3", "training.cohort=everyone")
     assert found.channel.participation == Participation(rounds=20, apart=2, most=3)
@@ -68,7 +75,6 @@ def test_other_rules_and_strategies():
     ("change", "words"),
     [
         ("privacy.mechanism=gaussian", "coefficients must be left out"),
-        ("privacy.noise=secure", "noise must be simulated for the matrix mechanism"),
         ("privacy.adaptive_clip=0.5", "adaptive_clip must be 0"),
         ("privacy.epsilon=0", "epsilon must be given"),
         ("privacy.bands=-1", "bands must be a whole number"),

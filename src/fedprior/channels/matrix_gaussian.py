@@ -1,17 +1,18 @@
 """Gaussian noise that is correlated over rounds, on the sum of clipped messages."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from fedprior.channels.central_gaussian import clipped
 from fedprior.core import check, random
-from fedprior.core.algorithm import Array, Key
+from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import Cohort, PrivateChannel
-from fedprior.privacy import secure
+from fedprior.privacy import secure, secure_matrix
 from fedprior.privacy.events import Event
+from fedprior.privacy.guarantee import Noise
 from fedprior.privacy.participation import Participation
 from fedprior.privacy.strategy import Banded, Buffered, Strategy, charge, whole_run
 
@@ -29,7 +30,9 @@ class MatrixGaussian(PrivateChannel):
     whoever else takes part stays the same. With a banded strategy and cyclic Poisson cohorts, not
     known to the adversary, sampling amplifies (Choquette-Choo et al. 2023).
 
-    The noise is floating-point: for simulation only.
+    `noise` is `simulated` (keyed, reproducible, not valid for release) or `secure`: C x + z is then
+    formed on the integers, with discrete Gaussian noise, and C inverted afterwards. This needs a
+    banded strategy. What is kept for later rounds, noise buffers or clear sums, is secret.
 
     Protects: one client's whole contribution to the run (add-remove; twice the sensitivity for
     replace-one). Trusts: the party that computes the sums, adds the noise and keeps the buffers.
@@ -39,6 +42,7 @@ class MatrixGaussian(PrivateChannel):
     noise_multiplier: float
     strategy: Strategy
     participation: Participation
+    noise: Noise = "simulated"
 
     view: ClassVar[Literal["central"]] = "central"
 
@@ -48,6 +52,15 @@ class MatrixGaussian(PrivateChannel):
         for name, kind in (("strategy", Banded | Buffered), ("participation", Participation)):
             given = getattr(self, name)
             check.require(isinstance(given, kind), owner, name, f"a {kind}", given)
+        check.choice(owner, "noise", self.noise, get_args(Noise))
+        if self.noise == "secure":
+            secure.require_opendp()
+            if not isinstance(self.strategy, Banded):
+                raise PrivacyError(
+                    f"{owner}: strategy must be banded for secure noise, got {self.strategy!r}. "
+                    "The sums of a buffered one cannot be formed exactly."
+                )
+            secure_matrix.check_coefficients(owner, self.strategy.coefficients)
 
     @property
     def rule(self) -> Participation:
@@ -65,12 +78,30 @@ class MatrixGaussian(PrivateChannel):
             "Call release(total, key, memory), with memory = begin(dimension) in the first round."
         )
 
-    def begin(self, dimension: int) -> np.ndarray:
-        """Return the noise buffers before the first round; from then on they are secret."""
+    def add(self, rows: Array) -> Array:
+        """Sum the messages for `release`, exactly with secure noise (`secure.add_exactly`)."""
+        return (
+            secure.add_exactly(rows, clip=self.clip)
+            if self.noise == "secure"
+            else super().add(rows)
+        )
+
+    def begin(self, dimension: int) -> PyTree:
+        """Return the noise buffers, or the last sums, before the first round: zeros."""
+        if isinstance(self.strategy, Banded) and self.noise == "secure":
+            return secure_matrix.begin(dimension, bands=self.strategy.bands)
         return np.zeros((self.strategy.num_buffers, dimension), np.float32)
 
-    def release(self, total: Array, key: Key, memory: Array) -> tuple[Array, Array]:
-        """Return the noisy sum of the next round, and the buffers after it."""
+    def release(self, total: Array, key: Key, memory: PyTree) -> tuple[Array, PyTree]:
+        """Return the noisy sum of the next round, and the memory after it."""
+        if isinstance(self.strategy, Banded) and self.noise == "secure":
+            return secure_matrix.release(
+                total,
+                memory,
+                coefficients=self.strategy.coefficients,
+                clip=self.clip,
+                noise_multiplier=self.noise_multiplier,
+            )
         noise, memory = self.strategy.step(random.normal(key, total.shape), memory)
         return total + self.clip * self.noise_multiplier * noise, memory
 

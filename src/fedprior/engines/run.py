@@ -50,6 +50,11 @@ class Saving:
         return Path(self.folder) / "checkpoint.safetensors"
 
     @property
+    def opened(self) -> Path:
+        """The number of rounds that were begun, for noise that cannot be drawn again."""
+        return Path(self.folder) / "opened.json"
+
+    @property
     def token(self) -> Path:
         """The file with the random token by which a ledger recognizes the run."""
         return Path(self.folder) / "token"
@@ -135,11 +140,23 @@ class Run:
         if self.ledger is None:
             return count
         granted = reserve(
-            self.agreement, self.ledger, first=first, rounds=count, source=self.source
+            self.agreement,
+            self.ledger,
+            self.attendance,
+            first=first,
+            rounds=count,
+            source=self.source,
         )
         if granted and self.saving is not None:
             write_json(self.saving.head, asdict(self.ledger.head))
+            if self.unrepeatable:  # whatever happens to them, these rounds count as released
+                write_json(self.saving.opened, {"round": first + granted})
         return granted
+
+    @property
+    def unrepeatable(self) -> bool:
+        """Whether rounds depend on each other by noise that cannot be drawn again."""
+        return self.agreement.secure and self.agreement.rule is not None
 
     def save(self, history: History, arrays: PyTree, secrets: PyTree, **facts: Any) -> None:
         """Save a checkpoint after len(history) rounds, with the channel's `secrets`."""
@@ -179,6 +196,11 @@ class Run:
         arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
         self.attendance.restore(arrays.pop("participation", {}))
         arrays.setdefault("secrets", secrets)
+        if (
+            self.unrepeatable
+        ):  # a checkpoint of the last round that was begun continues; see reserve
+            opened = read_json(self.saving.opened) if self.saving.opened.exists() else {}
+            self.attendance.paid = opened.get("round") == facts["round"]
         values = arrays.pop("history")
         history = [
             {name: float(values[name][r]) for name in values if not np.isnan(values[name][r])}

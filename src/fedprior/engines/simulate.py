@@ -146,7 +146,7 @@ def _advance(
                 engine.history[-1]["valid"] = float(np.nanmean(valid))
         stop = interrupted()  # read once, so that the run is saved before it raises below
         done = stop or at == run.rounds or _stale(engine.history, patience)
-        if run.saving and (done or at % run.saving.every == 0):
+        if run.saving and (done or at % run.saving.every == 0 or run.unrepeatable):
             engine.save()
         if progress:
             clients = sum(entry["clients"] for entry in engine.history[-pace.last :])

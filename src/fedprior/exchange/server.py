@@ -79,26 +79,38 @@ def open_round(
     if ledger is not None:
         if not source:
             raise PrivacyError("ledger: a round must name the run it belongs to. Pass source=...")
-        if not reserve(agreement, ledger, first=round, rounds=1, source=source):
+        paid = attendance or agreement.attendance()
+        if not reserve(agreement, ledger, paid, first=round, rounds=1, source=source):
             return None
     clients = agreement.draw(round)
     return clients if attendance is None else attendance.admit(round, clients)
 
 
-def reserve(agreement: Agreement, ledger: Ledger, *, first: int, rounds: int, source: str) -> int:
+def reserve(
+    agreement: Agreement,
+    ledger: Ledger,
+    attendance: Attendance,
+    *,
+    first: int,
+    rounds: int,
+    source: str,
+) -> int:
     """Record and return how many of the rounds starting with `first` may run.
 
-    A channel that correlates its rounds is charged for all of them before the first; in later
-    rounds the charge is already on record.
+    A channel that correlates its rounds is charged for all of them before the first, and again
+    where a server that lost rounds with secure noise plays them anew: what it released of them and
+    what it will release are two mechanisms, each of which moves by at most the sensitivity.
     """
     event, count = agreement.charge
     draws, rule = agreement.draws, agreement.rule
     if rule is None:
         return ledger.reserve(event, first=first, rounds=rounds, source=source, draws=draws)
-    granted = ledger.reserve(
-        event, first=0, rounds=rule.rounds, source=source, draws=draws, count=count
-    )
-    return rounds if granted == rule.rounds else 0
+    if not attendance.paid:
+        granted = ledger.reserve(
+            event, first=0, rounds=rule.rounds, source=source, draws=draws, count=count
+        )
+        attendance.paid = granted == rule.rounds
+    return rounds if attendance.paid else 0
 
 
 def admit(agreement: Agreement, upload: Any) -> np.ndarray:

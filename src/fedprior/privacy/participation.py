@@ -34,10 +34,14 @@ class Participation:
 
 @dataclass
 class Attendance:
-    """Who took part when; `admit` refuses a cohort that breaks the rule (None: no rule)."""
+    """Who took part when; `admit` refuses a cohort that breaks the rule (None: no rule).
+
+    `paid` says whether the rounds that are left have been charged.
+    """
 
     rule: Participation | None
     num_clients: int
+    paid: bool = False
     taken: np.ndarray = field(init=False)
     last: np.ndarray = field(init=False)
 

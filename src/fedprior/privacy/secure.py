@@ -6,6 +6,7 @@ order of its terms, so one term can change it by more than its own value; `add_e
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -50,18 +51,23 @@ def add_exactly(rows: Array, *, clip: float) -> Array:
     """
     check_cohort_size(len(rows))
     xp = rows.__array_namespace__()
-    units = xp.clip(xp.trunc(rows * (1 / _grid(clip))), -_LONGEST, _LONGEST).astype(xp.int32)
+    units = xp.clip(xp.trunc(rows * (1 / grid(clip))), -_LONGEST, _LONGEST).astype(xp.int32)
     parts = (units >> _LOW_BITS, units & (2**_LOW_BITS - 1))
     return xp.stack([xp.sum(part, axis=0, dtype=xp.int32) for part in parts])
 
 
+def units(total: np.ndarray) -> np.ndarray:
+    """Convert the result of `add_exactly` to 64-bit integers, in units of the grid."""
+    high, low = total.astype(np.int64)
+    return high * 2**_LOW_BITS + low
+
+
 def value(total: np.ndarray, *, clip: float) -> np.ndarray:
     """Convert the result of `add_exactly` to double precision, which represents it exactly."""
-    high, low = total.astype(np.int64)
-    return (high * 2**_LOW_BITS + low) * _grid(clip)
+    return units(total) * grid(clip)
 
 
-def _grid(clip: float) -> float:
+def grid(clip: float) -> float:
     """The unit of the grid: a power of 2, so that scaling by it is exact in float32."""
     return 2.0 ** max(math.floor(math.log2(clip)) - _FINENESS, -120)
 
@@ -119,13 +125,28 @@ def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
-    claimed = 1 / (2 * noise_multiplier**2)  # zero-concentrated rho of the noise
-    scale = clip * noise_multiplier
     # A billionth of the scale: practically the noise of the finest grid, in a quarter of the time.
-    grid = math.floor(math.log2(scale)) - 30
+    fineness = math.floor(math.log2(clip * noise_multiplier)) - 30
+
+    def build(scale: float) -> Any:
+        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=fineness)
+
+    return calibrated(
+        build,
+        scale=clip * noise_multiplier,
+        reach=reach(clip, size),
+        noise_multiplier=noise_multiplier,
+    )
+
+
+def calibrated(
+    build: Callable[[float], Any], *, scale: float, reach: float, noise_multiplier: float
+) -> Any:
+    """Return OpenDP's mechanism with the least scale at which a move of `reach` costs the claim."""
+    claimed = 1 / (2 * noise_multiplier**2)  # zero-concentrated rho of the noise
     for _ in range(4):
-        mechanism: Any = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale, k=grid)
-        cost = mechanism.map(reach(clip, size))
+        mechanism = build(scale)
+        cost = mechanism.map(reach)
         if cost <= claimed:
             return mechanism
         scale *= math.sqrt(cost / claimed) * (1 + 1e-12)

@@ -187,10 +187,10 @@ class Config:
                 f"{owner}: adaptive_clip must be 0 for the matrix mechanism, got "
                 f"{privacy.adaptive_clip:g}. Noise of different rounds would not cancel."
             )
-        elif privacy.noise == "secure":
+        elif privacy.noise == "secure" and privacy.strategy != "banded":
             raise check.PrivacyError(
-                f"{owner}: noise must be simulated for the matrix mechanism, got secure. Its "
-                "arithmetic is in floating point: use mechanism=gaussian for a release."
+                f"{owner}: strategy must be banded for secure noise, got {privacy.strategy}. The "
+                "sums of a buffered one cannot be formed exactly."
             )
 
     def _check_training(self) -> None:

@@ -66,6 +66,7 @@ def _matrix(privacy: Privacy, cohort: Cohort, rounds: int) -> MatrixGaussian:
         noise_multiplier=1.0,
         strategy=_strategy(privacy, rule),
         participation=rule,
+        noise=privacy.noise,
     )
 
 

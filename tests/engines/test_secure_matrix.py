@@ -1,0 +1,200 @@
+"""The matrix mechanism for release: exact sums on the integers, and noise that is drawn once."""
+
+import math
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from toys import averaging
+
+from fedprior.channels import MatrixGaussian
+from fedprior.core.check import PrivacyError
+from fedprior.core.files import write_json
+from fedprior.engines.debug import debug
+from fedprior.engines.run import Saving
+from fedprior.engines.simulate import simulate
+from fedprior.privacy import secure, secure_matrix
+from fedprior.privacy.cohort import Cyclic
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
+from fedprior.privacy.participation import Participation
+from fedprior.privacy.strategy import GRID_BITS, Banded, Buffered, sensitivity
+from fedprior.privacy.terms import Terms
+
+pytest.importorskip("opendp")
+
+FALSE_ALARM = 1e-6
+COEFFICIENTS = (1.0, 0.625, 0.25 + 2.0**-GRID_BITS)
+ROUNDS = 6
+CHANNEL = MatrixGaussian(
+    clip=0.7,
+    noise_multiplier=2.0,
+    strategy=Banded(COEFFICIENTS),
+    participation=Participation(rounds=ROUNDS, apart=2),
+    noise="secure",
+)
+
+
+def stream(channel, rows):
+    """Releases of all rounds; `rows` are the messages of each round, (rounds, clients, d)."""
+    memory, released = channel.begin(rows.shape[-1]), []
+    for messages in rows:
+        out, memory = channel.release(channel.add(messages), None, memory)
+        released.append(np.asarray(out))
+    return np.stack(released), memory
+
+
+def inverse(rounds=ROUNDS):
+    column = Banded(COEFFICIENTS).column(rounds)
+    matrix = [[column[i - j] if i >= j else 0.0 for j in range(rounds)] for i in range(rounds)]
+    return np.linalg.inv(matrix)
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    """OpenDP replaced by the identity; what it was given is kept."""
+    seen = []
+
+    def identity(values):
+        seen.append(np.array(values, dtype=object))
+        return values
+
+    monkeypatch.setattr(secure_matrix, "_gaussian", lambda *given: identity)
+    return seen
+
+
+def messages(num, seed=0):
+    rows = np.random.default_rng(seed).normal(size=(ROUNDS, num, 4)).astype(np.float32)
+    return np.stack([[CHANNEL.encode(row, None) for row in part] for part in rows])
+
+
+def test_without_noise_the_sums_come_back(no_noise):
+    rows = messages(5)
+    released, memory = stream(CHANNEL, rows)
+    exact = [secure.value(secure.add_exactly(part, clip=0.7), clip=0.7) for part in rows]
+    np.testing.assert_allclose(released, exact, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(
+        memory["sums"], [secure.add_exactly(rows[at], clip=0.7) for at in (-1, -2)]
+    )
+
+
+def test_a_client_moves_the_integers_by_at_most_the_sensitivity(no_noise):
+    """C x of two neighbors, in exact arithmetic: the difference is C of the client's own units."""
+    rows = messages(5)
+    without = rows.copy()
+    without[:, 2] = 0
+    taking = np.zeros(ROUNDS, bool)
+    taking[::2] = True
+    without[~taking, 2] = rows[~taking, 2]
+    for each in (rows, without):
+        stream(CHANNEL, each)
+    first, second = no_noise[:ROUNDS], no_noise[ROUNDS:]
+    moved = sum(int(d) ** 2 for a, b in zip(first, second, strict=True) for d in a - b)
+    unit = secure.grid(0.7) / 2**GRID_BITS
+    bound = sensitivity(CHANNEL.strategy, CHANNEL.participation) * secure.reach(0.7, 4) / unit
+    assert 0.1 * bound < math.isqrt(moved) <= bound
+
+
+def test_the_integers_do_not_overflow(no_noise):
+    """2^17 clients at the limit of a message, in every round, are far below 2^63."""
+    channel = replace(CHANNEL, strategy=Banded((1.0,) * 64))
+    total = np.array([[2**30 - 1] * 2, [2**29] * 2], np.int32)
+    memory = {"sums": np.stack([total] * 63), "released": np.zeros((63, 2), np.float32)}
+    channel.release(total, None, memory)
+    exact = 64 * 2**GRID_BITS * ((2**30 - 1) * 2**12 + 2**29)
+    assert int(no_noise[0][0]) == exact < 2**63
+
+
+@pytest.mark.parametrize("namespace", [np, jnp])
+def test_the_noise_is_that_of_the_inverse(namespace):
+    """Whitened by C, it is N(0, (clip z)^2): detects a scale that is off by 0.05 (6,000 draws)."""
+    nothing = namespace.zeros((3, 1, 2000), np.float32)
+    released, _ = stream(CHANNEL, nothing)
+    white = np.linalg.inv(inverse(3)) @ released / (0.7 * 2.0)
+    assert stats.kstest(white.ravel(), "norm").pvalue > FALSE_ALARM
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        correlation = white[one] @ white[other] / 2000
+        assert abs(correlation) < stats.norm.isf(FALSE_ALARM / 6) / math.sqrt(2000)
+    again, _ = stream(CHANNEL, nothing)
+    assert (again != released).any(axis=1).all()
+
+
+def test_the_scale_covers_what_rounding_adds():
+    mechanism = secure_matrix._gaussian(5000, 0.7, 2.0)
+    unit = secure.grid(0.7) / 2**GRID_BITS
+    assert mechanism.map(secure.reach(0.7, 5000) / unit) <= 1 / (2 * 2.0**2)
+    assert mechanism.map(0.7 / unit) == pytest.approx(1 / (2 * 2.0**2), rel=1e-3)
+
+
+def test_strategies_that_cannot_be_exact_are_refused():
+    with pytest.raises(PrivacyError, match="strategy must be banded"):
+        replace(CHANNEL, strategy=Buffered((0.5,), (0.5,)))
+    with pytest.raises(ValueError, match=r"multiples of 2\^-14"):
+        replace(CHANNEL, strategy=Banded((1.0, 0.3)))
+    with pytest.raises(ValueError, match="sum of at most 64"):
+        replace(CHANNEL, strategy=Banded((1.0,) * 65))
+
+
+@pytest.fixture
+def run(plane, tmp_path):
+    algorithm = averaging()
+
+    def go(rounds=ROUNDS, *, resume=False, budget=None, store="device"):
+        saving = Saving(folder=tmp_path / "a", every=2, resume=resume)
+        terms = Terms(
+            delta=1e-5, relation="add-remove", view="central", noise="secure", budget=budget
+        )
+        with Ledger(tmp_path / "a" / "ledger.jsonl", terms) as ledger:
+            return simulate(
+                algorithm,
+                plane,
+                rounds=rounds,
+                channel=CHANNEL,
+                cohort=Cyclic(parts=2),
+                saving=saving,
+                ledger=ledger,
+                store=store,
+            )
+
+    return go
+
+
+def charges(tmp_path):
+    _, records = read(tmp_path / "a" / "ledger.jsonl")
+    return [record["count"] for record in records if record["kind"] == "reserve"]
+
+
+@pytest.mark.parametrize("store", ["device", "disk"])
+def test_a_saved_run_continues_for_what_was_paid(run, tmp_path, store):
+    run(3, store=store)
+    result = run(resume=True, store=store)
+    assert (result.rounds, result.ended_by) == (ROUNDS, "rounds")
+    assert charges(tmp_path) == [1]
+
+
+def test_rounds_that_were_lost_are_paid_for_again(run, tmp_path):
+    """Their noise cannot be drawn again, and they may have been seen."""
+    run(3)
+    write_json(tmp_path / "a" / "opened.json", {"round": 4})
+    run(4, resume=True)
+    assert charges(tmp_path) == [1, 1]
+    (tmp_path / "a" / "opened.json").unlink()
+    budget = 1.01 * read_spent(tmp_path)
+    result = run(resume=True, budget=budget)
+    assert (result.rounds, result.ended_by) == (4, "budget")
+
+
+def read_spent(tmp_path):
+    _, records = read(tmp_path / "a" / "ledger.jsonl")
+    return [record["epsilon"] for record in records if record["kind"] == "reserve"][-1]
+
+
+def test_nothing_of_the_secrets_is_in_a_result(run, plane):
+    """A model is written from the result; the secrets are in the checkpoint alone."""
+    result = run(2)
+    assert set(result.state) == {"gamma", "level", "round"}
+    assert not any("secret" in name for name in vars(result))
+    with pytest.raises(PrivacyError, match="secure noise must be recorded"):
+        debug(averaging(), plane, rounds=2, channel=CHANNEL, cohort=Cyclic(parts=2))
