@@ -5,10 +5,13 @@ import pytest
 from scipy.stats import chi
 
 from fedprior.channels.local_gaussian import LocalGaussian
+from fedprior.core.check import PrivacyError
 from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.private.em import lemma_radius, message_channel
 from fedprior.estimation.private.mixture import estimate_mixture_privately
 from fedprior.estimation.statistics import Means
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.terms import Terms
 
 CENTERS, SHARES = np.array([-1.1, 0.2, 0.9]), np.array([0.3, 0.4, 0.3])
 NOISE = 1.0
@@ -83,6 +86,31 @@ def test_private_messages_are_accounted_over_all_rounds():
     assert found.guarantee.neighbors == "replace one"
     assert gain(theta, found.fitted.estimates) > 30  # of 42 with everything known
     assert np.sort(found.fitted.centers) == pytest.approx(CENTERS, abs=0.35)
+
+
+def test_all_messages_are_charged_together_before_the_first(tmp_path):
+    _, means = draw(0, 400)
+    terms = {"delta": 1e-5, "relation": "replace-one", "view": "local", "budget": 5.0}
+    options = {"epsilon": 4.0, "delta": 1e-5, "rounds": 3}
+    with Ledger(tmp_path / "ledger", Terms(noise="simulated", **terms)) as ledger:
+        found = private(means, **options, ledger=ledger)
+        assert ledger.spent == pytest.approx(found.guarantee.epsilon)
+        assert ledger.spent == pytest.approx(4.0)
+        again = private(means, **options, ledger=ledger)  # the same messages
+        assert ledger.spent == pytest.approx(4.0)
+        np.testing.assert_array_equal(found.fitted.centers, again.fitted.centers)
+        with pytest.raises(PrivacyError, match="what is left of the budget"):
+            private(means, **options | {"seed": 1}, ledger=ledger)
+        with pytest.raises(ValueError, match="ledger must be None with bits"):
+            private(means, bits=2, ledger=ledger)
+    with (
+        Ledger(tmp_path / "secure", Terms(noise="secure", **terms)) as ledger,
+        pytest.raises(PrivacyError, match="noise must be the channel's, simulated"),
+    ):
+        private(means, **options, ledger=ledger)
+    with pytest.raises(PrivacyError, match="delta must be below 1 / clients"):
+        private(means, epsilon=4.0, delta=1 / 400)
+    assert private(means, epsilon=4.0, delta=1 / 400, allow_delta=True).guarantee.delta == 1 / 400
 
 
 def test_the_guard_keeps_raw_means():

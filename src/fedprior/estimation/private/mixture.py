@@ -103,9 +103,9 @@ def estimate_mixture_privately(
     inside = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), ball)
     arguments = (noise / ball**2, radius / ball, channel, rounds)
     agreed = {"num_clients": len(means), "delta": delta, "rounds": rounds + 1, "seed": seed}
-    batch = _batch(channel, last, width, allow_delta=allow_delta, **agreed)
+    agreed |= {"allow_delta": allow_delta}
     content = (size, means, *start, *arguments, center)
-    with _charged(batch, ledger, seed, content) as sending:
+    with _charged(channel, last, width, ledger, content, agreed) as sending:
         unit = learn(inside, size[there], start, *arguments, sending)
         mixture = DiscreteMixture(unit.centers * ball + center, unit.probabilities)
         key = sending.key("encode", rounds)
@@ -114,12 +114,11 @@ def estimate_mixture_privately(
     errors = ball * simulated_center_errors(size[there], start, unit, *arguments, seed)
     sent = rounds * channel.bits(width) + last.bits(1)
     guarantee = None
-    if batch is not None:
-        assert isinstance(channel, LocalGaussian)
-        guarantee = batch.guarantee(
+    if sending.batch is not None and isinstance(channel, LocalGaussian):
+        guarantee = sending.batch.guarantee(
             unit=unit_of(errors_are_public=statistics.variance is not None),
             mechanism=f"analytic Gaussian mechanism on a ball of radius {channel.clip:g}, noise "
-            f"scale {channel.scale:g}, {batch.rounds} messages",
+            f"scale {channel.scale:g}, {rounds + 1} messages",
             bits=sent,
         )
     with np.errstate(divide="ignore"):
@@ -134,24 +133,21 @@ def estimate_mixture_privately(
     )
 
 
-def _batch(
-    channel: LocalGaussian | Quantize, last: LocalGaussian | Quantize, width: int, **agreed: Any
-) -> Batch | None:
-    """What the messages cost: that of the dearer channel each. None if they are not private."""
-    if isinstance(channel, Quantize) or isinstance(last, Quantize):
-        return None
-    dearer = min(channel, last, key=lambda each: each.event(width).noise)
-    return Batch.of(_OWNER, dearer, width, **agreed)
-
-
 def _charged(
-    batch: Batch | None, ledger: Ledger | None, seed: int, content: Iterable[Any]
+    channel: LocalGaussian | Quantize,
+    last: LocalGaussian | Quantize,
+    width: int,
+    ledger: Ledger | None,
+    content: Iterable[Any],
+    agreed: dict[str, Any],
 ) -> AbstractContextManager[Rounds]:
-    if batch is not None:
-        return batch.charged(ledger, content=content)
+    """The rounds: private ones at the cost of the dearer channel each, or quantized ones."""
+    if isinstance(channel, LocalGaussian) and isinstance(last, LocalGaussian):
+        dearer = min(channel, last, key=lambda each: each.event(width).noise)
+        return Batch.of(_OWNER, dearer, width, **agreed).charged(ledger, content=content)
     rule, remedy = "None with bits", "Quantized messages have no privacy cost that it could record."
     check.require(ledger is None, _OWNER, "ledger", rule, ledger, remedy)
-    return nullcontext(Rounds(None, seed))
+    return nullcontext(Rounds(None, agreed["seed"]))
 
 
 def _sizes(statistics: Means, noise_variance: float | None) -> tuple[np.ndarray, float]:
