@@ -111,3 +111,16 @@ def test_nobody_sends_zero_and_the_noise_is_added():
     rounds = Rounds(batch(channel, 2, seed=1))
     total = rounds.add(channel, [], rounds.key("decode", 0), dimension=2)
     np.testing.assert_array_equal(total, 3 * random.stream(1, "decode", 0).standard_normal(2))
+
+
+def test_the_same_content_with_another_seed_is_another_release(tmp_path):
+    channel = OneBit(epsilon=0.5)
+    with open_ledger(tmp_path / "ledger", noise="simulated") as ledger:
+        for seed, spent in ((0, 0.5), (0, 0.5), (1, 1.0), (0, 1.0)):
+            with batch(channel, seed=seed).charged(ledger, content=(ROWS,)):
+                assert ledger.spent == spent
+        with (
+            pytest.raises(PrivacyError, match="Choose another seed"),
+            batch(channel, seed=1).charged(ledger, content=(ROWS + 1,)),
+        ):
+            pytest.fail("two contents with one noise")

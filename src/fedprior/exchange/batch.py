@@ -102,7 +102,7 @@ class Batch:
             self.event,
             first=0,
             rounds=self.rounds,
-            source=f"{self.owner} {_digest(content)}" if keyed else self.owner,
+            source=f"{self.owner} {_digest((self.seed, *content))}" if keyed else self.owner,
             draws=f"batch-{self.seed}" if keyed else None,
             count=self.rounds,
         )
