@@ -91,7 +91,9 @@ def test_rows_of_a_run(tiny):
     assert local.psi is None
     assert local.steps == TINY.steps == 4
     assert private.noise_multiplier == 2.0
-    assert private.noise_to_signal == pytest.approx(2.0 * np.sqrt(20 * 5 + 5 + 1) / 6)
+    assert private.noise_to_signal == pytest.approx(
+        2.0 * np.sqrt((20 * 5 + 5 + 1) / TINY.rounds) / 6
+    )
     assert (private.delta, clear.delta, clear.noise_to_signal) == (1e-3, None, None)
     assert len(clear.psi) == len(private.psi) == 4
     assert clear.psi != private.psi

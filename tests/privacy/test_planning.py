@@ -65,3 +65,7 @@ def test_noise_to_signal_of_the_errata():
     found = noise_to_signal(noise=16.53, num_parameters=44_427, rate=1 / 3, num_clients=66)
     assert found == pytest.approx(158, rel=0.01)
     assert found == pytest.approx(16.53 * math.sqrt(44_427) / 22)
+    run = noise_to_signal(
+        noise=16.53, num_parameters=44_427, rate=1 / 3, num_clients=66, rounds=100
+    )
+    assert run == pytest.approx(found / 10)  # updates add up, noise partly cancels

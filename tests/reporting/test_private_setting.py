@@ -1,4 +1,4 @@
-"""A private configuration: noise for the budget, psi that does not trust noise, refusals."""
+"""A private configuration: noise for the budget, clients that do not follow noise, refusals."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
-from fedprior.learning.adaped import adaped, trust
+from fedprior.learning.adaped import adaped
 from fedprior.learning.baselines.fedavg import fedavg
 from fedprior.models.network import logistic
 from fedprior.privacy.accounting import epsilon
@@ -42,15 +42,42 @@ def test_noise_is_found_for_the_budget(federation):
     assert setting(config, "local", federation).terms is None  # sends nothing
 
 
-def test_adaped_does_not_trust_noise(federation):
-    import jax
+def test_methods_with_personal_models_are_cautious(federation):
+    config = read(None, PRIVATE)
+    for name in ("adamap", "adaped", "fedavg-fine-tuning", "clustered"):
+        assert setting(config, name, federation).algorithm.discounts_noise
+    for name in ("fedavg", "fedprox"):
+        assert not setting(config, name, federation).algorithm.discounts_noise
+    clear = read(None, ["training.rounds=20"])
+    assert not setting(clear, "adamap", federation).algorithm.discounts_noise
 
-    config = read(None, [*PRIVATE, "privacy.noise_multiplier=50"])
-    found = setting(config, "adaped", federation)
-    state = found.algorithm.init(jax.random.key(0))
-    assert float(state["gamma"]["psi"]) > 100  # z sqrt(d) / K, twice, with K = 2
-    plain = setting(read(None, []), "adaped", federation)
-    assert float(plain.algorithm.init(jax.random.key(0))["gamma"]["psi"]) == 4.0
+
+def test_momentum_falls_with_the_noise(federation):
+    from fedprior.learning.adamap import calm_under_noise
+    from fedprior.learning.method import ChannelNoise
+
+    model = logistic(2, 3)  # 9 parameters
+    quiet = ChannelNoise(1.0, clip=1.0, rate=0.1, num_clients=10**6, rounds=100)
+    loud = ChannelNoise(1.0, clip=1.0, rate=1.0, num_clients=15, rounds=1)  # a ratio of 0.2
+    assert calm_under_noise(model, quiet, momentum=0.9)["momentum"] == pytest.approx(0.9)
+    assert calm_under_noise(model, loud, momentum=0.9)["momentum"] == pytest.approx(0.45)
+
+
+def test_the_verdict_of_a_training_counts_its_rounds(federation):
+    facts = Facts.of(federation)
+    noise = ["privacy.noise_multiplier=4", "privacy.epsilon=1000"]
+    said = {
+        rounds: setting(
+            read(None, [*PRIVATE, *noise, f"training.rounds={rounds}"]), "fedavg", federation
+        ).verdict(facts)
+        for rounds in (1, 10_000_000)
+    }
+    assert said[1].startswith("Pure noise")
+    assert said[10_000_000].startswith("Workable")
+    assert "no other model" in said[1]
+    own = setting(read(None, PRIVATE), "adamap", federation)
+    assert "Clients follow the shared model only as far" in own.verdict(facts)
+    assert setting(read(None, []), "adamap", federation).verdict(facts) is None
 
 
 def test_shares_do_not_fall_below_the_noise(federation):
@@ -70,15 +97,6 @@ def test_shares_do_not_fall_below_the_noise(federation):
         return jax.nn.softmax(after["gamma"]["log_shares"])
 
     assert float(shares().min()) == pytest.approx(0.3 / 50.8, rel=1e-3)
-
-
-def test_trust_leaves_a_good_mean_alone():
-    assert trust(0.02, psi_floor=0.1, initial_psi=4.0) == {"psi_floor": 0.1, "initial_psi": 4.0}
-    assert trust(5.0, psi_floor=0.1, initial_psi=4.0) == {
-        "psi_floor": 5.0,
-        "initial_psi": 10.0,
-        "start": "initial",
-    }
 
 
 def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):

@@ -1,5 +1,6 @@
 """The command `fedprior`."""
 
+import logging
 import os
 import sys
 
@@ -67,6 +68,7 @@ def options(
 
 def main() -> None:
     """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
+    logging.getLogger("fedprior").setLevel(logging.ERROR)  # commands say what Python would log
     try:
         code = app(standalone_mode=False)
     except _REFUSED as error:

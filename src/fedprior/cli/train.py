@@ -133,6 +133,8 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
                 f"{end['method']}, seed {end['seed']}: stopped by {whose} after {end['rounds']} "
                 f"of {end['planned']} rounds."
             )
+        if end["trust"] is not None and not as_json:
+            yield f"{end['method']}, seed {end['seed']}: {_trusted(end['trust'])}"
     if secure:
         yield (
             "checkpoint/ and model/ hold models and scores of single clients: they stay with "
@@ -149,6 +151,13 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
     if "population" in summary:
         yield population_sentence(summary["population"])
     yield f"Run folder: {summary['run']}"
+
+
+def _trusted(trust: float) -> str:
+    """How far clients followed the population of a private run, in words."""
+    if trust == 0:
+        return "the shared model did not stand out from its noise; clients kept to their own data."
+    return f"trust in the shared model is {trust:.2f}, between 0 (all noise) and 1 (none)."
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:

@@ -52,6 +52,7 @@ class Algorithm:
     which the client took part, which amplification by fixed-size sampling requires. `bears_noise`
     states that `update` is still valid if the total is noisy, as private channels require.
     `bound` is the largest l2 norm of a message, for algorithms that clip and scale by themselves.
+    `discounts_noise` states that clients use a noisy state only as far as it stands out from noise.
     `num_clients` is the required number of clients, for methods that keep state for each client.
     `model` is the clients' network, if there is one: a run checks that it fits the clients.
     Algorithms compare by identity, because compiled programs are cached per object.
@@ -71,6 +72,7 @@ class Algorithm:
     memoryless: bool = False
     bears_noise: bool = True
     bound: float | None = None
+    discounts_noise: bool = False
     num_clients: int | None = None
     model: Any = None
 

@@ -1,5 +1,6 @@
 """The vectorized simulator: clients as a batch axis, rounds in compiled loops."""
 
+import logging
 import math
 import signal
 import threading
@@ -11,7 +12,7 @@ import numpy as np
 
 from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm, Theta
-from fedprior.core.protocols import Channel, Cohort
+from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.data.federation import Federation
 from fedprior.engines import cache
 from fedprior.engines.device import DeviceEngine
@@ -22,6 +23,8 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
 from fedprior.exchange.agreement import Agreement
 from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.planning import noise_to_signal
+from fedprior.privacy.plans import HARD, verdict
 
 StoreKind = Literal["device", "disk"]
 Engine = DeviceEngine | DiskEngine
@@ -96,6 +99,7 @@ def simulate(
         ledger=ledger,
         store=store,
     )
+    _warn_of_noise(run)
     cache.enable()
     with lock.owned(saving.folder) if saving else nullcontext():
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
@@ -113,6 +117,27 @@ def simulate(
         valid_scores=evaluated["valid"],
         ended_by=ended_by,
     )
+
+
+def _warn_of_noise(run: Run) -> None:
+    """Log the verdict of a private run's plan where its clients would follow noise."""
+    agreement = run.agreement
+    channel, number = agreement.channel, agreement.num_clients
+    central = is_private(channel) and channel.view == "central" and agreement.rule is None
+    if not central or not run.rounds or agreement.algorithm.discounts_noise:
+        return
+    size = agreement.length
+    ratio = noise_to_signal(
+        noise=agreement.event.noise,
+        num_parameters=size,
+        rate=agreement.cohort.expected_size(number) / number,
+        num_clients=number,
+        rounds=run.rounds,
+    )
+    if ratio > HARD:
+        said = verdict(ratio, num_parameters=size, num_clients=number)
+        remedy = "Where clients have models of their own, use fedprior.learning.cautious."
+        logging.getLogger("fedprior").warning("simulate: %s %s", said, remedy)
 
 
 def _advance(

@@ -193,6 +193,7 @@ def _ratio(panel: Panel, noise: float | None, num_parameters: int) -> float | No
         num_parameters=num_parameters,
         rate=panel.rate,
         num_clients=panel.num_clients,
+        rounds=panel.rounds,
     )
 
 

@@ -17,7 +17,7 @@ from fedprior.reporting import federations
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Schedule
 from fedprior.reporting.training import Study, Training
 
-EPSILONS = (1.0, 3.0, 10.0)
+EPSILONS = (1.0, 3.0, 8.0)
 FORMAT = 1
 _ROWS = 8192  # the sizes of 10,000 clients sum to 150,000 with a standard deviation of 320
 _TUNED = "adaped-fine-tuning"

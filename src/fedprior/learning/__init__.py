@@ -19,6 +19,7 @@ from fedprior.learning.baselines.per_fedavg import per_fedavg
 from fedprior.learning.baselines.pfedme import pfedme
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.batches import Batches
+from fedprior.learning.cautious import cautious
 from fedprior.learning.em import em
 from fedprior.learning.multitask import multitask
 from fedprior.learning.paper import mixture_clustering
@@ -43,6 +44,7 @@ __all__ = [
     "adaptive_clip",
     "alternating",
     "apfl",
+    "cautious",
     "clustered",
     "discrete_mixture",
     "ditto",

@@ -6,16 +6,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, tree
+from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning import averaging
 from fedprior.learning.averaging import Weight
 from fedprior.learning.descent import Descent, masked_mean, take_steps
+from fedprior.learning.method import ChannelNoise
 from fedprior.learning.steps import Steps
 
 _NORM = 1.0  # what gradients are cut to where neither a norm nor a clip is given
+# Noise to signal at which momentum is halved: it amplifies noise as well as increments.
+_CALM = 0.2
 
 
 def adamap(
@@ -82,6 +85,14 @@ def adamap(
         return model.apply(theta["network"], x) + theta["log_frequencies"]
 
     return functions.algorithm(name, predict=predict)
+
+
+def calm_under_noise(
+    model: Model, noise: ChannelNoise, *, momentum: float = 0.95
+) -> dict[str, float]:
+    """Options for noisy increments: momentum falls with the noise-to-signal ratio of the run."""
+    num_parameters = tree.size(jax.eval_shape(model.init, random.root(0)))
+    return {"momentum": momentum / (1 + (noise.to_signal(num_parameters) / _CALM) ** 2)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

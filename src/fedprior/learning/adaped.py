@@ -3,18 +3,14 @@
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-import jax
-
-from fedprior.core import check, random, tree
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning import paper
 from fedprior.learning.alternating import CLIENT, alternating
-from fedprior.learning.method import ChannelNoise
 from fedprior.learning.options import passes_on, settable
 from fedprior.learning.predictive import require_classifier
 from fedprior.populations.distillation import Direction, Distillation, Normalizer
-from fedprior.privacy.planning import noise_to_signal
 
 Form = Literal["corrected", "paper"]
 
@@ -62,34 +58,6 @@ def adaped(
         functions=paper.StaleUpload if method == "paper" else None,
         **options,
     )
-
-
-def trust(noise_to_signal: float, *, psi_floor: float, initial_psi: float) -> dict[str, Any]:
-    """Options for a mean model that carries noise: psi_floor at least the noise-to-signal ratio.
-
-    Where the mean is noise, clients agree on its soft predictions all the same, psi falls, and
-    every client is pulled toward noise. With a floor at the public ratio of noise to one clipped
-    update (`privacy.planning.noise_to_signal`) they stop collaborating instead. psi begins at twice
-    the floor or above. Where the noise is larger than an update, clients begin at the initial model
-    and not at the noised one.
-    """
-    check.nonnegative("trust", noise_to_signal=noise_to_signal)
-    floor = max(psi_floor, noise_to_signal)
-    options: dict[str, Any] = {"psi_floor": floor, "initial_psi": max(initial_psi, 2 * floor)}
-    return {**options, "start": "initial"} if noise_to_signal > 1 else options
-
-
-def trust_under_noise(
-    model: Model, noise: ChannelNoise, *, psi_floor: float = 0.5, initial_psi: float = 4.0
-) -> dict[str, Any]:
-    """`trust` at the noise-to-signal ratio of AdaPeD's upload, the model and psi."""
-    ratio = noise_to_signal(
-        noise=noise.noise_multiplier,
-        num_parameters=tree.size(jax.eval_shape(model.init, random.root(0))) + 1,
-        rate=noise.rate,
-        num_clients=noise.num_clients,
-    )
-    return trust(ratio, psi_floor=psi_floor, initial_psi=initial_psi)
 
 
 # Who trains on between rounds begins at the initial model: there is no `start` to choose.

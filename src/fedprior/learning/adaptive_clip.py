@@ -59,13 +59,13 @@ def _functions(
     unit = math.sqrt(share) / max(quantile, 1 - quantile)  # |below - quantile| is at most the max
 
     def init(key: Key) -> State:
-        return {"method": algorithm.init(key), "clip": jnp.asarray(initial, jnp.float32)}
+        return {**algorithm.init(key), "clip": jnp.asarray(initial, jnp.float32)}
 
     def enroll(state: State, client: Array, key: Key) -> Memory:
-        return algorithm.enroll(state["method"], client, key)
+        return algorithm.enroll(_own(state), client, key)
 
     def local(state: State, memory: Memory, data: Any, key: Key) -> tuple[Message, Memory]:
-        message, memory = algorithm.local(state["method"], memory, data, key)
+        message, memory = algorithm.local(_own(state), memory, data, key)
         clip, norm = state["clip"], jnp.sqrt(tree.squared_norm(message.value))
         scale = length / jnp.maximum(norm, clip)
         value = jax.tree.map(lambda leaf: leaf * scale, message.value)
@@ -75,14 +75,14 @@ def _functions(
     def update(state: State, total: Message) -> State:
         clip = state["clip"]
         value = jax.tree.map(lambda leaf: leaf * (clip / length), total.value["message"])
-        inner = algorithm.update(state["method"], total._replace(value=value))
+        inner = algorithm.update(_own(state), total._replace(value=value))
         people = jnp.where(total.weight > 0, total.weight, 1)
         above = jnp.clip(-total.value["below"] / (unit * people), -1, 1)
         moved = jnp.clip(jnp.log(clip / initial) + rate * above, -_FARTHEST, _FARTHEST)
-        return {"method": inner, "clip": initial * jnp.exp(moved)}
+        return {**inner, "clip": initial * jnp.exp(moved)}
 
     def personalize(state: State, memory: Memory, data: Any, key: Key) -> Theta:
-        return algorithm.personalize(state["method"], memory, data, key)
+        return algorithm.personalize(_own(state), memory, data, key)
 
     return {
         "init": init,
@@ -91,3 +91,8 @@ def _functions(
         "update": update,
         "personalize": personalize,
     }
+
+
+def _own(state: State) -> State:
+    """The state of the method itself."""
+    return {name: part for name, part in state.items() if name != "clip"}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning.adamap import adamap
-from fedprior.learning.adaped import adaped, adaped_fine_tuning, trust_under_noise
+from fedprior.learning.adamap import adamap, calm_under_noise
+from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
@@ -41,6 +41,7 @@ _METHODS = (
     Method(
         name="adamap",
         factory=adamap,
+        adapt=calm_under_noise,
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
@@ -48,7 +49,6 @@ _METHODS = (
     Method(
         name="adaped",
         factory=adaped,
-        adapt=trust_under_noise,
         population="distillation: a prior on predictions, with a learned spread psi",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 5",
@@ -56,7 +56,6 @@ _METHODS = (
     Method(
         name="adaped-fine-tuning",
         factory=adaped_fine_tuning,
-        adapt=trust_under_noise,
         population="distillation; clients train on between rounds",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
@@ -94,6 +93,7 @@ _METHODS = (
     Method(
         name="fedavg",
         factory=fedavg,
+        personal=False,
         population="point mass: one model for all",
         sends="increments of the model",
         reference="McMahan et al. 2017",
@@ -115,6 +115,7 @@ _METHODS = (
     Method(
         name="fedprox",
         factory=fedprox,
+        personal=False,
         population="point mass; clients stay near the model received",
         sends="increments of the model",
         reference="Li, Sahu et al. 2020",

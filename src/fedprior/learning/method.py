@@ -11,6 +11,7 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
 from fedprior.learning.options import settable
 from fedprior.learning.steps import Steps
+from fedprior.privacy.planning import noise_to_signal
 
 # Fields of `Steps` that a method's options may change. The number of steps is the same for all
 # methods, because budgets are compared by it.
@@ -28,6 +29,17 @@ class ChannelNoise(NamedTuple):
     clip: float
     rate: float  # expected share of the clients in a round
     num_clients: int
+    rounds: int
+
+    def to_signal(self, num_parameters: int) -> float:
+        """Noise to signal of the whole run for messages of `num_parameters` coordinates."""
+        return noise_to_signal(
+            noise=self.noise_multiplier,
+            num_parameters=num_parameters,
+            rate=self.rate,
+            num_clients=self.num_clients,
+            rounds=self.rounds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +50,8 @@ class Method:
     what the method refuses. `adapt` gives the options that noise calls for: a function of the
     model, the `ChannelNoise` and those of its keyword arguments that a user has chosen.
     `alone` methods need no server: every client takes as many steps as the others expect to take.
+    `personal` methods give each client a model of its own, so that in a private run a client can
+    fall back to its own data (`cautious`); the others have nothing but the shared model.
     `remark` is what the command line says before a run, where Python warns.
     """
 
@@ -47,6 +61,7 @@ class Method:
     sends: str
     reference: str
     alone: bool = False
+    personal: bool = True
     remark: str = ""
     adapt: Callable[..., Mapping[str, Any]] | None = None
 

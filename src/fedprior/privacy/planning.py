@@ -122,15 +122,19 @@ def clients_needed(
     return math.ceil(clients)
 
 
-def noise_to_signal(*, noise: float, num_parameters: int, rate: float, num_clients: int) -> float:
-    """Return z sqrt(d) / (q m): the norm of the noise on the mean upload, divided by the clip.
+def noise_to_signal(
+    *, noise: float, num_parameters: int, rate: float, num_clients: int, rounds: int = 1
+) -> float:
+    """Return z sqrt(d) / (q m sqrt(T)): the noise in a sum of T mean uploads, divided by T clips.
 
-    Above 1, the mean upload is mostly noise, regardless of what clients learn (ERRATA 3.4).
+    T clips are the longest that the sum can be. Above 1, it is mostly noise, regardless of what
+    clients learn (ERRATA 3.4 has one round); below 0.1, hardly anything of a gain is lost.
     """
-    check.positive("noise_to_signal", noise=noise)
-    check.count("noise_to_signal", num_parameters=num_parameters, num_clients=num_clients)
-    check.fraction("noise_to_signal", rate=rate)
-    return noise * math.sqrt(num_parameters) / (rate * num_clients)
+    owner = "noise_to_signal"
+    check.positive(owner, noise=noise)
+    check.count(owner, num_parameters=num_parameters, num_clients=num_clients, rounds=rounds)
+    check.fraction(owner, rate=rate)
+    return noise * math.sqrt(num_parameters / rounds) / (rate * num_clients)
 
 
 def _least(

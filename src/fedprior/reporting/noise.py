@@ -3,6 +3,8 @@
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.core.protocols import Cohort
@@ -18,6 +20,7 @@ from fedprior.privacy.strategy import (
     banded_strategy,
     buffered_strategy,
     independent_equivalent,
+    squared_errors,
 )
 from fedprior.reporting.config import Privacy
 
@@ -48,6 +51,18 @@ def equivalent_noise(channel: PrivateSum, privacy: Privacy) -> float:
         return message_noise(noise) if privacy.adaptive_clip else noise
     rounds = channel.participation.rounds
     return channel.noise_multiplier * independent_equivalent(channel.strategy, rounds)
+
+
+def deviations(channel: PrivateSum) -> np.ndarray:
+    """Standard deviations of independent noise, one per round, that adds up to the same.
+
+    The sum of the first t rounds then has the variance that it has under the channel, for every t.
+    """
+    scale = channel.clip * channel.noise_multiplier
+    if isinstance(channel, CentralGaussian):
+        return np.array([scale])
+    errors = squared_errors(channel.strategy, channel.participation.rounds)
+    return scale * np.sqrt(np.diff(errors, prepend=0.0))
 
 
 def coefficients(channel: PrivateSum) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from fedprior.core.files import write_atomically
 from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines.result import EndedBy, Result
-from fedprior.engines.run import Saving
+from fedprior.engines.run import History, Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.exchange import checkpoint
 from fedprior.exchange.facts import Facts
@@ -34,13 +34,23 @@ Watch = Callable[[str], AbstractContextManager[Callable[[Progress], Any]]]
 
 @dataclass(frozen=True)
 class End:
-    """How one method's run for one seed ended: after `rounds` of the `planned` ones, and why."""
+    """How one method's run for one seed ended: after `rounds` of the `planned` ones, and why.
+
+    `trust` is that of a private run in its population (`learning.cautious`).
+    """
 
     method: str
     seed: int
     rounds: int
     planned: int
     ended_by: EndedBy
+    trust: float | None = None
+
+    @classmethod
+    def of(cls, method: str, seed: int, history: History, planned: int, ended_by: EndedBy) -> "End":
+        """The end of a run with this history."""
+        trust = history[-1].get("trust") if history else None
+        return cls(method, seed, len(history), planned, ended_by, trust)
 
 
 def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
@@ -187,7 +197,7 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
         arrays, header = saved.tree(like), saved.facts
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
-        return history, End(name, seed, len(history), header.get("planned", len(history)), why)
+        return history, End.of(name, seed, history, header.get("planned", len(history)), why)
     own_model = folder.model(name, seed)
     with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
         result = job.simulate(progress, keep)
@@ -203,7 +213,7 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
         planned=planned,
         ended_by=result.ended_by,
     )
-    return result.history, End(name, seed, result.rounds, planned, result.ended_by)
+    return result.history, End.of(name, seed, result.history, planned, result.ended_by)
 
 
 def _places(privacy: Privacy) -> tuple[Path, Path | None]:
@@ -252,11 +262,11 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)
         remarks += _room(training, config.privacy, clients.num_clients)
+        verdict = training.verdict(study.facts)
         if training.patience and not clients.valid.size.any():
             raise ValueError(
                 f"{name} stops when validation scores stop rising, and the clients have no "
                 "validation samples."
             )
-        if training.method.remark:
-            remarks.append(f"{name}: {training.method.remark}")
+        remarks += [f"{name}: {said}" for said in (training.method.remark, verdict) if said]
     return clients, remarks

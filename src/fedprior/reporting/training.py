@@ -9,22 +9,24 @@ from typing import Any
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
-from fedprior.core import check
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
-from fedprior.exchange.agreement import check_fits
+from fedprior.exchange.agreement import Agreement, check_fits
 from fedprior.exchange.facts import Facts
 from fedprior.learning.adaptive_clip import adaptive_clip
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
+from fedprior.learning.cautious import cautious
 from fedprior.learning.method import ChannelNoise, Method
 from fedprior.learning.steps import Steps
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
+from fedprior.privacy.plans import verdict
 from fedprior.privacy.terms import Terms, check_budget
 from fedprior.reporting.config import Config, ModelChoice, as_tables
-from fedprior.reporting.noise import equivalent_noise, private_channel
+from fedprior.reporting.noise import deviations, equivalent_noise, private_channel
 from fedprior.reporting.veterans import Veterans
 
 RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a method trains
@@ -51,12 +53,28 @@ class Training:
     patience: int | None = None
     channel: Channel = field(default_factory=Identity)
     terms: Terms | None = None  # where the channel is private
+    noise: ChannelNoise | None = None  # of such a channel
 
     def check_affordable(self, num_clients: int) -> None:
         """Raise where the budget does not allow a single round."""
         if self.terms is not None and is_private(self.channel):
             event, count = self.channel.charge(self.cohort, num_clients, 1)
             check_budget(event, self.terms, count=count or 1)
+
+    def verdict(self, facts: Facts) -> str | None:
+        """What noise leaves of the method's messages, from public facts; None in the clear."""
+        if self.noise is None:
+            return None
+        agreement = Agreement(
+            algorithm=self.algorithm, facts=facts, channel=self.channel, cohort=self.cohort
+        )
+        size, number = tree.size(agreement.message.value), self.noise.num_clients
+        said = verdict(self.noise.to_signal(size), num_parameters=size, num_clients=number)
+        if self.method.personal:
+            return (
+                f"{said} Clients follow the shared model only as far as it stands out from noise."
+            )
+        return f"{said} The method has no other model than the shared one."
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -201,7 +219,8 @@ class Study:
         if isinstance(cohort, FixedSize):
             cohort = replace(cohort, amplifies=plain.algorithm.memoryless)
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
-        facts = ChannelNoise(equivalent_noise(channel, privacy), privacy.clip, self.share, number)
+        noise = equivalent_noise(channel, privacy)
+        facts = ChannelNoise(noise, privacy.clip, self.share, number, plain.rounds)
         own = plain.method.under_noise(self.model, options, facts)
         terms = Terms(
             delta=privacy.delta,
@@ -215,7 +234,12 @@ class Study:
         if privacy.adaptive_clip:
             followed = {"quantile": privacy.adaptive_clip, "initial": privacy.clip}
             algorithm = adaptive_clip(algorithm, **followed)
-        return replace(plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms)
+        if plain.method.personal:
+            alone = self._build(method("local"), self.options("local"), rate)
+            algorithm = cautious(algorithm, alone, deviation=deviations(channel))
+        return replace(
+            plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms, noise=facts
+        )
 
     def _identity(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> dict[str, Any]:
         tables = as_tables(self.config)
