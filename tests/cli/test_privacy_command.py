@@ -197,6 +197,7 @@ def test_a_run_that_its_budget_stopped_says_so(command, fast, table, encoder, tm
         "rounds": rounds,
         "planned": 5,
         "ended_by": "budget",
+        "trust": None,
     }
     assert f"stopped by its budget after {rounds} of 5 rounds" in found.err
     assert json.loads((run / "summary.json").read_text()) == answer

@@ -68,7 +68,7 @@ def test_without_noise_the_mean_is_that_of_the_clipped_messages(many):
     train = many.train
     rows = [train.x[a : a + n].mean(axis=0) for a, n in zip(train.start, train.size, strict=True)]
     clipped = np.array(rows) * np.minimum(1, 0.7 / lengths)[:, None]
-    np.testing.assert_allclose(after["method"]["gamma"], clipped.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(after["gamma"], clipped.mean(axis=0), rtol=1e-5)
     moved = float(after["clip"] / state["clip"])
     assert moved == pytest.approx(np.exp(-0.2 * (np.mean(lengths <= 0.7) - 0.5)), rel=1e-5)
 
@@ -91,10 +91,10 @@ def constant(scale):
     message = scale * jnp.array([0.6, -0.8])
     return Algorithm(
         name="constant",
-        init=lambda key: jnp.zeros(2),
+        init=lambda key: {"gamma": jnp.zeros(2)},
         enroll=lambda state, client, key: (),
         local=lambda state, memory, data, key: (Message(message, jnp.ones(())), memory),
-        update=lambda state, total: state + total.value,
+        update=lambda state, total: {"gamma": state["gamma"] + total.value},
         personalize=lambda state, memory, data, key: state,
         predict=lambda theta, x: x,
         loss=lambda outputs, y: outputs,

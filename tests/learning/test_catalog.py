@@ -304,10 +304,9 @@ def test_a_rate_for_an_unknown_block_is_refused():
         fedprior.alternating(MODEL, fedprior.populations.Distillation(), block_rates={"phi": 0.1})
 
 
-@pytest.mark.parametrize("name", ["adaped", "adaped-fine-tuning"])
-def test_what_noise_calls_for_is_only_what_the_method_takes(name):
+@pytest.mark.parametrize(("name", "option"), [("adamap", "momentum"), ("clustered", "share_floor")])
+def test_what_noise_calls_for_is_only_what_the_method_takes(name, option):
     method = catalog.method(name)
-    options = method.under_noise(MODEL, {}, ChannelNoise(5.0, 1.0, 0.1, 10))
-    assert options["psi_floor"] > 1
-    assert options.get("start") == ("initial" if name == "adaped" else None)
+    options = method.under_noise(MODEL, {}, ChannelNoise(5.0, 1.0, 0.1, 10, 3))
+    assert options[option] != method.default(option)
     method.build(MODEL, options)

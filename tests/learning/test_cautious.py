@@ -179,3 +179,18 @@ def test_python_runs_log_the_verdict(clients, caplog):
         caplog.clear()
         simulate(careful(50.0), clients, rounds=1, channel=channel)
         assert not caplog.text
+
+
+def test_twins_follow_a_clip_that_adapts():
+    """The noise of a channel with clip 1 is scaled by the clip of the moment, for twins as well."""
+    from fedprior.learning.adaptive_clip import adaptive_clip
+
+    tuned = adaptive_clip(fedavg_fine_tuning(MODEL, steps=STEPS), initial=50.0)
+    algorithm = cautious(tuned, local(MODEL, steps=STEPS), deviation=1.0)
+    state = algorithm.init(jax.random.key(0))
+    like = jax.tree.map(jnp.zeros_like, state["gamma"])
+    total = Message({"message": like, "below": jnp.zeros(())}, jnp.asarray(1.0))
+    after = algorithm.update(state, total)
+    moved = jax.tree.map(jnp.subtract, after["twins"]["gamma"], state["twins"]["gamma"])
+    spread = float(jnp.std(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(moved)])))
+    assert 35 < spread < 65  # 16 twins of 9 coordinates: 6% of 50, so 5 deviations at least

@@ -76,9 +76,10 @@ class _Cautious:
         def noised(twin: State, number: Array) -> State:
             flat = tree.flatten(total.value)
             noise = deviation * random.normal(jax.random.fold_in(key, number), flat.shape)
-            return self.method.update(
-                twin, total._replace(value=tree.unflatten(noise, total.value))
-            )
+            value = tree.unflatten(noise, total.value)
+            # A clip that follows the updates scales the noise of all of them.
+            scale = {name: state[name] for name in ("clip",) if name in twin}
+            return self.method.update({**twin, **scale}, total._replace(value=value))
 
         own = self.method.update(_own(state), total)
         twins = jax.vmap(noised)(state["twins"], jnp.arange(_num_twins(own)))
