@@ -27,8 +27,9 @@ def adaptive_clip(
 
     The clip C is the entry `clip` of the public state, which must be a dict. A client sends its
     message, clipped to norm C and divided by it, together with one number that says whether its
-    norm was below C. Both are one vector of norm at most 1, of which the number takes a `share` of the squared norm, so a central
-    channel with clip 1 covers both by a single event: z^-2 = z_message^-2 + z_number^-2. The server
+    norm was below C. Both are one vector of norm at most 1, of which the number takes a `share` of
+    the squared norm, so a central channel with clip 1 covers both by a single event: z^-2 =
+    z_message^-2 + z_number^-2. The server
     sets C <- C exp(-rate (fraction below C - quantile)), from what it releases and nothing else.
     """
     owner = "adaptive_clip"
