@@ -145,7 +145,7 @@ def charge(
 
     If C has at most as many bands as there are parts that take turns, two turns of a client move
     different coordinates of C x: each turn is a Poisson-sampled Gaussian by itself, with the
-    sensitivity of one column (Choquette-Choo et al. 2023, theorem 4). This needs a rule that no
+    sensitivity of one column (Choquette-Choo et al. 2023). This needs a rule that no
     honest draw breaks, because a refusal would reveal who took part. A cohort above its cap could
     end the run in any round, so its probability is charged for all of them.
     """
