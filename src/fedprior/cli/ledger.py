@@ -88,7 +88,7 @@ def init(
         f"{file}: a budget of epsilon {epsilon:g} at delta {delta:g} for one client ({relation})."
     )
     if key is not None:
-        typer.echo(f"Its lines are signed with the key in {key}. Keep the key from the public.")
+        typer.echo(f"Its lines are signed with the key in {key}. Whoever has it can forge them.")
     option = "" if key is None else f" --key {key}"
     typer.echo(f"Charge it with --ledger {file}{option}.")
     _say_head(stated["head"])

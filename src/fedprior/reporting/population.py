@@ -148,12 +148,17 @@ def described(record: Record) -> str:
 
 
 def _charged(records: list[Record]) -> list[list[Record]]:
-    """The reservations of each who spent, in order of their first charge."""
+    """The reservations of each who spent, in order; a question that is asked again begins anew."""
     names = ("who", "source", "view", "noise")
-    ordered: dict[tuple[str, ...], list[Record]] = {}
+    current: dict[tuple[str, ...], list[Record]] = {}
+    found: list[list[Record]] = []
     for record in reservations(records):
-        ordered.setdefault(tuple(record[name] for name in names), []).append(record)
-    return list(ordered.values())
+        who = tuple(record[name] for name in names)
+        if record["first"] == 0 or who not in current:
+            current[who] = []
+            found.append(current[who])
+        current[who].append(record)
+    return found
 
 
 def _row(lines: list[Record], terms: Terms) -> dict[str, Any]:

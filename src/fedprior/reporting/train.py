@@ -1,7 +1,7 @@
 """A training run: methods x seeds, each resumable, into one folder."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -148,16 +148,15 @@ class _Job:
 
     def ledger(self, terms: Terms) -> Ledger:
         """The ledger of this training, within the population's where there is one."""
+        who = population.label(f"train {self.name}", f"seed {self.seed}", self.folder.path.name)
+        number = self.clients.num_clients
         return Ledger(
             self.folder.ledger(self.name, self.seed),
             terms,
+            who=who,
+            num_clients=number,
             purpose=self.folder.purpose,
-            within=charged(
-                self.config.privacy,
-                terms,
-                who=(f"train {self.name}", f"seed {self.seed}", self.folder.path.name),
-                num_clients=self.clients.num_clients,
-            ),
+            within=charged(self.config.privacy, terms, who=who, num_clients=number),
         )
 
     def simulate(
@@ -220,22 +219,19 @@ def _places(privacy: Privacy) -> tuple[Path, Path | None]:
     return Path(privacy.ledger), Path(privacy.key) if privacy.key else None
 
 
-def charged(
-    privacy: Privacy, terms: Terms, *, who: Sequence[str], num_clients: int
-) -> Ledger | None:
+def charged(privacy: Privacy, terms: Terms, *, who: str, num_clients: int) -> Ledger | None:
     """The population's ledger that the configuration names, to be charged, or None."""
     if not privacy.ledger:
         return None
     path, key = _places(privacy)
-    name = population.label(*who)
-    return population.opened(path, terms, who=name, num_clients=num_clients, key=key)
+    return population.opened(path, terms, who=who, num_clients=num_clients, key=key)
 
 
 def _room(training: Training, privacy: Privacy, num_clients: int) -> list[str]:
     """What the population's budget leaves for a training; raises where it is not even a round."""
     if training.terms is None or not is_private(training.channel):
         return []
-    ledger = charged(privacy, training.terms, who=(), num_clients=num_clients)
+    ledger = charged(privacy, training.terms, who="", num_clients=num_clients)
     if ledger is None:
         return []
     event, count = training.channel.charge(training.cohort, num_clients, 1)
@@ -247,7 +243,8 @@ def _room(training: Training, privacy: Privacy, num_clients: int) -> list[str]:
             f"({ledger.spent:.4g} of {ledger.terms.budget:g} are spent). Nothing was charged."
         )
     if rounds < training.rounds:
-        return [f"{name}: {ledger.path} covers {rounds} of {training.rounds} rounds."]
+        relation = f", under {ledger.terms.relation} at delta {ledger.terms.delta:g}"
+        return [f"{name}: {ledger.path} covers {rounds} of {training.rounds} rounds{relation}."]
     return []
 
 
