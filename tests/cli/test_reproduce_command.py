@@ -8,8 +8,8 @@ import pytest
 from fedprior.experiments import linear
 
 NAMES = [
-    *("bernoulli", "elections", "gaussian-dp", "batting", "dp-figures", "table1", "beyond"),
-    *("ablation", "fedem", "linear", "logistic"),
+    *("bernoulli", "elections", "gaussian-dp", "private-rates", "batting", "dp-figures", "table1"),
+    *("beyond", "ablation", "fedem", "linear", "logistic"),
 ]
 
 
@@ -106,6 +106,15 @@ def test_data_are_found_by_variable_and_beside_the_working_folder(
     (tmp_path / "shared" / "data").symlink_to(elections)
     monkeypatch.chdir(tmp_path / "work")
     assert command("reproduce", "elections", "--json") == found
+
+
+def test_private_rates(command):
+    shown = command("reproduce", "private-rates", "--runs", "1", "--seed", "3")
+    assert shown.code == 0
+    assert "Beta(4, 4)" in shown.out
+    answer = json.loads(command("reproduce", "private-rates", "--runs", "1", "--json").out)
+    assert len(answer["rows"]) == 19
+    assert {"promised", "realized", "broken", "worse"} <= set(answer["rows"][0])
 
 
 def test_gaussian_dp(command, tmp_path):

@@ -162,6 +162,34 @@ def gaussian_dp(
     show(table, *remarks(rows))
 
 
+@app.command("private-rates")
+def private_rates(
+    runs: Runs = 100, seed: Seed = 0, as_json: AsJson = False, quiet: Quiet = False
+) -> None:
+    """Gains that private rates promise, and gains that came true, for 19 populations.
+
+    Each run draws its sizes (1 to 100), number of groups (50 to 20,000), epsilon (0.25 to 8) and
+    scheme. Medians are over the runs that share; the other columns are shares of all runs.
+
+    Example: `fedprior reproduce private-rates --runs 100 --seed 0`
+    """
+    from fedprior.experiments.private_rates import private_rates as run
+
+    with watching("private-rates", quiet) as watch:
+        rows = run(runs=runs, seed=seed, watch=watch)
+    if as_json:
+        return show_json("private-rates", rows, [], seed=seed, runs=runs)
+    title = f"Gain over raw rates in percent, {runs} settings for each population"
+    command = f"fedprior reproduce private-rates --runs {runs} --seed {seed}"
+    columns = ("population", "promised", "realized", "broken", "worse\nthan raw", "shared")
+    table = new_table(title, *columns, "coverage", caption=command)
+    for row in rows:
+        shares = (row.broken, row.worse, row.shared, row.coverage)
+        gains = (f"{row.promised:.1f}", f"{row.realized:.1f}")
+        table.add_row(row.population, *gains, *(f"{100 * each:.1f}%" for each in shares))
+    show(table)
+
+
 @app.command()
 def batting(
     data: Data = None, seed: NoSeed = 0, as_json: AsJson = False, quiet: Quiet = False

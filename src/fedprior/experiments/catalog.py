@@ -20,6 +20,12 @@ EXPERIMENTS = (
         "needs": "nothing: works offline",
     },
     {
+        "name": "private-rates",
+        "measures": "gains that private rates promise and keep, for populations of every shape",
+        "paper": "none: ours",
+        "needs": "nothing: works offline",
+    },
+    {
         "name": "batting",
         "measures": "later batting averages predicted from a player's first season",
         "paper": "none: ours",
