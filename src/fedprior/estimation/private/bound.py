@@ -26,7 +26,7 @@ _QUANTILE = 2.33
 _SKEWED = 1 + (_QUANTILE**2 - 1) / 3
 # The least ratio of the bound to the expected gain. With too much shrinkage, the bound is a small
 # part of what is expected; at the largest bound, it may still be half of it.
-_LEAST_SHARE = 0.55
+_LEAST_SHARE = 0.58
 _LEAST_GAIN = 0.01
 _RATIOS = np.append(0.0, np.geomspace(1e-5, 1e2, 57))[:, None]  # of spread to the noise of a trial
 _STEPS = 16  # of bisection: gains are found to 2^-16
@@ -62,7 +62,7 @@ class Shrinkage(NamedTuple):
 def shrink(totals: RateTotals) -> Shrinkage | None:
     """Weights w = 1 / (1 + n ratio) with the largest expected gain that the bound stands for.
 
-    The bound has to be at least 1%, and 55% of the expected gain; None without such weights. Groups
+    The bound has to be at least 1%, and 58% of the expected gain; None without such weights. Groups
     of one trial say nothing about how much their rates differ, and keep their own.
     """
     weight = np.where(totals.size > 1, 1 / (1 + totals.size * _RATIOS), 0.0)

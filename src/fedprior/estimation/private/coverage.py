@@ -38,12 +38,13 @@ def rate_intervals(
 def _exact(n: np.ndarray, successes: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
     from scipy.special import betaincinv
 
-    pairs, place = np.unique(np.stack([n, successes]), axis=1, return_inverse=True)
-    size, count = pairs
+    base = int(n.max()) + 1
+    pairs, place = np.unique(n * base + successes, return_inverse=True)
+    size, count = np.divmod(pairs, base)
     lower = betaincinv(np.maximum(count, 1), size - count + 1, error / 2)
     upper = betaincinv(count + 1, np.maximum(size - count, 1), 1 - error / 2)
     lower, upper = np.where(count > 0, lower, 0.0), np.where(count < size, upper, 1.0)
-    return lower[place.ravel()], upper[place.ravel()]
+    return lower[place], upper[place]
 
 
 def _reaches(

@@ -49,12 +49,13 @@ def estimate_rates_privately(
     heterogeneity (ERRATA 17).
 
     Every report is unbiased for its group, so their totals bound the error of the answer whatever
-    the rates are (`bound`). The weights are those with the largest lower bound on the gain, and the
-    gains of the result are these bounds: each is broken in 2.5% of the cases at most, for rates of
-    any shape, also where they depend on the sizes. Without a bound of 1% every group keeps its own
-    rate; a group of one trial always does. The population, the gains and the notes are functions of
-    the reports and may be published; `raw`, `personal`, `lower` and `upper` belong to each group
-    and are not private.
+    the rates are (`bound`). The weights have the largest expected gain that a lower bound on the
+    realized gain stands for, and the gains of the result are the bounds: each is broken in 2.5% of
+    the cases at most, for rates of any shape, also where they depend on the sizes. Without a bound
+    of 1% every group keeps its own rate; a group of one trial always does. The intervals contain
+    the rates of `level` of the groups on average, also for any shape. The population, the gains and
+    the notes are functions of the reports and may be published; `raw`, `personal`, `lower` and
+    `upper` belong to each group and are not private.
 
     With a `seed` the noise is simulated (reproducible, not valid for release); without one it comes
     from the operating system and requires a `ledger` (view `local`, relation `replace-one`), to

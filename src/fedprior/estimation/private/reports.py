@@ -79,7 +79,7 @@ def bit_totals(
     moments: np.ndarray,
     center: float,
 ) -> RateTotals:
-    """RateTotals from bits: each group has reported its rate or its moment, the other one is NaN.
+    """Totals from bits: each group has reported its rate or its moment, the other one is NaN.
 
     Who reports what is drawn at random among the groups of two trials or more, so a report stands
     for 1 / chance groups; a group of one trial reports its rate.
@@ -96,18 +96,18 @@ def bit_totals(
 def symbol_totals(
     epsilon: float, n: np.ndarray, successes: np.ndarray, rounds: Rounds
 ) -> RateTotals:
-    """RateTotals from every group's count of successes by randomized response over n + 1 symbols.
+    """Totals from every group's count of successes by randomized response over n + 1 symbols.
 
     With probability 1 - keep an answer is uniform over the symbols, where the rate is 1/2 and the
     second moment about 1/2 is 1/12 on average; both are subtracted.
     """
     answers, keep = np.zeros(len(n), np.int64), np.ones(len(n))
     key, noise = rounds.key("encode"), rounds.noise
-    for size in np.unique(n):
-        inside = n == size
+    sizes, starts = np.unique(np.sort(n), return_index=True)
+    for size, places in zip(sizes, np.split(np.argsort(n, kind="stable"), starts[1:]), strict=True):
         channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1, noise=noise)
-        answers[inside] = rounds.respond(channel, successes[inside].astype(np.int64), key)
-        keep[inside] = channel.keep
+        answers[places] = rounds.respond(channel, successes[places].astype(np.int64), key)
+        keep[places] = channel.keep
     able, whole, center = n > 1, np.ones(len(n)), 0.5
     rate, moment = answers / n - 0.5, np.full(len(n), np.nan)
     moment[able] = second_moment(n[able], answers[able], center) - 1 / 12
