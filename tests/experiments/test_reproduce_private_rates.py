@@ -8,7 +8,7 @@ from fedprior.core import random
 from fedprior.experiments.private_rates import (
     EPSILONS,
     POPULATIONS,
-    Setting,
+    RateSetting,
     draw_setting,
     keep,
     private_rates,
@@ -47,7 +47,7 @@ def ratio(name, setting, runs):
 @pytest.mark.parametrize("name", ["Beta(1, 1)", "Beta(4, 4)", "Beta(2, 5)"])
 def test_promises_are_half_of_what_comes_true_for_betas(name):
     for scheme in ("k-ary", "two-round"):
-        promised, realized = ratio(name, Setting(np.full(2_000, 10), 2.0, scheme), 9)
+        promised, realized = ratio(name, RateSetting(np.full(2_000, 10), 2.0, scheme), 9)
         assert promised >= realized / 2 > 3
 
 
@@ -90,6 +90,6 @@ def test_promises_of_the_grid_are_half_of_what_comes_true(name, scheme):
     for number in (300, 2_000, 20_000):
         for size in (5, 30, 100):
             for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0):
-                setting = Setting(np.full(number, size), epsilon, scheme)
+                setting = RateSetting(np.full(number, size), epsilon, scheme)
                 promised, realized = ratio(name, setting, 40)
                 assert promised >= realized / 2

@@ -77,7 +77,7 @@ POPULATIONS: dict[str, Population] = {
 }
 
 
-class Setting(NamedTuple):
+class RateSetting(NamedTuple):
     """The public quantities of one run: sizes, epsilon and scheme."""
 
     n: np.ndarray
@@ -142,16 +142,16 @@ def draw_setting(
     draws: np.random.Generator,
     num_groups: Sequence[int] = NUM_GROUPS,
     epsilons: Sequence[float] = EPSILONS,
-) -> Setting:
+) -> RateSetting:
     """Sizes, epsilon and scheme from the grid."""
     number, largest = int(draws.choice(num_groups)), int(draws.choice([2, 5, 10, 30, 100]))
     mixed = draws.integers(1, largest + 1, number)
     mixed[:2] = largest
     n = mixed if draws.random() < 0.3 else np.full(number, largest)
-    return Setting(n, float(draws.choice(epsilons)), SCHEMES[draws.integers(len(SCHEMES))])
+    return RateSetting(n, float(draws.choice(epsilons)), SCHEMES[draws.integers(len(SCHEMES))])
 
 
-def keep(population: Population, setting: Setting, draws: np.random.Generator) -> Kept:
+def keep(population: Population, setting: RateSetting, draws: np.random.Generator) -> Kept:
     """One run: rates and counts drawn, estimated privately, and compared with the rates."""
     n, epsilon, scheme = setting
     rate = population(draws, n)
