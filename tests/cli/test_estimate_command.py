@@ -14,7 +14,7 @@ from fedprior.estimation.bernoulli.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
 from fedprior.privacy.charging import total
-from fedprior.privacy.opening import begin
+from fedprior.privacy.opening import begin_ledger
 from fedprior.privacy.opening import read as read_ledger
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
@@ -407,7 +407,7 @@ def test_a_group_may_be_called_na_where_other_words_mean_missing(command, tmp_pa
 def test_estimates_share_the_budget_of_a_population(command, rows, tmp_path):
     """Under its own delta and with its key, secure and simulated questions together."""
     path, key = tmp_path / "population.jsonl", tmp_path / "key"
-    begin(path, epsilon=3.0, delta=1e-6, key=key)
+    begin_ledger(path, epsilon=3.0, delta=1e-6, key=key)
     words = ("estimate", rows, "--group", "shop", "--outcome", "open", "--ledger", path)
     assert command(*words, "--epsilon", "1").code == 2
     words = (*words, "--key", key)

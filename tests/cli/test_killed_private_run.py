@@ -12,7 +12,7 @@ import private_run
 import pytest
 
 from fedprior.exchange.checkpoint import read_checkpoint
-from fedprior.privacy.opening import begin, read
+from fedprior.privacy.opening import begin_ledger, read
 from fedprior.reporting import ledgers
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.population import statement
@@ -40,7 +40,7 @@ class Killable:
     def __init__(self, folder, programs, *, noise):
         self.folder, self.log = Folder(folder / "run"), folder / "log"
         self.population, self.key = folder / "population.jsonl", folder / "key"
-        begin(self.population, epsilon=60.0, delta=0.001, key=self.key)
+        begin_ledger(self.population, epsilon=60.0, delta=0.001, key=self.key)
         settings = {**SETTINGS, "privacy.noise": noise}
         pairs = [("--set", f"{name}={json.dumps(value)}") for name, value in settings.items()]
         self.options = [

@@ -15,7 +15,7 @@ from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event, gaussian, response
 from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.opening import begin, read
+from fedprior.privacy.opening import begin_ledger, read
 from fedprior.privacy.planning import rounds_affordable
 from fedprior.privacy.records import Head, digest
 from fedprior.privacy.terms import Terms
@@ -30,14 +30,14 @@ FIXED = Event(mechanism="gaussian", noise=8.0, sampling="fixed", size=3, num_cli
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "population.jsonl"
-    begin(path, epsilon=1.0, delta=1e-6)
+    begin_ledger(path, epsilon=1.0, delta=1e-6)
     return path
 
 
 @pytest.fixture
 def signed(tmp_path):
     path, key = tmp_path / "signed.jsonl", tmp_path / "secret" / "key"
-    begin(path, epsilon=1.0, delta=1e-6, key=key)
+    begin_ledger(path, epsilon=1.0, delta=1e-6, key=key)
     return path, key
 
 
@@ -94,7 +94,7 @@ def test_views_are_told_apart(path):
 
 def test_add_remove_refuses_what_it_has_no_proof_for(tmp_path):
     path = tmp_path / "population.jsonl"
-    begin(path, epsilon=1.0, delta=1e-6, relation="add-remove")
+    begin_ledger(path, epsilon=1.0, delta=1e-6, relation="add-remove")
     with pytest.raises(PrivacyError, match="must be replace-one for local reports"):
         opened(path, LOCAL, who="ask")
     with opened(path, CENTRAL, who="train") as ledger:
@@ -112,7 +112,7 @@ def test_a_name_with_a_typing_error_begins_no_second_budget(path):
         opened(path, LOCAL, who="ask")
     assert path.read_bytes() == b""
     with pytest.raises(ValueError, match="must be a file that does not exist"):
-        begin(path, epsilon=9.0, delta=1e-6)
+        begin_ledger(path, epsilon=9.0, delta=1e-6)
 
 
 def test_one_release_is_not_drawn_twice_in_two_folders(path):
@@ -200,7 +200,7 @@ def test_a_run_goes_on_within_its_population(inside, path, tmp_path):
     with pytest.raises(PrivacyError, match="must continue with it"):
         Ledger(tmp_path / "run" / "ledger.jsonl", CENTRAL)
     path.unlink()
-    begin(path, epsilon=1.0, delta=1e-6)
+    begin_ledger(path, epsilon=1.0, delta=1e-6)
     with pytest.raises(PrivacyError, match="truncated or replaced"):
         inside(50.0)
 
@@ -356,7 +356,7 @@ def test_a_link_is_the_ledger_that_it_leads_to(path, tmp_path):
     broken = tmp_path / "broken.jsonl"
     broken.symlink_to(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="does not exist"):
-        begin(broken, epsilon=1.0, delta=1e-6)
+        begin_ledger(broken, epsilon=1.0, delta=1e-6)
 
 
 def test_a_copy_that_is_charged_in_parallel_has_another_head(path, tmp_path):
@@ -410,7 +410,7 @@ def test_a_ledger_cut_while_it_is_open_grants_nothing(path):
 
 def test_lines_reordered_repeated_or_of_another_ledger_are_seen(path, tmp_path):
     other = tmp_path / "other.jsonl"
-    begin(other, epsilon=1.0, delta=1e-6)
+    begin_ledger(other, epsilon=1.0, delta=1e-6)
     for each in (path, other):
         for number in range(2):
             spend(each, 0.1, first=number)
@@ -466,7 +466,7 @@ def test_a_key_is_made_for_its_owner_only(signed):
     assert secret not in path.read_text()
     assert statement(path, key)["keyed"]
     again = path.with_name("again.jsonl")
-    begin(again, epsilon=1.0, delta=1e-6, key=key)  # a key that exists is used
+    begin_ledger(again, epsilon=1.0, delta=1e-6, key=key)  # a key that exists is used
     assert key.read_text().strip() == secret
 
 
@@ -474,7 +474,7 @@ def test_a_signed_ledger_is_opened_with_its_key_only(signed, path, tmp_path):
     mine, key = signed
     spend(mine, key=key)
     other = tmp_path / "other.key"
-    begin(tmp_path / "other.jsonl", epsilon=1.0, delta=1e-6, key=other)
+    begin_ledger(tmp_path / "other.jsonl", epsilon=1.0, delta=1e-6, key=other)
     for wrong, reason in ((None, "opened only with it"), (other, "made with another key")):
         for use in (read, statement, verify):
             with pytest.raises(PrivacyError, match=reason):

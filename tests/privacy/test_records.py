@@ -152,7 +152,7 @@ def test_lines_that_are_no_records(path, text):
 
 def test_the_budget_of_a_population_does_not_change(tmp_path):
     path = tmp_path / "population.jsonl"
-    opening.begin(path, epsilon=1.0, delta=1e-6)
+    opening.begin_ledger(path, epsilon=1.0, delta=1e-6)
     forge(path, lambda records: records.append({"kind": "budget", "budget": 100.0}))
     refused(path)
 

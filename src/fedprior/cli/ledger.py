@@ -60,7 +60,7 @@ def init(
 
     Example: `fedprior privacy ledger init clinics.jsonl --epsilon 3 --delta 1e-6 --key clinics.key`
     """
-    from fedprior.privacy.opening import begin
+    from fedprior.privacy.opening import begin_ledger
     from fedprior.privacy.plans import check_delta_below
     from fedprior.reporting.population import statement
 
@@ -72,7 +72,7 @@ def init(
         check.require(clients >= 1, owner, "--clients", "at least 1", clients)
         check_delta_below(delta, clients, allowed=allow_delta)
     neighbors: Relation = relation  # type: ignore[assignment]  # checked by Terms
-    begin(
+    begin_ledger(
         file,
         epsilon=epsilon,
         delta=delta,

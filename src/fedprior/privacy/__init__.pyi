@@ -9,6 +9,7 @@ from .deployments import distributed_noise as distributed_noise
 from .events import Event as Event
 from .guarantee import Guarantee as Guarantee
 from .ledger import Ledger as Ledger
+from .opening import begin_ledger as begin_ledger
 from .paper import paper_bound as paper_bound
 from .participation import Participation as Participation
 from .planning import clients_needed as clients_needed

@@ -4,7 +4,7 @@ An append-only file of JSON Lines. Each line carries the hash of the previous li
 rounds is reserved (the line is on disk), then run, then committed; a reservation without a commit
 counts as spent. No round can run unrecorded, not even if the process crashes.
 
-A run has a ledger of its own. A population may have one, too, made by `opening.begin`, which any
+A run has a ledger of its own. A population may have one, too, made by `begin_ledger`, which any
 number of runs, estimates and regressions charge, from any number of processes.
 """
 

@@ -46,7 +46,7 @@ def first_line(
     }
 
 
-def begin(
+def begin_ledger(
     path: Path,
     *,
     epsilon: float,
