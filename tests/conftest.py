@@ -45,6 +45,7 @@ def tiny_federation(num_clients=5, seed=0, classes=3, features=4, low=5, high=12
         test=parts[2],
         clients=np.array([f"client-{i}" for i in range(num_clients)]),
         classes=tuple("abc"[:classes]),
+        most_samples=high,  # the public bound that toys need, which read all samples at once
         name="tiny",
     )
 

@@ -398,7 +398,8 @@ def test_a_given_encoder_is_used_as_it_is(public, tmp_path):
     options = {"encoder": public, "valid_share": 0, "test_share": 0}
     federation = from_table(path, **NAMES, **options)
     assert federation.encoder is public
-    assert federation.encoder_source == "public"
+    assert federation.encoder.rows == "public"
+    assert federation.fitted == ()
     assert "by the encoder" in federation.remarks[0]
     assert federation.counts["clients_without_label"] == 0
     size = (np.array([1.0, 2.5, 3.0]) - public.columns[0].mean) / public.columns[0].scale

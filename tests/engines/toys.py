@@ -69,9 +69,8 @@ def points(num_clients=6, *, marked=None, valid=2, test=2):
         splits.append(Split.gather(x, np.zeros(len(own), np.int32), rows))
     train, valid, test = splits
     clients = np.array([f"client-{number}" for number in range(num_clients)])
-    return Federation(
-        train=train, valid=valid, test=test, clients=clients, classes=("a", "b"), name="points"
-    )
+    known = {"clients": clients, "classes": ("a", "b"), "most_samples": 5, "name": "points"}
+    return Federation(train=train, valid=valid, test=test, **known)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def clients():
     draws = np.random.default_rng(3)
     owner = np.repeat(np.arange(CLIENTS), (9, 12, 15))
     x, y = draws.normal(size=(len(owner), 4)), draws.integers(3, size=len(owner))
-    return Federation.from_arrays(x, y, owner)
+    clients = Federation.from_arrays(x, y, owner, classes=["0", "1", "2"])
+    return replace(clients, most_samples=clients.train.largest)
 
 
 @pytest.fixture(scope="module")

@@ -36,30 +36,31 @@ NAMES = sorted([*catalog.METHODS, *FORMS, "multitask"])
 
 
 @cache  # compiled programs are kept by the algorithm
-def algorithm_of(name):
+def algorithm_of(name, steps=FAST, **options):
+    """A method of the catalog in the form that the laws run, with other `options` on top."""
     if name == "multitask":
         related = fedprior.populations.Multitask(covariance=0.5 * np.eye(4) + 0.5)
-        return fedprior.learning.multitask(LINEAR, related, steps=FAST)
+        return fedprior.learning.multitask(LINEAR, related, steps=steps)
     model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
-    return catalog.method(FORMS.get(name, name)).build(model, OPTIONS.get(name, {}), steps=FAST)
+    options = {**OPTIONS.get(name, {}), **options}
+    return catalog.method(FORMS.get(name, name)).build(model, options, steps=steps)
 
 
-def small_federation(sizes=SIZES):
+def small_federation(sizes=SIZES, **fields):
     """Clients whose samples do not depend on the sizes of the others."""
     names = np.array([f"client-{number}" for number in range(len(sizes))])
     parts = [_part(sizes, 0), _part([3] * len(sizes), 1), _part([3] * len(sizes), 2)]
     train, valid, test = parts
-    return Federation(
-        train=train, valid=valid, test=test, clients=names, classes=("a", "b", "c"), name="small"
-    )
+    known = {"clients": names, "classes": ("a", "b", "c"), "name": "small"}
+    return Federation(train=train, valid=valid, test=test, **known, **fields)
 
 
 def _part(sizes, purpose):
     x, y = [], []
     for client, size in enumerate(sizes):
         draws = np.random.default_rng((purpose, client))
-        x.append(draws.normal(size=(99, 2))[:size])
-        y.append(draws.integers(0, 3, 99)[:size])
+        x.append(draws.normal(size=(max(99, size), 2))[:size])
+        y.append(draws.integers(0, 3, max(99, size))[:size])
     ends = np.cumsum(sizes)
     rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     return Split.gather(np.concatenate(x).astype("f4"), np.concatenate(y).astype("i4"), rows)
@@ -70,12 +71,13 @@ class Turns(Cohort):
     """Cohorts given in advance, in arrays of three clients: there is always an empty place."""
 
     rounds: tuple[tuple[int, ...], ...]
+    places: int = 3
 
     def expected_size(self, num_clients):
         return 2.0
 
     def capacity(self, num_clients):
-        return 3
+        return self.places
 
     def draw(self, seed, round, num_clients):
         return np.array(self.rounds[round], np.int32)

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from law_cases import LINEAR, SIZES, close, own_data, same, small_federation
+from law_cases import SIZES, close, own_data, same, small_federation
 from safetensors.numpy import load, save
 
-import fedprior
 from fedprior.core import random, tree
 
 ROOT = random.root(0)
@@ -126,29 +125,3 @@ def test_a_message_depends_on_no_other_client(algorithm, state, memory, answer):
     """Others of any size take the places of the others, and no bit of this message changes."""
     other = small_federation((SIZES[0], 40, 2, 3))
     same(local(algorithm, state, memory, own_data(other, 0)), answer)
-
-
-UNSETTLED = {
-    "epochs that decay": {"local_epochs": 1, "batches": fedprior.Batches(size=3), "decay": 0.5},
-    "all samples in one step": {"local_steps": 2, "batches": fedprior.Batches(steps_per_epoch=1)},
-    "batches that hold everybody": {"local_steps": 2, "batches": fedprior.Batches(size=50)},
-}
-
-
-@pytest.mark.xfail(
-    reason="The clock of the rates and the width of a batch follow the largest client.",
-    raises=AssertionError,
-)
-@pytest.mark.parametrize("form", sorted(UNSETTLED))
-def test_a_message_depends_on_no_other_client_in_any_form(small, form):
-    steps = fedprior.Steps(steps_per_epoch=2, **UNSETTLED[form])
-    algorithm = fedprior.adaped(LINEAR, steps=steps)
-    state = jax.jit(algorithm.init)(random.fold(ROOT, "init"))
-    messages = []
-    for federation in (small, small_federation((SIZES[0], 40, 2, 3))):
-        later, memory = state, enrolled(algorithm, state, 0)
-        for _ in range(2):  # rates have decayed in the second round
-            message, memory = local(algorithm, later, memory, own_data(federation, 0))
-            later = jax.jit(algorithm.update)(later, message)
-        messages.append(message)
-    same(*messages)

@@ -90,10 +90,20 @@ def test_epochs_and_clients_differ(kind, steps):
 
 
 def test_width():
-    assert fedprior.Batches(size=4).width(13) == 4
-    assert fedprior.Batches(size=20).width(13) == 13
-    assert fedprior.Batches(steps_per_epoch=5).width(13) == 3
-    assert fedprior.Batches(steps_per_epoch=20).width(13) == 1
+    rows = jnp.arange(13)
+    clients = fedprior.data.ClientData(rows, rows, jnp.int32(0), jnp.int32(5), rows)
+    assert fedprior.Batches(size=4).width(clients) == 4
+    assert fedprior.Batches(size=20).width(clients) == 13
+    assert fedprior.Batches(steps_per_epoch=5).width(clients) == 3
+    assert fedprior.Batches(steps_per_epoch=20).width(clients) == 1
+
+
+def test_width_where_no_bound_on_the_samples_is_public():
+    rows = jnp.arange(13)
+    clients = fedprior.data.ClientData(rows, rows, jnp.int32(0), jnp.int32(5), None)
+    assert fedprior.Batches(size=20).width(clients) == 20
+    with pytest.raises(fedprior.PrivacyError, match="most_samples must be given"):
+        fedprior.Batches(steps_per_epoch=5).width(clients)
 
 
 def test_exactly_one_of_the_two_is_given():

@@ -46,8 +46,18 @@ def test_remarks_stay_with_secure_noise(data):
 def test_who_takes_part_does_not_depend_on_labels(data, tmp_path):
     (tmp_path / "shops.csv").write_text(ROWS + "c,6,\n")
     assert federation(data, seed=0).num_clients == 2
-    with pytest.raises(PrivacyError, match="every client must have a row with a label"):
+    with pytest.raises(PrivacyError, match=r"who takes part \(every client must have a row"):
         federation(data, seed=0, privacy=SIMULATED)
+
+
+def test_a_public_bound_on_samples_comes_with_the_clients(data):
+    bounded = replace(data, most_samples=3)
+    assert federation(bounded, seed=0, privacy=SIMULATED).most_samples == 3
+    assert federation(data, seed=0, privacy=SIMULATED).most_samples is None
+    with pytest.raises(ValueError, match=r"most_samples must be at least the size of the largest"):
+        federation(replace(data, most_samples=1), seed=0)
+    with pytest.raises(ValueError, match=r"^config data: most_samples must be a whole number"):
+        Config(data=replace(data, most_samples=-1))
 
 
 def test_a_private_folder_needs_public_classes(tmp_path):

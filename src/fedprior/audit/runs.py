@@ -109,7 +109,7 @@ def _play(
         lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), agreement.shapes[1]
     )
     models = Models(states, memories, jnp.zeros(shape, bool))
-    data = subject.federation.train.pooled()
+    data = agreement.rules.open(subject.federation.train.pooled())
     released = [_released(models.state)]
     for round in range(present.shape[1]):
         models = _one_round(models, data, present[:, round], round, keys, rules=agreement.rules)

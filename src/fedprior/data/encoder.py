@@ -7,7 +7,7 @@ are split; means, scales and medians come from training rows only.
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -74,7 +74,9 @@ class Encoder:
     """x = the encoded feature columns side by side; y = the label's code, or its value.
 
     `classes` is None for a real-valued label. `client` are the columns that name a row's client,
-    `missing` the words for missing.
+    `missing` the words for missing. `rows` says whose rows it was fitted to: those of a public
+    sample, or those of the clients themselves, of which it then tells; an encoder that does not say
+    is taken for the latter, and no private run uses it.
     """
 
     client: tuple[str, ...]
@@ -82,12 +84,14 @@ class Encoder:
     columns: tuple[Numeric | Category, ...]
     classes: tuple[str, ...] | None
     missing: tuple[str, ...] = MISSING
+    rows: Literal["public", "private"] = "private"
     format: int = FORMAT
 
     def __post_init__(self) -> None:
         owner = "Encoder"
         remedy = "Use the version of fedprior that wrote it, or a newer one."
         check.require(self.format == FORMAT, owner, "format", str(FORMAT), self.format, remedy)
+        check.choice(owner, "rows", self.rows, ("public", "private"))
         for name, given in (("columns", self.features), ("classes", self.classes or ())):
             once = len(set(given)) == len(given)
             check.require(once, owner, name, "named once each", list(given))

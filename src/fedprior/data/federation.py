@@ -1,19 +1,20 @@
 """Client data: every client's samples in one pool of rows, a client being a run of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprior.core import check, random
-from fedprior.core.algorithm import Array
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Array, PyTree
 from fedprior.data.partition import natural
 
 if TYPE_CHECKING:
     from fedprior.data.encoder import Encoder
 
+COLLECTED = "the classes (name all possible ones: classes=[...])"  # as `fitted` has it
 _CHECK_ROWS = 65_536  # rows read at a time when a pool is checked; bounds memory for mapped files
 
 
@@ -21,26 +22,61 @@ class ClientData(NamedTuple):
     """One client's samples: the rows `start .. start + size - 1` of the pool (x, y).
 
     A batch of clients has leading axes on `start` and `size`, and on (x, y) where each client
-    brings padded rows of its own instead of sharing the pool. `rows` is 0, 1, ... up to the
-    largest client's size and gives the padded shape.
+    brings padded rows of its own instead of sharing the pool. `rows` is 0, 1, ... up to a bound on
+    every client's size and gives the padded shape. It is None where no such bound is public: what
+    is computed then must not depend on how large other clients are.
     """
 
     x: Array
     y: Array
     start: Array
     size: Array
-    rows: Array
+    rows: Array | None
+
+    @property
+    def most(self) -> int:
+        """The bound on every client's number of samples; PrivacyError where none is public."""
+        if self.rows is None:
+            raise check.PrivacyError(
+                "most_samples must be given under a private channel where all samples of a client "
+                "are read at once, got None: the largest client's size would show in everybody's "
+                "upload. Set most_samples of the federation (data.most_samples in a "
+                "configuration) to a public bound on the training samples of one client, or use "
+                "batches of a fixed size."
+            )
+        return int(self.rows.shape[0])
 
     def take(self, index: Array) -> tuple[Array, Array]:
         """(x, y) at the client's own positions `index`, each below `size`."""
         return self.x[self.start + index], self.y[self.start + index]
 
     def all(self) -> tuple[Array, Array, Array]:
-        """(x, y, mask), padded to the largest client; a padded row repeats the last one."""
-        xp = self.rows.__array_namespace__()
-        last = xp.maximum(self.size - 1, 0)
-        x, y = self.take(xp.minimum(self.rows, last))
-        return x, y, self.rows < self.size
+        """(x, y, mask), padded to `most` rows; a padded row repeats the last one."""
+        _ = self.most
+        return self.at(self.rows)
+
+    def at(self, rows: Array) -> tuple[Array, Array, Array]:
+        """(x, y, mask) at the positions `rows`; the last row stands where there are no more."""
+        xp = self.size.__array_namespace__()
+        x, y = self.take(xp.minimum(rows, xp.maximum(self.size - 1, 0)))
+        return x, y, rows < self.size
+
+    def sum_in_turn(self, block: Callable[..., PyTree], length: int = 128) -> PyTree:
+        """Sum of block(x, y, mask) over the client's samples, `length` at a time in their order.
+
+        There are as many turns as the client's own samples need, all of one width: how large other
+        clients are changes no bit of it, and no bound on the number of samples is needed.
+        """
+        import jax
+        import jax.numpy as jnp
+
+        def add(number: Array, total: PyTree) -> PyTree:
+            own = block(*self.at(number * length + jnp.arange(length)))
+            return tree.combine(jnp.add, total, own)
+
+        shape = jax.eval_shape(lambda: block(*self.at(jnp.arange(length))))
+        zero = tree.combine(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        return jax.lax.fori_loop(0, -(-self.size // length), add, zero)
 
 
 # What `jax.vmap` maps over for a cohort that shares the pool, and for one of padded rows.
@@ -116,9 +152,12 @@ class Federation:
 
     Training reads `train`, choices read `valid`, and `test` is read once, at the end.
     `classes` are the labels in the order of their codes in y, or None for a real-valued target.
+    `most_samples` is a public bound on the training samples of one client, which private runs of
+    some methods need; a client with more of them is refused.
 
-    One that was read from a table carries its `encoder`, and whether that was "public" (given) or
-    fitted to "private rows"; `counts` and `remarks` say what was read.
+    One that was read from a table carries its `encoder`; `counts` and `remarks` say what was read.
+    `fitted` names what was learned from the clients' own rows in reading them, such as the classes,
+    with a remedy: no noise covers it, and private runs refuse such a federation.
     """
 
     train: Split
@@ -127,8 +166,9 @@ class Federation:
     clients: np.ndarray  # (num_clients,) names
     classes: tuple[str, ...] | None
     name: str = "federation"
+    most_samples: int | None = None
     encoder: "Encoder | None" = None
-    encoder_source: Literal["public", "private rows"] | None = None
+    fitted: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
@@ -142,6 +182,12 @@ class Federation:
                     f"got {split.num_clients}."
                 )
             _check_rows(f"{owner}.{part}", split, self.classes, finite=part != "test")
+        if self.most_samples is not None:
+            check.count(owner, most_samples=self.most_samples)
+            rule = f"at least the size of the largest client ({self.train.largest})"
+            fits = self.train.largest <= self.most_samples
+            remedy = "Raise it, or keep no more than that many training samples of a client."
+            check.require(fits, owner, "most_samples", rule, self.most_samples, remedy)
         empty = np.flatnonzero(self.train.size == 0)
         if len(empty):
             raise ValueError(
@@ -198,8 +244,9 @@ class Federation:
             raise ValueError(check.message(owner, "y", "finite", "NaN or infinity", remedy))
         codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
         parts = split_clients(clients, valid_share, test_share, seed=seed)
-        ids = np.unique(clients).astype(str)
-        return cls.gather(inputs, codes, parts, clients=ids, classes=known, name=name)
+        fields = {"clients": np.unique(clients).astype(str), "classes": known, "name": name}
+        fitted = () if regression or classes is not None else (COLLECTED,)
+        return cls.gather(inputs, codes, parts, **fields, fitted=fitted)
 
     @classmethod
     def gather(

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.federation import Federation, Split, check_shares, encode_labels, split_rows
+from fedprior.data.federation import (
+    COLLECTED,
+    Federation,
+    Split,
+    check_shares,
+    encode_labels,
+    split_rows,
+)
 from fedprior.data.reader import names
 
 _PARTS = ("train", "valid", "test")
@@ -63,6 +70,7 @@ def from_folder(
         test=test,
         clients=np.array([file.stem for file in files]),
         classes=known,
+        fitted=() if regression or classes is not None else (COLLECTED,),
         name=folder.name if name is None else name,
     )
 

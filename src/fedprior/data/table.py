@@ -1,6 +1,7 @@
 """Tables with a client column: a CSV file, a Parquet file or a data frame to a Federation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,15 @@ def from_table(
     With an `encoder` nothing is fitted: features, classes, words for missing and the kind of target
     are its own, each row is encoded by itself alone, and a label that it does not know is refused.
 
+    An encoder of the clients' own rows, and clients that are left out for want of a label, are
+    noted in `fitted`: private runs refuse them.
+
     The federation carries the `encoder`, `counts` (`rows`, `rows_used`, `dropped_without_client`,
     `dropped_without_label`, `clients_without_label`) and `remarks` on what was read and why.
     """
     check_shares("table", valid_share, test_share)
     seed = check.seed("table", seed)
     clients = _listed(client)
-    given = encoder is not None
     if encoder is not None:
         features = _agreed(encoder, clients, label, features, regression)
         missing = encoder.missing
@@ -80,7 +83,7 @@ def from_table(
         classes=encoder.classes,
         name=name,
         encoder=encoder,
-        encoder_source="public" if given else "private rows",
+        fitted=_fitted(encoder, counts),
         counts=counts,
         remarks=(reason, *_dropped(counts), *table.remarks(inputs)),
     )
@@ -116,7 +119,9 @@ def fit_encoder(
     keep = ~np.ma.getmaskarray(table.columns[label])
     check.require(bool(keep.any()), table.source, "number of rows with a label", "at least 1", 0)
     everyone = np.arange(int(keep.sum()))
-    return _fit(_rows(table, keep), clients, label, inputs, regression, everyone, missing)[0]
+    own = _rows(table, keep)
+    encoder = _fit(own, clients, label, inputs, regression, everyone, missing)[0]
+    return replace(encoder, rows="public")
 
 
 def encode_rows(
@@ -174,6 +179,18 @@ def _fit(
     rule = "at least 1"
     check.require(len(encoder.feature_names) > 0, kept.source, "number of inputs", rule, 0)
     return encoder, reason
+
+
+def _fitted(encoder: Encoder, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """What of the federation tells of its clients' rows."""
+    fitted = []
+    if encoder.rows != "public":
+        fitted.append(
+            "the encoder (write one from public rows with `fedprior encoder` or fit_encoder)"
+        )
+    if counts["clients_without_label"]:
+        fitted.append("who takes part (every client must have a row with a label)")
+    return tuple(fitted)
 
 
 def _agreed(

@@ -56,7 +56,7 @@ class DeviceEngine:
         clients, present = self.run.cohorts(first, count, LONGEST)
         models, log = _compiled(
             Models(self.state, self.store.memories, self.store.enrolled, self.secrets),
-            self.train.pool(),
+            self.run.agreement.rules.open(self.train.pool()),
             clients,
             present,
             first,

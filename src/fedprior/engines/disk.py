@@ -83,7 +83,8 @@ class DiskEngine:
     def _load(self, number: int) -> _Load:
         clients, present = (part[0] for part in self.run.cohorts(number, 1, 1))
         memories, enrolled = self.store.read(clients)
-        return _Load(clients, present, memories, enrolled, self.train.take(clients))
+        data = self.run.agreement.rules.open(self.train.take(clients))
+        return _Load(clients, present, memories, enrolled, data)
 
     def _keep(self, load: _Load, outcome: Outcome) -> None:
         """Write the accepted rows, and update the cohort that has already been read."""

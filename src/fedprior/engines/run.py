@@ -18,6 +18,7 @@ from fedprior.engines import source as sources
 from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
+from fedprior.exchange.facts import check_public
 from fedprior.exchange.server import check_ledger, reserve
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.participation import Attendance
@@ -83,6 +84,14 @@ class Run:
             raise check.PrivacyError(
                 f"{_OWNER}: a local channel must have simulated noise, got {channel!r}. Secure "
                 "local noise is drawn on the client: call exchange.client.take_part there."
+            )
+        if channel.private:
+            check_public(self.federation)
+        bound, stated = self.federation.most_samples, self.agreement.facts.most_samples
+        if channel.private and stated != bound:
+            raise check.PrivacyError(
+                f"{_OWNER}: most_samples of a private run must be the federation's public bound, "
+                f"{bound}, got {stated}. Use Agreement.of, or Facts.of(federation, private=True)."
             )
         check_ledger(self.agreement, self.ledger)
         rule = self.agreement.rule

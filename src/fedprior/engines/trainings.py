@@ -63,6 +63,8 @@ class Seeds:
         counts = sorted({federation.num_clients for federation in self.federations})
         rule = "the same for every seed"
         check.require(len(counts) == 1, "sweep", "number of clients", rule, counts)
+        bounds = list({federation.most_samples for federation in self.federations})
+        check.require(len(bounds) == 1, "sweep", "most_samples", rule, bounds)
         if self.channel.noise == "secure":
             raise check.PrivacyError(
                 "sweep: noise must be simulated. Every training of a sweep would spend a separate "
@@ -77,7 +79,7 @@ class Seeds:
         """Return the agreement of one training; private draws are independent between points."""
         return Agreement(
             algorithm=family.at(point),
-            facts=Facts.of(self.federations[place]),
+            facts=Facts.of(self.federations[place], private=self.channel.private),
             channel=self.channel,
             cohort=self.cohort,
             seed=self.numbers[place],
@@ -218,7 +220,7 @@ def train(
             models, log = _advance(
                 models,
                 _columns(points),
-                seeds.train,
+                agreements[0][0].rules.open(seeds.train),
                 clients,
                 present,
                 done,
@@ -227,6 +229,7 @@ def train(
                 family=family,
                 channel=seeds.channel,
                 expected_size=agreements[0][0].rules.expected_size,
+                most_samples=seeds.federations[0].most_samples,
             )
             logs.append({name: np.asarray(each)[..., :count] for name, each in log.items()})
         done += count
@@ -249,7 +252,7 @@ def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Th
     `models` holds the models of that point, with a leading axis of seeds.
     """
     parts = []
-    for clients, real in _chunks(seeds, seeds.train.rows.shape[0]):
+    for clients, real in _chunks(seeds, seeds.train.most):
         part = _personalize(
             _arrays(point),
             models,
@@ -268,7 +271,7 @@ def scores(
 ) -> np.ndarray:
     """Return the mean score of every client's theta on `held_out`, (seeds, clients)."""
     parts = []
-    for clients, real in _chunks(seeds, held_out.rows.shape[0]):
+    for clients, real in _chunks(seeds, held_out.most):
         part = _score(_arrays(point), thetas, held_out, clients, family=family)
         parts.append(np.asarray(part)[:, :real])
     return np.concatenate(parts, axis=1)
@@ -313,7 +316,7 @@ def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
 
 @partial(
     _compiled,
-    static_argnames=("family", "channel", "expected_size"),
+    static_argnames=("family", "channel", "expected_size", "most_samples"),
     donate_argnames=("models",),
 )
 def _advance(
@@ -329,13 +332,14 @@ def _advance(
     family: Family,
     channel: Channel,
     expected_size: float,
+    most_samples: int | None,
 ) -> tuple[Models, dict[str, Array]]:
     """Run `count` rounds of every training: the loop of the device engine, batched twice."""
 
     def one(
         models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, keys: Keys
     ) -> tuple[Models, dict[str, Array]]:
-        rules = Rules(family.at(_named(numbers)), channel, expected_size)
+        rules = Rules(family.at(_named(numbers)), channel, expected_size, most_samples)
         return play_rounds(models, own, ids, here, first, count, keys, rules=rules)
 
     by_seed = jax.vmap(one, in_axes=(0, None, _BY_SEED, 0, 0, 0))

@@ -37,6 +37,18 @@ class Rules:
     algorithm: Algorithm
     channel: Channel
     expected_size: float  # of a cohort; the weight of a private channel's total
+    most_samples: int | None = None  # the public bound under a private channel, if there is one
+
+    def open(self, data: ClientData) -> ClientData:
+        """What a client's message may be computed from: its samples, and no other client's size.
+
+        Under a private channel arrays are as long as the public bound, however many rows the data
+        at hand were padded to; without a bound there is no length to go by.
+        """
+        if not self.channel.private:
+            return data
+        most = self.most_samples
+        return data._replace(rows=None if most is None else np.arange(most, dtype=np.int32))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,9 @@ class Agreement:
                 "Set weighted=True: a message's weight is its last coordinate."
             )
         check_fits(self.algorithm, self.channel)
+        bounded = self.channel.private or self.facts.most_samples is not None
+        remedy = "Only under a private channel may it be unknown."
+        check.require(bounded, _OWNER, "most_samples", "a number", None, remedy)
         if self._hides_by_size() and not self.algorithm.memoryless:
             raise check.PrivacyError(
                 f"{_OWNER}: cohort must claim no amplification for {self.algorithm.name}, got "
@@ -107,7 +122,7 @@ class Agreement:
         """The agreement of a simulation, whose facts are those of the federation at hand."""
         return cls(
             algorithm=algorithm,
-            facts=Facts.of(federation),
+            facts=Facts.of(federation, private=channel is not None and channel.private),
             channel=Identity() if channel is None else channel,
             cohort=Everyone() if cohort is None else cohort,
             seed=seed,
@@ -127,7 +142,7 @@ class Agreement:
     def rules(self) -> Rules:
         """What compiled programs of this agreement depend on."""
         expected_size = self.cohort.expected_size(self.num_clients)
-        return Rules(self.algorithm, self.channel, expected_size)
+        return Rules(self.algorithm, self.channel, expected_size, self.facts.most_samples)
 
     @property
     def secure(self) -> bool:
@@ -246,9 +261,10 @@ class Agreement:
         import jax
 
         facts = self.facts
+        most = facts.most_samples or 1  # without a bound, how many rows there are has no effect
 
         def blank(shape: tuple[int, ...], dtype: str) -> Array:
-            return jax.ShapeDtypeStruct((facts.most_samples, *shape), np.dtype(dtype))  # type: ignore[no-untyped-call]
+            return jax.ShapeDtypeStruct((most, *shape), np.dtype(dtype))  # type: ignore[no-untyped-call]
 
         number = jax.ShapeDtypeStruct((), np.int32)  # type: ignore[no-untyped-call]
         data = ClientData(
@@ -256,7 +272,7 @@ class Agreement:
             y=blank(facts.target_shape, facts.targets),
             start=number,
             size=number,
-            rows=blank((), "int32"),
+            rows=None if facts.most_samples is None else blank((), "int32"),
         )
         return (*self.shapes, data, jax.eval_shape(lambda: random.root(0)))
 

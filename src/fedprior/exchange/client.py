@@ -41,7 +41,8 @@ def learn(
     round: Array,
     root: Key,
 ) -> Learned:
-    """One round at one client."""
+    """One round at one client; of other clients nothing is known but the public bound."""
+    data = rules.open(data)
     key = random.fold(root, "local", round, client)
     message, after = rules.algorithm.local(state, memory, data, key)
     return Learned(message, after, tree.is_finite((message, after)))
@@ -80,7 +81,7 @@ def score_rows(rules: Rules, theta: Theta, data: ClientData) -> Array:
         values = rules.algorithm.score(rules.algorithm.predict(theta, x), y)
         return jnp.sum(values * (rows < data.size))
 
-    largest = data.rows.shape[0]
+    largest = data.most
     width = min(_BLOCK, largest)
     rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
     total = jnp.sum(jax.lax.map(block, rows))

@@ -19,22 +19,25 @@ class Facts:
     """How many clients there are and what their samples look like.
 
     `shape` is the shape of one input and `num_classes` the number of classes, None where the target
-    is a quantity. `most_samples` is a public bound on the training samples of one client: arrays
-    are padded to it, and a schedule may follow it, because it does not depend on who takes part.
+    is a quantity. `most_samples` is a public bound on the training samples of one client, to which
+    arrays are padded; None where nothing is known, which only private runs allow (a method that
+    reads all samples at once then refuses).
     `inputs` and `targets` are NumPy names of types, and `name` says which population it is.
     """
 
     num_clients: int
     shape: tuple[int, ...]
     num_classes: int | None
-    most_samples: int
+    most_samples: int | None
     target_shape: tuple[int, ...] = ()
     inputs: str = "float32"
     targets: str = "int32"
     name: str = "federation"
 
     def __post_init__(self) -> None:
-        check.count(_OWNER, num_clients=self.num_clients, most_samples=self.most_samples)
+        check.count(_OWNER, num_clients=self.num_clients)
+        if self.most_samples is not None:
+            check.count(_OWNER, most_samples=self.most_samples)
         for name in ("shape", "target_shape"):
             sizes = getattr(self, name)
             good = isinstance(sizes, list | tuple)
@@ -47,14 +50,21 @@ class Facts:
             check.count(_OWNER, least=2, num_classes=self.num_classes)
 
     @classmethod
-    def of(cls, federation: Federation) -> "Facts":
-        """The facts of a federation that is at hand, for a simulation."""
+    def of(cls, federation: Federation, *, private: bool = False) -> "Facts":
+        """The facts of a federation that is at hand, for a simulation.
+
+        The size of the largest client is a fact in the clear only: in a private run it is the bound
+        that the federation states, if it states one. What was fitted to the clients' rows before
+        the first round is no public fact, and raises PrivacyError.
+        """
         train = federation.train
+        if private:
+            check_public(federation)
         return cls(
             num_clients=federation.num_clients,
             shape=federation.shape,
             num_classes=federation.num_classes,
-            most_samples=train.largest,
+            most_samples=federation.most_samples if private else train.largest,
             target_shape=tuple(train.y.shape[1:]),
             inputs=train.x.dtype.name,
             targets=train.y.dtype.name,
@@ -81,8 +91,12 @@ class Facts:
         return dataclasses.asdict(self)
 
     def client_data(self, x: np.ndarray, y: np.ndarray) -> ClientData:
-        """One client's samples, padded to `most_samples` by repeating the last of them."""
-        size, most = len(x), self.most_samples
+        """One client's samples, padded to `most_samples` by repeating the last of them.
+
+        Without such a bound nothing is padded.
+        """
+        size = len(x)
+        most = max(1, size) if self.most_samples is None else self.most_samples
         if not 1 <= size <= most:
             raise ValueError(
                 f"{_OWNER}: a client must have between 1 and {most} training samples, got {size}."
@@ -101,4 +115,17 @@ class Facts:
             start=np.zeros((), np.int32),
             size=np.asarray(size, np.int32),
             rows=np.arange(most, dtype=np.int32),
+        )
+
+
+def check_public(federation: Federation) -> None:
+    """Raise PrivacyError unless the federation was read without learning from its clients' rows."""
+    encoder = federation.encoder
+    fitted = federation.fitted
+    if not fitted and encoder is not None and encoder.rows != "public":
+        fitted = ("the encoder",)
+    if fitted:
+        raise check.PrivacyError(
+            f"{federation.name}: a private run must begin with what is public, got what was fitted "
+            f"to the clients' own rows, which no noise covers: {'; '.join(fitted)}."
         )

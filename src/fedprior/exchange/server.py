@@ -129,7 +129,7 @@ def admit(agreement: Agreement, upload: Any) -> np.ndarray:
     if not np.isfinite(upload).all():
         raise RefusedUpload("an upload must be finite, got NaN or infinity.")
     if not agreement.channel.private:
-        heaviest = 1 if agreement.algorithm.unit_weight else agreement.facts.most_samples
+        heaviest = 1 if agreement.algorithm.unit_weight else (agreement.facts.most_samples or 1)
         if not 0 <= upload[-1] <= heaviest:
             raise RefusedUpload(f"a weight must be in [0, {heaviest}], got {upload[-1]:g}.")
     longest = agreement.channel.longest(length)

@@ -173,9 +173,12 @@ class _AdaMap(averaging.AveragedModel):
         """Log class frequencies of the client's samples; 0 where the target is a quantity."""
         if not self.classes:
             return jnp.zeros(())
-        x, y, mask = data.all()
-        num_classes = jax.eval_shape(self.model.apply, parameters, x).shape[-1]
-        counts = jnp.sum(jax.nn.one_hot(y, num_classes) * mask[:, None], axis=0) + self.smoothing
+
+        def block(x: Array, y: Array, mask: Array) -> Array:
+            num_classes = jax.eval_shape(self.model.apply, parameters, x).shape[-1]
+            return jnp.sum(jax.nn.one_hot(y, num_classes) * mask[:, None], axis=0)
+
+        counts = data.sum_in_turn(block) + self.smoothing
         return jnp.log(counts / jnp.sum(counts))
 
 

@@ -131,37 +131,43 @@ class Alternating:
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         memory = self._catch_up(state, memory, data)
-        received = state["gamma"]
-        most, own = self._length(data)
-        numbers = jnp.arange(most)
-        time = state["round"] * most + numbers
-        # Without a w of its own a client's batches follow the rounds: its message does not tell
-        # how often it took part.
-        first = memory["step"] if self.population.personal else state["round"] * own
-        batch = self.steps.batches.read(memory["words"], first + numbers, data)
-
-        def step(carry: Any, batch: Any) -> tuple[Any, None]:
-            *samples, left = batch
-            after = self.step(carry, samples, data.size, left)
-            if self.steps.local_epochs is not None:  # a client that is done rests
-                after = tree.where(left > 0, after, carry)
-            return after, None
-
+        received, own = state["gamma"], self._length(data)
         rules = {block: rule.init(received[block]) for block, rule in self.shared.items()}
         carry = (memory["w"], memory["rule"], received, rules)
-        (w, rule, gamma, _), _ = jax.lax.scan(step, carry, (*batch, time, own - numbers))
+        w, rule, gamma, _ = self._steps(carry, state["round"], memory, data)
         memory = {**memory, "w": w, "rule": rule, "step": memory["step"] + own}
         if self.catch_up is not None:
             memory |= {"gamma": received, "round": state["round"] + 1}
         return self._message(received, gamma, data), memory
 
-    def _length(self, data: ClientData) -> tuple[int, int | Array]:
-        """Steps of a round: of the client with most of them, and of this one."""
+    def _steps(self, carry: Any, round: Array, memory: Memory, data: ClientData) -> Any:
+        """The steps of a round; its clock is the client's own, and no other client's."""
+        batches, words, own = self.steps.batches, memory["words"], self._length(data)
+        time = round * own
+        # Without a w of its own a client's batches follow the rounds: its message does not tell
+        # how often it took part.
+        first = memory["step"] if self.population.personal else time
+
+        def step(number: Array, carry: Any) -> Any:
+            samples = batches.read(words, first + number, data)
+            return self.step(carry, (*samples, time + number), data.size, own - number)
+
+        def step_on(carry: Any, batch: Any) -> tuple[Any, None]:
+            *samples, left = batch
+            return self.step(carry, samples, data.size, left), None
+
+        if self.steps.local_epochs is not None:  # each client ends where its samples do
+            return jax.lax.fori_loop(0, own, step, carry)
+        numbers = jnp.arange(self.steps.local_steps)
+        batch = batches.read(words, first + numbers, data)
+        return jax.lax.scan(step_on, carry, (*batch, time + numbers, own - numbers))[0]
+
+    def _length(self, data: ClientData) -> int | Array:
+        """Steps of a round of this client."""
         steps = self.steps
         if steps.local_epochs is None:
-            return steps.local_steps, steps.local_steps
-        most, own = steps.batches.epoch(data)
-        return steps.local_epochs * most, steps.local_epochs * own
+            return steps.local_steps
+        return steps.local_epochs * steps.batches.epoch(data)
 
     def step(self, carry: Any, batch: Any, size: Array, left: Array) -> Any:
         """One step of w, then of each learned block of gamma, at the newest values of the rest.
@@ -238,5 +244,5 @@ class Alternating:
             data=data,
             batches=self.steps.batches,
             num_steps=steps,
-            time=round * self._length(data)[0],
+            time=round * self._length(data),
         )

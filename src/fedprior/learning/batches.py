@@ -27,24 +27,22 @@ class Batches:
         check.require(len(given) == 1, "Batches", "size or steps_per_epoch", rule, given)
         check.count("Batches", least=1, **{"size or steps_per_epoch": given[0]})
 
-    def width(self, largest: int) -> int:
-        """Samples of the largest batch when the largest client has `largest` of them."""
+    def width(self, data: ClientData) -> int:
+        """Samples of the largest batch that a client of this population can have."""
         if self.size is not None:
-            return min(self.size, largest)
+            return self.size if data.rows is None else min(self.size, data.most)
         assert self.steps_per_epoch is not None
-        return -(-largest // self.steps_per_epoch)
+        return -(-data.most // self.steps_per_epoch)
 
-    def epoch(self, data: ClientData) -> tuple[int, Array]:
-        """Steps of one pass over the samples: of the largest client, and of this one."""
+    def epoch(self, data: ClientData) -> Array:
+        """Steps of one pass over the client's samples."""
         if self.size is None:
-            assert self.steps_per_epoch is not None
-            return self.steps_per_epoch, jnp.asarray(self.steps_per_epoch)
-        width = self.width(data.rows.shape[0])
-        return -(-data.rows.shape[0] // width), -(-data.size // width)
+            return jnp.asarray(self.steps_per_epoch)
+        return -(-data.size // self.width(data))
 
     def at(self, words: Array, step: Array, data: ClientData) -> tuple[Array, Array]:
         """The client's sample positions at its step number `step`, (..., width), and their mask."""
-        width = self.width(data.rows.shape[0])
+        width = self.width(data)
         step, places = jnp.asarray(step)[..., None], jnp.arange(width)
         if self.size is not None:
             steps_per_epoch = -(-data.size // width)

@@ -35,9 +35,9 @@ class Samples(NamedTuple):
     share: Array
 
 
-def all_samples(data: ClientData) -> Samples:
-    """Every sample of the client."""
-    return Samples(*data.all(), jnp.ones(()))
+def all_samples(data: ClientData) -> Samples | ClientData:
+    """Every sample of the client; read in turn where no bound on their number is public."""
+    return data if data.rows is None else Samples(*data.all(), jnp.ones(()))
 
 
 def some_samples(data: ClientData, number: int, words: Array, draw: Array) -> Samples:
@@ -47,15 +47,20 @@ def some_samples(data: ClientData, number: int, words: Array, draw: Array) -> Sa
     return Samples(x, y, mask, data.size / jnp.maximum(jnp.sum(mask), 1))
 
 
-def losses(model: Model, theta: PyTree, samples: Samples) -> Array:
+def losses(model: Model, theta: PyTree, samples: Samples | ClientData) -> Array:
     """Sum of the loss over these samples, times the share that makes it stand for all."""
-    each = model.loss(model.apply(theta, samples.x), samples.y)
-    return samples.share * jnp.sum(_kept(each, samples.mask))
+
+    def block(x: Array, y: Array, mask: Array) -> Array:
+        return jnp.sum(_kept(model.loss(model.apply(theta, x), y), mask))
+
+    if isinstance(samples, ClientData):
+        return samples.sum_in_turn(block)
+    return samples.share * block(samples.x, samples.y, samples.mask)
 
 
 def each_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
     """The loss of every row of the client, (rows,); a padded row repeats the last one."""
-    largest = data.rows.shape[0]
+    largest = data.most
     number = -(-largest // _BLOCK)
     width = -(-largest // number)
     rows = jnp.arange(number * width).reshape(number, width)
@@ -69,10 +74,14 @@ def each_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
 
 def total_loss(model: Model, theta: PyTree, data: ClientData) -> Array:
     """Sum of the loss over all of the client's samples."""
+    if data.rows is None:
+        return losses(model, theta, data)
     return jnp.sum(_kept(each_loss(model, theta, data), data.rows < data.size))
 
 
-def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvature) -> Quadratic:
+def measure(
+    model: Model, theta: PyTree, samples: Samples | ClientData, *, curvature: Curvature
+) -> Quadratic:
     """Sum of the loss, its gradient and sum_i J_i^T (d^2 loss_i / d outputs^2) J_i at theta.
 
     That is the Hessian where outputs are linear in theta (linear and logistic models); elsewhere it
@@ -102,7 +111,10 @@ def measure(model: Model, theta: PyTree, samples: Samples, *, curvature: Curvatu
 
     outputs = jax.eval_shape(outputs_of, flat, samples.x[0])
     held = flat.size * (flat.size if curvature == "full" else outputs.size)
-    sums = _in_blocks(block, samples, max(1, _ENTRIES // held))
+    length = max(1, _ENTRIES // held)
+    if isinstance(samples, ClientData):
+        return samples.sum_in_turn(block, min(length, _BLOCK))
+    sums = _in_blocks(block, samples, length)
     return tree.combine(lambda leaf: samples.share * leaf, sums)
 
 

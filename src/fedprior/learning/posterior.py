@@ -72,7 +72,7 @@ def gradient_fit(
     w: PyTree,
     *,
     variance: Array,
-    samples: Samples,
+    samples: Samples | ClientData,
     walk: Walk,
 ) -> Fit:
     """Gradient steps on the loss, each followed by an implicit one on the prior; diagonal spread.
@@ -103,7 +103,7 @@ def full_fit(
     w: PyTree,
     *,
     variance: Array,
-    samples: Samples,
+    samples: Samples | ClientData,
     number: Array,
 ) -> Fit:
     """`number` Gauss-Newton steps to the mode, and the diagonal of the whole covariance there."""

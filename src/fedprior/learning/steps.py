@@ -19,8 +19,9 @@ class Steps:
     samples; clients with fewer samples finish sooner. `batches` says which samples a step reads.
 
     Rates are multiplied by `decay` once per epoch of `steps_per_epoch` global steps (rounds *
-    local_steps). `weight_decay`, `clip` (an l2 bound on the gradient) and `rule` (an optax
-    transformation without a rate) shape each step as in `Descent`.
+    local_steps; with `local_epochs`, rounds * the steps that this client takes in one).
+    `weight_decay`, `clip` (an l2 bound on the gradient) and `rule` (an optax transformation without
+    a rate) shape each step as in `Descent`.
     """
 
     local_steps: int = 10

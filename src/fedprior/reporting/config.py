@@ -29,6 +29,7 @@ class Data:
     features: tuple[str, ...] = ()  # columns to predict from; empty: all others
     exclude: tuple[str, ...] = ()  # columns that are no features
     missing: tuple[str, ...] = ()  # words for missing; empty: NA, N/A, NaN, null, None and .
+    most_samples: int = 0  # public bound on a client's training samples, for private runs; 0: none
     encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
     fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure
@@ -132,6 +133,7 @@ class Config:
             check.choice(owner, "options", name, METHODS)
             for option in options:
                 check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+        check.count("config data", least=0, most_samples=self.data.most_samples)
         for width in self.model.hidden:
             check.require(width < 2**31, "config model", "hidden", "below 2**31", width)
         self._check_training()

@@ -11,6 +11,7 @@ from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
 from fedprior.data.scan import find_files
+from fedprior.exchange.facts import check_public
 from fedprior.reporting.config import Data, Privacy
 
 
@@ -22,6 +23,17 @@ def federation(data: Data, *, seed: int, privacy: Privacy | None = None) -> Fede
     federation carries no remarks, since they describe those rows.
     """
     private = privacy is not None and privacy.epsilon > 0
+    clients = _read(data, seed, private)
+    if private:
+        check_public(clients)
+    if data.most_samples:
+        clients = replace(clients, most_samples=data.most_samples)
+    secure = privacy is not None and privacy.noise == "secure"
+    return replace(clients, remarks=()) if secure and data.path else clients
+
+
+def _read(data: Data, seed: int, private: bool) -> Federation:
+    """The clients, from where the configuration says."""
     if not data.path:
         check.require(not data.encoder, "data", "encoder", "none without a table", data.encoder)
         root = data.root or None
@@ -34,13 +46,11 @@ def federation(data: Data, *, seed: int, privacy: Privacy | None = None) -> Fede
     if path.is_dir():
         check.require(not data.encoder, "data", "encoder", "none for a folder", data.encoder)
         if private:
-            _check_target(data)
+            _check_target(data)  # before files are read
         from fedprior.data.folder import from_folder
 
         return from_folder(path, seed=seed, **data.options)
-    clients = _table(data, seed, private)
-    secure = privacy is not None and privacy.noise == "secure"
-    return replace(clients, remarks=()) if secure else clients
+    return _table(data, seed, private)
 
 
 def _table(data: Data, seed: int, private: bool) -> Federation:
@@ -54,7 +64,7 @@ def _table(data: Data, seed: int, private: bool) -> Federation:
             "Fitted on everybody's rows it would tell of each client: write one from public rows "
             "with fedprior encoder, then --encoder FILE."
         )
-    clients = from_table(
+    return from_table(
         data.path,
         client=_column(data, encoder, "client"),
         label=_column(data, encoder, "label"),
@@ -65,12 +75,6 @@ def _table(data: Data, seed: int, private: bool) -> Federation:
         seed=seed,
         **data.options,
     )
-    if private and clients.counts["clients_without_label"]:
-        raise check.PrivacyError(
-            "data: every client must have a row with a label in a private run, got some without. "
-            "Who takes part is public and must not depend on labels: leave such clients out."
-        )
-    return clients
 
 
 def _column(data: Data, encoder: Encoder | None, name: str) -> Any:

@@ -76,9 +76,12 @@ def own_mean(data: Any) -> Array:
     """The client's own mean; 0 without samples. Padding and other clients' rows may be NaN."""
     import jax.numpy as jnp
 
-    _, y, mask = data.all()
-    y = jnp.where(over_samples(mask, y), y, 0).astype(jnp.float32)
-    return jnp.sum(y, axis=0) / jnp.maximum(data.size, 1)
+    def added(x: Array, y: Array, mask: Array) -> Array:
+        y = jnp.where(over_samples(mask, y), y, 0).astype(jnp.float32)
+        return jnp.sum(y, axis=0)
+
+    total = data.sum_in_turn(added) if data.rows is None else added(*data.all())
+    return total / jnp.maximum(data.size, 1)
 
 
 def shrunk(mean: Array, center: Array, own: Array, data: Any) -> Array:

@@ -72,16 +72,20 @@ class _Mixture(AveragedModel):
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
         received = state["gamma"]
-        assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
         numbers = memory["step"] + jnp.arange(self.steps.local_steps)
         index, mask = self.steps.batches.at(memory["words"], numbers, data)
         x, y = data.take(index)
+        if data.rows is None:
+            weight, shares = self._expect_in_turn(received, memory["shares"], x, y, data)
+        else:
+            assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
+            weight = jnp.moveaxis(assigned[:, index], 0, 1)
 
         def objective(gamma: PyTree, x: Array, y: Array, mask: Array, weight: Array) -> Array:
             losses = self._losses(gamma, x, y)  # (components, samples)
             return masked_mean(jnp.sum(weight * losses, axis=0), mask)
 
-        batch = (x, y, mask, jnp.moveaxis(assigned[:, index], 0, 1))
+        batch = (x, y, mask, weight)
         time = self.steps.times(state["round"])
         gamma = take_steps(jax.grad(objective), received, *batch, descent=self.descent, time=time)
         memory = {**memory, "shares": shares, "step": memory["step"] + self.steps.local_steps}
@@ -107,7 +111,27 @@ class _Mixture(AveragedModel):
     def _expect(self, losses: Array, shares: Array, data: ClientData) -> tuple[Array, Array]:
         """P(component | sample), (components, rows), and its mean over the client's samples."""
         mask = data.rows < data.size
-        logits = jnp.log(jnp.maximum(shares, 1e-30))[:, None] - losses
-        assigned = jax.nn.softmax(logits, axis=0)
+        assigned = _assigned(losses, shares)
         mean = jnp.sum(assigned * mask, axis=1) / jnp.maximum(jnp.sum(mask), 1)
         return assigned, jnp.where(data.size > 0, mean, shares)
+
+    def _expect_in_turn(
+        self, gamma: PyTree, shares: Array, x: Array, y: Array, data: ClientData
+    ) -> tuple[Array, Array]:
+        """P(component | sample) at the samples of each step, and its mean over all of the client's.
+
+        For clients whose number of samples has no public bound.
+        """
+
+        def block(x: Array, y: Array, mask: Array) -> Array:
+            return jnp.sum(_assigned(self._losses(gamma, x, y), shares) * mask, axis=1)
+
+        mean = data.sum_in_turn(block) / jnp.maximum(data.size, 1)
+        weight = jax.vmap(lambda x, y: _assigned(self._losses(gamma, x, y), shares))(x, y)
+        return weight, jnp.where(data.size > 0, mean, shares)
+
+
+def _assigned(losses: Array, shares: Array) -> Array:
+    """P(component | sample), (components, samples)."""
+    logits = jnp.log(jnp.maximum(shares, 1e-30))[:, None] - losses
+    return jax.nn.softmax(logits, axis=0)
