@@ -70,6 +70,25 @@ def test_every_channel_is_here():
 
 
 @each_channel
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("device", [False, True])
+def test_a_message_that_is_not_finite_is_protected(name, value, device):
+    """Its upload is finite and within the reach of all others, and depends on the draws alone."""
+    channel = CHANNELS[name]
+    if not channel.private:
+        pytest.skip("The channel protects nothing.")
+    one, other = np.zeros((2, NUM), np.float32)
+    one[1] = value
+    xp = jnp if device else np
+    sent = []
+    for message in (one, other):
+        key = random.fold(random.root(4), "encode") if device else random.stream(4, "encode")
+        sent.append(np.asarray(channel.encode(xp.asarray(message), key)))
+    assert np.isfinite(sent[0]).all()
+    assert np.linalg.norm(sent[0] - sent[1]) <= REACH[name] * (1 + 1e-5)
+
+
+@each_channel
 @given(first=VECTORS, second=VECTORS, seed=st.integers(0, 2**20))
 @settings(max_examples=50)
 def test_encoding_bounds_a_message(name, first, second, seed):

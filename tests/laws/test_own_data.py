@@ -40,7 +40,7 @@ class Seen:
 
     def add(self, rows):
         jax.debug.callback(lambda rows: SENT.append(np.array(rows)), rows, ordered=True)
-        return super().add(0 * rows)
+        return 0 * rows.sum(axis=0)
 
     def decode(self, total, key):
         return 0 * total

@@ -60,7 +60,9 @@ class CentralGaussian(PrivateChannel):
 
 
 def clipped(message: Array, clip: float) -> Array:
-    """Return the message, shortened to l2 norm `clip` if it is longer."""
+    """Return the message, shortened to l2 norm `clip` if it is longer; 0 if it is not finite."""
     xp = message.__array_namespace__()
+    finite = xp.all(xp.isfinite(message), axis=-1, keepdims=True)
+    message = xp.where(finite, message, 0)  # not a product: NaN * 0 is NaN
     norm = xp.linalg.vector_norm(message, axis=-1, keepdims=True)
     return message * (clip / xp.maximum(norm, clip))  # defined at norm = 0

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedprior.channels.central_gaussian import clipped
 from fedprior.channels.ranges import bound, spread
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array, Key
@@ -20,7 +21,8 @@ class LocalGaussian(PrivateChannel):
 
     Any two messages are then at most 2 * clip apart, from which the analytic Gaussian mechanism
     gives (epsilon, delta) (ERRATA 5-8); `LocalGaussian.calibrated` computes the scale for a budget.
-    `center` is a public number or vector. The noise is floating-point: for simulation only.
+    `center` is a public number or vector, and stands for a message that is not finite. The noise is
+    floating-point: for simulation only.
 
     Protects: one client's whole message (replace one). Trusts: nobody; the client adds the noise.
     """
@@ -45,11 +47,8 @@ class LocalGaussian(PrivateChannel):
         return cls(clip=clip, scale=scale, center=center)
 
     def encode(self, message: Array, key: Key) -> Array:
-        xp = message.__array_namespace__()
         center = spread("LocalGaussian", self.center, message)
-        away = message - center
-        norm = xp.linalg.vector_norm(away, axis=-1, keepdims=True)
-        inside = away * (self.clip / xp.maximum(norm, self.clip))  # defined at norm = 0
+        inside = clipped(message - center, self.clip)
         return center + inside + self.scale * random.normal(key, message.shape)
 
     def event(self, dimension: int) -> Event:

@@ -14,9 +14,10 @@ from fedprior.privacy import events
 from fedprior.privacy.events import Event
 from fedprior.privacy.guarantee import Guarantee, Noise
 
-# Draws are multiples of 2**-53 on the host and of 2**-23 on a device. Probabilities are rounded to
-# the coarser grid, on the safe side, so that their ratios are at most e^epsilon for the actual
-# draws and not only in exact arithmetic. Above epsilon 15, answers are more private than claimed.
+# Draws are multiples of 2**-53 on the host and of 2**-23 on a device (integers there have 32 bits).
+# Probabilities are rounded to the coarser grid, on the safe side, so that their ratios are at most
+# e^epsilon for the actual draws and not only in exact arithmetic. Above epsilon 15, answers are
+# more private than claimed.
 _GRID = 2.0**23
 _ROUNDED = 1 + 1e-4  # tolerance for an honest upload computed in float32
 _LEAST_EPSILON = 1e-5  # below this, nothing of the message is left on the grid
@@ -49,7 +50,8 @@ class OneBit(PrivateChannel):
     Here t = (s_j - low) / (high - low) and k = (e^epsilon - 1) / (e^epsilon + 1). The upload is
     mid + d (high - low) (B - 1/2) / k for coordinate j, with mid = (low + high) / 2, and mid for
     the other coordinates: a vector whose mean is the message (ERRATA D3). Coordinates outside their
-    range are clipped first. j does not depend on the data, so only one bit is revealed.
+    range are clipped first, and NaN counts as the middle of it: its bit is a fair coin. j does not
+    depend on the data, so only one bit is revealed.
 
     Protects: one client's whole message (replace one, pure epsilon). Trusts: nobody; the client
     draws the bit.
@@ -85,6 +87,7 @@ class OneBit(PrivateChannel):
     def probability(self, share: Array) -> Array:
         """Return P(bit = 1) for a value at the fraction `share` (t) of its range."""
         xp = share.__array_namespace__()
+        share = xp.where(xp.isnan(share), 0.5, share)
         chance = 0.5 + self.contrast * (xp.clip(share, 0, 1) - 0.5)
         return xp.clip(chance, self._least, 1 - self._least)
 
@@ -159,12 +162,14 @@ class KaryResponse(PrivateChannel):
         return keep * np.eye(num) + (1 - keep) / num
 
     def respond(self, symbols: Array, key: Key) -> Array:
-        """Draw one answer for each of the integer `symbols`."""
+        """Draw one answer for each of the integer `symbols`; those out of range are clipped to it.
+
+        No answer lies outside the range: it would say that nothing was randomized.
+        """
         xp = symbols.__array_namespace__()
-        draws = random.uniform(key, (*symbols.shape, 2))
-        other = xp.floor(draws[..., 1] * self.num_symbols).astype(symbols.dtype)
-        other = xp.minimum(other, self.num_symbols - 1)
-        return xp.where(draws[..., 0] < self.keep, symbols, other)
+        chance, other = random.uniform_and_integer(key, symbols.shape, self.num_symbols)
+        symbols = xp.clip(symbols, 0, self.num_symbols - 1)
+        return xp.where(chance < self.keep, symbols, xp.asarray(other).astype(symbols.dtype))
 
     def encode(self, message: Array, key: Key) -> Array:
         xp = message.__array_namespace__()

@@ -13,6 +13,8 @@ Laws (tests/laws checks each of them for every algorithm):
 - Draws are keyed by (seed, round, client, purpose), never by call order.
 - State is data: pytrees of arrays.
 - `local` and `personalize` read only the client's own data, and padding changes nothing.
+- A message depends on public facts, the state and its own client's data. Under a private channel
+  `data.rows` is as long as a public bound, or None, and the sizes of other clients have no effect.
 """
 
 from collections.abc import Callable

@@ -88,6 +88,38 @@ def uniform(key: Key, shape: tuple[int, ...]) -> Array:
     return jax.random.uniform(key, shape)
 
 
+def uniform_and_integer(key: Key, shape: tuple[int, ...], number: int) -> tuple[Array, Array]:
+    """Draw from [0, 1) as `uniform` does, and independently an integer from 0 .. number - 1.
+
+    Each integer has a probability of floor or ceil(2**b / number) / 2**b, with b = 53 on the host
+    and b = 32 for a JAX key, where it is found in whole numbers: a product in float32 would be
+    rounded, for large numbers by more than the probabilities of two integers may differ.
+    """
+    if isinstance(key, np.random.Generator | Secure):
+        draws = key.random((*shape, 2))
+        integer = np.minimum(np.floor(draws[..., 1] * number), number - 1).astype(np.int64)
+        return draws[..., 0], integer
+    import jax
+    import jax.numpy as jnp
+
+    check.require(number < 2**31, "random", "number", "below 2**31", number)
+    words = jax.random.bits(key, (*shape, 2), jnp.uint32)
+    uniform = (words[..., 0] >> 9).astype(jnp.float32) * np.float32(2.0**-23)
+    return uniform, high_word(words[..., 1], number).astype(jnp.int32)
+
+
+@np.errstate(over="ignore")
+def high_word(words: Array, number: int) -> Array:
+    """floor(words * number / 2**32) for uint32 words and a number below 2**32, in 32 bits."""
+    xp = words.__array_namespace__()
+    low, half = xp.uint32(0xFFFF), xp.uint32(16)
+    top, bottom = words >> half, words & low
+    number_top, number_bottom = xp.uint32(number >> 16), xp.uint32(number & 0xFFFF)
+    first, second = top * number_bottom, bottom * number_top
+    carried = (first & low) + (second & low) + (bottom * number_bottom >> half)
+    return top * number_top + (first >> half) + (second >> half) + (carried >> half)
+
+
 def normal(key: Key, shape: tuple[int, ...]) -> Array:
     """Draw standard normal values from a JAX key or a NumPy generator."""
     if isinstance(key, np.random.Generator):
