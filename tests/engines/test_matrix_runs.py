@@ -1,6 +1,7 @@
 """Noise that is correlated over rounds: its law, its price, its rule and its engine."""
 
 import math
+from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -132,11 +133,11 @@ def terms(budget=None):
 def run(plane, tmp_path):
     algorithm = averaging()
 
-    def go(rounds=ROUNDS, *, folder="a", resume=False, budget=None, **changes):
+    def go(rounds=ROUNDS, *, folder="a", resume=False, budget=None, clients=plane, **changes):
         saving = Saving(folder=tmp_path / folder, every=2, resume=resume)
         options = {"channel": CHANNEL, "cohort": Cyclic(parts=2), "saving": saving, **changes}
         with Ledger(tmp_path / folder / "ledger.jsonl", terms(budget)) as ledger:
-            return simulate(algorithm, plane, rounds=rounds, ledger=ledger, **options)
+            return simulate(algorithm, clients, rounds=rounds, ledger=ledger, **options)
 
     return go
 
@@ -156,6 +157,15 @@ def test_a_resumed_run_has_the_same_bits_and_is_charged_once(run, tmp_path, stor
     assert [(each["first"], each["rounds"], each["count"]) for each in reserved] == [(0, ROUNDS, 1)]
     event = events.gaussian(2.0 / sensitivity(BANDED, RULE))
     assert reserved[0]["epsilon"] == pytest.approx(epsilon([(event, 1)], delta=1e-5))
+
+
+def test_noise_is_reused_for_the_identical_sums_only(run, plane):
+    """A run that goes on with other data would release other sums with the same noise."""
+    run(3)
+    other = deepcopy(plane)
+    other.train.x[0] += 1
+    with pytest.raises(PrivacyError, match="was already used by another run"):
+        run(resume=True, clients=other)
 
 
 def test_the_run_is_charged_before_its_first_round_or_does_not_begin(run):

@@ -7,6 +7,7 @@ jax-privacy (extra `[matrix]`), which is imported only for that.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -62,8 +63,7 @@ class Banded:
         first, *later = self.coefficients
         if not later:
             return noise / first, buffers
-        weights = xp.asarray(later, dtype=buffers.dtype)
-        now = (noise - xp.tensordot(weights, buffers, axes=1)) / first
+        now = (noise - _combined(later, buffers)) / first
         return now, xp.concatenate([now[None], buffers[:-1]])
 
 
@@ -106,9 +106,16 @@ class Buffered:
         xp = noise.__array_namespace__()
         if not self.decays:
             return noise, buffers
-        scales, decays = (xp.asarray(each, buffers.dtype) for each in (self.scales, self.decays))
-        now = noise - xp.tensordot(scales, buffers, axes=1)
-        return now, decays[:, None] * buffers + now
+        now = noise - _combined(self.scales, buffers)
+        kept = [decay * buffer for decay, buffer in zip(self.decays, buffers, strict=True)]
+        return now, xp.stack(kept) + now
+
+
+def _combined(weights: Sequence[float], buffers: Array) -> Array:
+    """The weighted sum of the buffers; not a matrix product, which a GPU may round to 10 bits."""
+    xp = buffers.__array_namespace__()
+    column = xp.asarray(weights, dtype=buffers.dtype).reshape(-1, *[1] * (buffers.ndim - 1))
+    return xp.sum(column * buffers, axis=0)
 
 
 Strategy = Banded | Buffered
