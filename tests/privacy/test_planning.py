@@ -19,7 +19,7 @@ SAMPLED = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=0.01)
 
 def spent(noise, rounds, relation="add-remove"):
     event = Event(mechanism="gaussian", noise=noise, sampling="poisson", rate=0.01)
-    return epsilon([(event, rounds)], delta=1e-5, relation=relation, interval=1e-4)
+    return epsilon([(event, rounds)], delta=1e-5, relation=relation)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
@@ -35,7 +35,7 @@ def test_a_budget_that_hides_nothing_is_planned_for_as_well(target):
     event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=0.1)
     found = noise_multiplier(event, target=target, delta=1e-5, rounds=10)
     for noise, holds in ((found, True), (0.99 * found, False)):
-        spent = epsilon([(replace(event, noise=noise), 10)], delta=1e-5, interval=1e-4)
+        spent = epsilon([(replace(event, noise=noise), 10)], delta=1e-5)
         assert (spent <= target) == holds
 
 
@@ -45,11 +45,26 @@ def test_noise_without_sampling_is_analytic():
     assert epsilon([(gaussian(0.999 * found), 9)], delta=1e-6) > 0.7
 
 
+@pytest.mark.parametrize(
+    ("rate", "target", "rounds"),
+    [(0.01, 3.0, 500), (0.001, 0.03, 3000), (0.2, 8.0, 40), (1 / 3, 1.0, 240)],
+)
+def test_what_is_planned_fits_when_it_is_typed_in_again(rate, target, rounds):
+    """At the last round and at every one before, as a ledger asks, and with five digits."""
+    event = Event(mechanism="gaussian", noise=1.0, sampling="poisson", rate=rate)
+    found = noise_multiplier(event, target=target, delta=1e-5, rounds=rounds)
+    assert float(f"{found:.5g}") == found
+    typed = replace(event, noise=float(f"{found:.5g}"))
+    for at in (rounds - 3, rounds - 2, rounds - 1, rounds):
+        assert epsilon([(typed, at)], delta=1e-5) <= target
+    assert rounds_affordable(typed, target=target, delta=1e-5) >= rounds
+
+
 def test_rounds_are_the_most_that_hold():
     event = Event(mechanism="gaussian", noise=1.1, sampling="poisson", rate=0.05)
     found = rounds_affordable(event, target=2.0, delta=1e-5)
     assert epsilon([(event, found)], delta=1e-5) <= 2.0
-    assert epsilon([(event, found + 1)], delta=1e-5) > 2.0
+    assert epsilon([(event, found + 2)], delta=1e-5) > 2.0
     assert rounds_affordable(gaussian(0.5), target=0.1, delta=1e-5) == 0
 
 

@@ -101,7 +101,6 @@ def test_shares_do_not_fall_below_the_noise(federation):
 
 def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):
     fixed = [*PRIVATE, "training.cohort=fixed", "privacy.relation=replace-one"]
-    fixed.append("privacy.noise_multiplier=6.6")  # a little more than the least for the budget
     found = setting(read(None, fixed), "fedavg", federation)
     assert found.cohort.amplifies
     assert found.terms.relation == "replace-one"

@@ -12,7 +12,7 @@ from fedprior.core.algorithm import Array, Key
 from fedprior.core.protocols import PrivateChannel
 from fedprior.privacy import calibrate, events
 from fedprior.privacy.events import Event
-from fedprior.privacy.guarantee import Guarantee
+from fedprior.privacy.guarantee import Guarantee, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,8 @@ class LocalGaussian(PrivateChannel):
             unit=unit,
             neighbors="replace one",
             trust="nobody (local model)",
-            mechanism=f"analytic Gaussian mechanism on a ball of radius {self.clip:g}, "
-            f"noise scale {self.scale:g}, {rounds} message{'s' if rounds > 1 else ''}",
+            mechanism=f"analytic Gaussian mechanism on a ball of radius {self.clip:g}, noise scale "
+            f"{shown(self.scale, digits=6)}, {rounds} message{'s' if rounds > 1 else ''}",
             noise="simulated",
             bits=bits,
         )

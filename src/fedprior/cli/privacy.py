@@ -207,9 +207,10 @@ def _print(
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
+    sampled = shown(rate, digits=4, up=False)
     if searched:
-        say(f"At least {clients:,} clients, for a sampling rate of {rate:.3g}.")
-    say(f"Noise multiplier {planned.noise_multiplier:.4g} for {planned.rounds} rounds.")
+        say(f"At least {clients:,} clients, for a sampling rate of {sampled}.")
+    say(f"Noise multiplier {planned.noise_multiplier:.12g} for {planned.rounds} rounds.")
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("view", "relation", "epsilon", "the adversary sees"):
         table.add_column(name, justify="right" if name == "epsilon" else "left", overflow="fold")
@@ -219,7 +220,7 @@ def _print(
     console.print(table)
     say(
         f"For one client with all of its data, delta = {planned.views[0].delta:g}, Poisson "
-        f"sampling at rate {rate:.4g}, Gaussian noise; trusts {_trusts()}. The figures are the "
+        f"sampling at rate {sampled}, Gaussian noise; trusts {_trusts()}. The figures are the "
         "same for simulated and secure noise; only secure noise is valid for release."
     )
     cost = planned.views[0].epsilon

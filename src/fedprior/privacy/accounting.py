@@ -1,7 +1,8 @@
-"""Epsilon of composed events, from privacy loss distributions if available, else Renyi bounds.
+"""Epsilon of composed events: the smallest of all bounds that are proven for them.
 
-All guarantees come from dp-accounting; this module selects the tightest and states the relation.
-It never falls back silently to a weaker guarantee: an event without a proof raises PrivacyError.
+The bounds are closed forms, privacy loss distributions (`losses`, `composition`) and Renyi
+divergences. The pairs of distributions and the divergences are dp-accounting's. An event without a
+proof raises PrivacyError; nothing falls back silently to a weaker guarantee.
 """
 
 import logging
@@ -14,29 +15,17 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
+from fedprior.privacy import losses
+from fedprior.privacy.composition import composed_epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
 
 Spent = Sequence[tuple[Event, int]]  # events and the number of rounds of each
 
-# Privacy losses are rounded up to multiples of the interval: a smaller one is tighter and slower.
-# The interval is widened if the losses of one round span more than _WIDE_ROUND, or those of all
-# rounds more than _WIDE, which happens with little noise: the time is proportional to the number
-# of multiples (about 25 us each for one round). Epsilon is then in the tens or more.
-INTERVAL = 1e-3
-FINE = 1e-4
-_WIDE_ROUND = 12.0
-_WIDE = 500.0
-# No distribution is computed if the maximal loss of one round, or the mean loss of all, is larger:
-# nothing is hidden then, whether epsilon is this or several times as much.
-_HOPELESS = 1e5
-_TAIL = 10.0  # standard deviations; a normal exceeds them with probability 1e-23
 # Integer orders have a closed form; fractional ones take a hundred times as long.
 _FEW_ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 256, 512)
 
 
-def epsilon(
-    spent: Spent, *, delta: float, relation: Relation = "add-remove", interval: float = INTERVAL
-) -> float:
+def epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") -> float:
     """Return the smallest proven epsilon at `delta` of all rounds in `spent`, per client.
 
     `add-remove`: a client is present or absent; `replace-one`: its data are replaced by others.
@@ -44,6 +33,8 @@ def epsilon(
     events must be randomized responses, whose epsilons add up.
     """
     check.choice("epsilon", "relation", relation, RELATIONS)
+    for _, rounds in spent:
+        check.count("epsilon", least=0, rounds=rounds)
     if delta == 0 and all(
         event.mechanism == "response" and not event.overflow for event, _ in spent
     ):
@@ -63,9 +54,16 @@ def epsilon(
         kinds = {(event.mechanism, event.sampling) for event, _ in spent}
         if kinds == {("gaussian", "everyone")}:
             return bounds[0]  # exact; a discretized distribution could only be larger
-        bounds += _distribution(spent, left, relation, interval)
-        if not bounds or any(event.sampling == "fixed" for event, _ in spent):
-            bounds += _renyi(spent, left, relation)
+        composed = [*filter(math.isfinite, _distribution(spent, left, relation))]
+        bounds += composed
+        # The Renyi bound of subsets of a fixed size takes seconds and is always larger.
+        if not composed or all(event.sampling != "fixed" for event, _ in spent):
+            bounds += _renyi(spent, left, relation, _FEW_ORDERS if bounds else None)
+    if not bounds and len(spent) > 1:
+        # Basic composition: every event has its own epsilon, at a share of delta.
+        share = left / len(spent)
+        whole = [(replace(event, overflow=0.0), rounds) for event, rounds in spent]
+        bounds = [math.fsum(epsilon([one], delta=share, relation=relation) for one in whole)]
     if not bounds:
         raise PrivacyError(
             f"epsilon: events must have a proof under {relation}, got "
@@ -118,14 +116,19 @@ def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
     kinds = {event.mechanism for event, _ in spent}
-    if kinds == {"response"}:
-        yield math.fsum(rounds * event.noise for event, rounds in spent)
+    if kinds == {"response"} or ("gaussian" not in kinds and not _displacing(spent, relation)):
+        yield math.fsum(rounds * _pure(event, relation) for event, rounds in spent)
     if kinds == {"gaussian"} and not _displacing(spent, relation):
         # Computed as if everyone took part. This is also a bound for Poisson sampling, and for a
         # fixed size if the cohorts of two neighbors can be the same.
         sensitivity = _sensitivity(relation)
         ratio = math.sqrt(math.fsum(rounds / event.noise**2 for event, rounds in spent))
         yield float(get_epsilon_gaussian(1 / (sensitivity * ratio), delta))
+
+
+def _pure(event: Event, relation: Relation) -> float:
+    """The epsilon of a round without delta, which sampling does not increase."""
+    return event.noise if event.mechanism == "response" else _sensitivity(relation) / event.noise
 
 
 def _displacing(spent: Spent, relation: Relation) -> bool:
@@ -138,106 +141,39 @@ def _sensitivity(relation: Relation) -> int:
     return 2 if relation == "replace-one" else 1
 
 
-def _distribution(
-    spent: Spent, delta: float, relation: Relation, interval: float
-) -> Iterator[float]:
+def _distribution(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:
     """The bound from composed privacy loss distributions, if every event has one."""
-    average = math.fsum(rounds * _average(event) for event, rounds in spent)
-    if max(average, *(_reach(event, relation) for event, _ in spent)) > _HOPELESS:
+    single = [_unsampled_as_one(event, rounds) for event, rounds in spent]
+    ways = [losses.directions(event, relation) for event, _ in single]
+    known = [way for way in ways if way is not None]
+    if len(known) < len(ways):
         return
-    from dp_accounting.pld import privacy_loss_distribution as distributions
-
-    interval *= _coarser(spent, relation)
-    parts = [_loss(event, rounds, relation, interval, distributions) for event, rounds in spent]
-    if any(part is None for part in parts):
-        return
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.compose(part)
-    yield float(total.get_epsilon_for_delta(delta))
+    worst = 0.0
+    for direction in max(known, key=len):
+        parts = [
+            (event, rounds, direction if direction in way else way[0])
+            for (event, rounds), way in zip(single, known, strict=True)
+        ]
+        worst = max(worst, _directed(parts, delta, relation))
+    yield worst
 
 
-def _reach(event: Event, relation: Relation) -> float:
-    """The largest loss of one round, except for a negligible tail."""
-    if event.mechanism == "response":
-        return event.noise
-    noise = event.noise / _sensitivity(relation)
-    return 1 / (2 * noise**2) + _TAIL / noise if event.mechanism == "gaussian" else 1 / noise
+def _directed(parts: Sequence[tuple[Event, int, str]], delta: float, relation: Relation) -> float:
+    """The bound in one direction."""
+
+    def rounded(grid: float) -> list[tuple[losses.RoundLoss, int]]:
+        return [(losses.rounded(event, relation, way, grid), count) for event, count, way in parts]
+
+    known = [(losses.approximate(event, relation, way), count) for event, count, way in parts]
+    return composed_epsilon(rounded, known, delta=delta)
 
 
-def _average(event: Event) -> float:
-    """A lower bound on the mean loss of one round of sampled Gaussians.
-
-    P = (1 - q) Q + q N is at least either part, so KL(P, Q) >= q (KL(N, Q) + log q) + (1 - q)
-    log(1 - q).
-    """
-    if event.mechanism != "gaussian":
-        return 0.0
-    rate = event.rate
-    absent = (1 - rate) * math.log1p(-rate) if rate < 1 else 0.0
-    return rate * (1 / (2 * event.noise**2) + math.log(rate)) + absent
-
-
-def _coarser(spent: Spent, relation: Relation) -> float:
-    """The factor, at least 1, by which the interval is widened for wide distributions.
-
-    A round in which a client takes part costs it about 1/(2 z^2) + log q +- 1/z; the number of
-    such rounds is binomial.
-    """
-    widest = max(_reach(event, relation) for event, _ in spent)
-    variance = 0.0
-    for event, rounds in spent:
-        noise, rate = event.noise / _sensitivity(relation), event.rate
-        typical = event.noise if event.mechanism == "response" else 1 / noise
-        if event.mechanism == "gaussian":
-            typical += max(0.0, 1 / (2 * noise**2) + math.log(rate))
-        variance += rounds * rate * ((1 - rate) * typical**2 + min(typical, 1 / noise) ** 2)
-    return max(1.0, widest / _WIDE_ROUND, (widest + _TAIL * math.sqrt(variance)) / _WIDE)
-
-
-def _loss(
-    event: Event, rounds: int, relation: Relation, interval: float, distributions: Any
-) -> Any:
-    """The loss distribution of `rounds` rounds, or None if the library has none."""
-    from dp_accounting import NeighboringRelation
-
-    if event.sampling == "fixed":
-        return None
-    if event.mechanism == "gaussian":
-        neighbors = (
-            NeighboringRelation.REPLACE_ONE
-            if relation == "replace-one"
-            else NeighboringRelation.ADD_OR_REMOVE_ONE
-        )
-        scale = event.noise
-        if event.sampling == "everyone":
-            scale, rounds = scale / math.sqrt(rounds), 1
-        one = distributions.from_gaussian_mechanism(
-            standard_deviation=scale,
-            value_discretization_interval=interval,
-            sampling_prob=event.rate,
-            neighboring_relation=neighbors,
-        )
-    elif event.mechanism == "laplace":
-        if relation == "replace-one":
-            if event.sampling != "everyone":
-                return None
-            scale = event.noise / 2  # two messages bounded by 1 differ by at most 2
-        else:
-            scale = event.noise
-        one = distributions.from_laplace_mechanism(
-            parameter=scale, value_discretization_interval=interval, sampling_prob=event.rate
-        )
-    else:
-        if event.sampling != "everyone":
-            return None  # the sender of a single report is known, so there is no amplification
-        # Two outputs with ratio e^epsilon dominate every pure epsilon-DP mechanism.
-        one = distributions.from_randomized_response(
-            noise_parameter=2 / (1 + math.exp(event.noise)),
-            num_buckets=2,
-            value_discretization_interval=interval,
-        )
-    return one.self_compose(rounds) if rounds > 1 else one
+def _unsampled_as_one(event: Event, rounds: int) -> tuple[Event, int]:
+    """Gaussians without amplification compose to one Gaussian, exactly."""
+    sampled = event.sampling == "poisson" or (event.sampling == "fixed" and event.amplified)
+    if event.mechanism != "gaussian" or sampled:
+        return event, rounds
+    return replace(event, noise=event.noise / math.sqrt(rounds)), 1
 
 
 def _renyi(

@@ -1,7 +1,7 @@
 """A privacy guarantee with everything it depends on."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, Literal
 
 from fedprior.core import check
@@ -9,14 +9,19 @@ from fedprior.core import check
 Noise = Literal["simulated", "secure"]
 
 
-def shown(epsilon: float, *, digits: int) -> str:
-    """Format epsilon with `digits` significant digits, rounded up so that the figure is valid.
+def shown(figure: float, *, digits: int, up: bool = True) -> str:
+    """Format a figure with `digits` significant digits, rounded such that it remains valid.
+
+    Epsilon and noise are rounded up; a sampling rate, which costs more if it is larger, down.
 
     >>> shown(3.6041, digits=3), shown(2.9998, digits=4), shown(3 * 0.3, digits=3)
     ('3.61', '3', '0.9')
+    >>> shown(2 / 3, digits=3, up=False)
+    '0.666'
     """
-    exact = repr(epsilon * (1 - 1e-12))  # except for the last bits: 3 * 0.3 is 0.9
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(exact)
+    exact = repr(figure * (1 - 1e-12 if up else 1 + 1e-12))  # except for the last bits of 3 * 0.3
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(exact)
     return f"{float(rounded):.{digits}g}"
 
 
@@ -68,6 +73,6 @@ class Guarantee:
             else "Simulated noise: not valid for release."
         )
         return (
-            f"epsilon = {self.epsilon:g}{delta} for {self.unit} ({self.neighbors}); trusts "
-            f"{self.trust}; {self.mechanism}.{sent} {release}"
+            f"epsilon = {shown(self.epsilon, digits=6)}{delta} for {self.unit} "
+            f"({self.neighbors}); trusts {self.trust}; {self.mechanism}.{sent} {release}"
         )

@@ -7,10 +7,16 @@ from functools import cache
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
-from fedprior.privacy.accounting import FINE, check_delta, epsilon, renyi_epsilon
+from fedprior.privacy.accounting import check_delta, epsilon, renyi_epsilon
+from fedprior.privacy.composition import LOOSENESS
 from fedprior.privacy.events import Event, Relation
+from fedprior.privacy.guarantee import shown
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
+# Epsilon grows with the rounds except for its looseness, which depends on their number. A plan that
+# is below the target by more than that also holds at every round before the last.
+_TARGET = 1 - 3 * LOOSENESS
+_DIGITS = 5  # significant ones, of a noise multiplier
 _QUIET = 100.0  # enough noise for the accounting to be fast
 _MOST = 1e6  # no useful mechanism needs a larger noise multiplier
 _MOST_ROUNDS = 1_000_000
@@ -27,9 +33,8 @@ def noise_multiplier(
 ) -> float:
     """Return the smallest noise multiplier with epsilon(`rounds` rounds of `event`) <= target.
 
-    The noise of `event` itself is ignored. A Renyi bound brackets the result from above in
-    milliseconds, privacy loss distributions refine it, and the result is verified with a ten times
-    finer discretization and raised if necessary.
+    The noise of `event` itself is ignored. The result has at most five significant digits, so that
+    it can be printed as it is: whoever types it in again gets an epsilon within the target.
     """
     check.positive("noise_multiplier", target=target)
     check_delta("noise_multiplier", delta)
@@ -39,26 +44,28 @@ def noise_multiplier(
         spent = [(replace(event, noise=noise), rounds)]
         return epsilon(spent, delta=delta, relation=relation)
 
-    def loose(noise: float) -> float:
+    def guess(noise: float) -> float:
         plain = replace(event, noise=noise, overflow=0.0)
-        return renyi_epsilon([(plain, rounds)], delta=delta, relation=renyi_relation)
+        if event.sampling == "fixed":
+            rate = event.size / event.num_clients if event.amplified else 1.0
+            plain = replace(plain, sampling="poisson", rate=rate)
+        return renyi_epsilon([(plain, rounds)], delta=delta)
 
-    # There is no Renyi bound for Poisson sampling under replace-one. It needs about twice the noise
-    # of add-remove, and the search below does not rely on this guess.
-    guessed = event.sampling == "poisson" and relation == "replace-one"
-    renyi_relation: Relation = "add-remove" if guessed else relation
     tight(_QUIET)  # raises for events without a proof, before any search
-    start = _least(loose, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
-    high = 2 * start if guessed else start
-    multiplier = _least(tight, target, low=0.8 * high, high=high)
+    # The Renyi bound is fast. Replace-one takes about twice the noise of add-remove, and the search
+    # does not rely on this guess.
+    start = _least(guess, target, low=0.5, high=1.0, tolerance=0.01) or 1.0
+    high = 2 * start if relation == "replace-one" else start
+    aim = _TARGET * target
+    multiplier = _least(tight, aim, low=0.8 * high, high=high)
     if multiplier is None:
         raise PrivacyError(
             f"noise_multiplier: epsilon {target:g} at delta {delta:g} cannot be reached in "
             f"{rounds} rounds. Raise epsilon or delta, or run fewer rounds."
         )
     while True:  # terminates, because epsilon decreases with the noise
-        spent = [(replace(event, noise=multiplier), rounds)]
-        if epsilon(spent, delta=delta, relation=relation, interval=FINE) <= target:
+        multiplier = float(shown(multiplier, digits=_DIGITS))
+        if tight(multiplier) <= aim:
             return multiplier
         multiplier *= 1 + _TOLERANCE
 
@@ -77,17 +84,18 @@ def rounds_affordable(
 
     if cost(1) > target:
         return 0
+    aim = max(_TARGET * target, cost(1))
     low, high = 1, 2
-    while cost(high) <= target:
+    while cost(high) <= aim:
         if high == _MOST_ROUNDS:
             return high
         # After the first few rounds, epsilon grows at most linearly: extrapolate to the target.
-        step = min(max(2.0, target / max(cost(high), 1e-12)), 64.0)
+        step = min(max(2.0, aim / max(cost(high), 1e-12)), 64.0)
         low, high = high, min(math.ceil(step * high), _MOST_ROUNDS)
-    rounds = round(_crossing(lambda at: cost(round(at)), target, low, high, 0.25 / high))
-    while cost(rounds) > target:
+    rounds = round(_crossing(lambda at: cost(round(at)), aim, low, high, 0.25 / high))
+    while cost(rounds) > aim:
         rounds -= 1
-    while cost(rounds + 1) <= target:
+    while cost(rounds + 1) <= aim:
         rounds += 1
     return rounds
 
@@ -119,7 +127,10 @@ def clients_needed(
             f"clients_needed: epsilon {target:g} cannot be reached with noise multiplier "
             f"{noise:g}. Raise the noise."
         )
-    return math.ceil(clients)
+    fewest = math.ceil(clients)
+    while spent(fewest) > target:
+        fewest = math.ceil(fewest * (1 + _TOLERANCE))
+    return fewest
 
 
 def noise_to_signal(

@@ -10,6 +10,7 @@ from fedprior.privacy import planning
 from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, Relation, gaussian
+from fedprior.privacy.guarantee import shown
 from fedprior.privacy.paper import paper_bound
 
 FORMAT = 1
@@ -139,7 +140,8 @@ def _solve(
         if rounds == 0:
             raise PrivacyError(
                 "plan: epsilon must cover at least one round, which costs "
-                f"{epsilon([(event, 1)], delta=delta):.3g} with noise multiplier {noise:g}, got "
+                f"{shown(epsilon([(event, 1)], delta=delta), digits=4)} with noise multiplier "
+                f"{noise:.12g}, got "
                 f"{target:g}. Raise the noise or the budget."
             )
     check.count("plan", rounds=rounds)

@@ -6,7 +6,7 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import RELATIONS, Event, Relation
-from fedprior.privacy.guarantee import Noise
+from fedprior.privacy.guarantee import Noise, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,6 @@ def check_budget(event: Event, terms: Terms, *, count: int = 1) -> None:
     if terms.budget is not None and cost > terms.budget:
         what = "one round" if count == 1 else f"{count} events"
         raise PrivacyError(
-            f"ledger: budget must cover the cost of {what} (epsilon {cost:.4g}), got "
+            f"ledger: budget must cover the cost of {what} (epsilon {shown(cost, digits=4)}), got "
             f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
         )
