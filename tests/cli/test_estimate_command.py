@@ -318,13 +318,15 @@ def test_private_values(command, rows, tmp_path):
 
 
 def test_a_second_question_adds_to_the_first(command, rows, tmp_path):
-    """Of values and of outcomes, wherever the answers go, until the budget ends."""
+    """Of values and of outcomes, through a link and wherever they go, until the budget ends."""
     data = tmp_path / "data" / "visits.csv"
     data.parent.mkdir()
     data.write_text(rows.read_text())
     ledger = data.with_name("visits.ledger.jsonl")
+    link = tmp_path / "link.csv"
+    link.symlink_to(data)
     outcome = ("estimate", data, "--group", "shop", "--outcome", "open")
-    value = ("estimate", data, "--group", "shop", "--value", "value", "--low", "0", "--high", "4")
+    value = ("estimate", link, "--group", "shop", "--value", "value", "--low", "0", "--high", "4")
     first = command(*outcome, "--epsilon", "2", "--out", tmp_path / "first.json")
     assert "Noise seeded by the operating system" in " ".join(first.out.split())
     assert f"epsilon 2 spent in total, recorded in {ledger}" in " ".join(first.out.split())

@@ -25,7 +25,8 @@ def noise(question: Question) -> Noise:
 def path(question: Question) -> Path:
     """The named ledger, or `visits.ledger.jsonl` beside `visits.csv`.
 
-    It belongs to the data, wherever the answer goes: a second question adds to the first.
+    It belongs to the data, by whatever link they are read and wherever the answer goes: a second
+    question adds to the first.
     """
     if question.ledger is not None:
         return question.ledger
@@ -34,7 +35,8 @@ def path(question: Question) -> Path:
     data = Path(question.file)
     sentence = "--epsilon needs --ledger for several files: one file has its ledger beside it."
     check.expect(data.is_file(), "estimate", sentence)
-    return data.with_suffix(_SUFFIX)
+    real = data.resolve()
+    return (data if real == data.absolute() else real).with_suffix(_SUFFIX)
 
 
 def open_ledger(question: Question, num_groups: int) -> Ledger:
