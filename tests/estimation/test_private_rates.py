@@ -190,6 +190,13 @@ def test_the_bound_is_the_exact_gain_where_the_totals_are_certain():
     assert 0 < unsure.over_raw < found.over_raw
     assert unsure.center[0] < found.center[0]
     assert bound.shrink(sure._replace(reach=np.full((1, 2), number))) is None
+    alike, absurd = (
+        worse._replace(second=np.array([number * (each + (mean - 0.5) ** 2)]))
+        for each in (0.0, -0.06)
+    )
+    most = bound.shrink(alike).over_raw
+    assert most < 0.5
+    assert bound.shrink(absurd).over_raw <= most + 1e-9  # no variance is negative
 
 
 def test_truncated_normals_are_scipys():
@@ -450,9 +457,12 @@ def test_refusals():
 @pytest.mark.evidence
 @pytest.mark.parametrize("population", sorted(POPULATIONS))
 def test_gains_of_the_table(population):
-    """ERRATA 3.2, m = 10,000, n = 14, 60 runs: at most 2 points below D3; Thm 4's within 0.6."""
-    for place, epsilon in enumerate(EPSILONS):
-        assert gains(population, 10_000, epsilon, 60).mean() > D3[population][place] - 2
+    """ERRATA 3.2, m = 10,000, n = 14: shares of D3, whose plug-in has no bound; Thm 4's within 0.6.
+
+    60 runs (20 of Thm 4). A promise that has to hold costs most where the reports are noisiest.
+    """
+    for place, (epsilon, share) in enumerate(zip(EPSILONS, (0.65, 0.9, 0.95, 0.95), strict=True)):
+        assert gains(population, 10_000, epsilon, 60).mean() > share * D3[population][place]
         printed = gains(population, 10_000, epsilon, 20, scheme="paper").mean()
         assert printed == pytest.approx(PAPER[population][place], abs=0.6)
 

@@ -71,7 +71,8 @@ def shrink(totals: RateTotals) -> Shrinkage | None:
         return ErrorSum(weight * (2 - weight) - gain, 2 * weight * (1 - weight), -(weight**2))
 
     promised = _largest(totals, against_raw, len(weight))
-    expected = value(totals, against_raw(np.zeros((1, 1))))
+    shrunk = against_raw(np.zeros((1, 1)))
+    expected = value(totals, shrunk) + _negative_spread(totals, shrunk)
     local = value(totals, ErrorSum(np.ones_like(weight), 0 * weight, 0 * weight))
     expected = np.minimum(expected, local)
     kept = (promised >= _LEAST_GAIN) & (promised * local >= _LEAST_SHARE * expected)
@@ -113,7 +114,21 @@ def lower_bound(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     sway = 2 * np.sqrt(form.spread**2 @ mean_noise * totals.mean_variance)
     reach = (np.abs(rate) * totals.reach[:, 0] + np.abs(square) * totals.reach[:, 1]).max(axis=-1)
     scale = np.sqrt(variance(totals, form) + 2 * sway**2 + reach**2)
-    return value(totals, form) - sway - _QUANTILE * scale - _SKEWED * reach
+    found = value(totals, form) + _negative_spread(totals, form)
+    return found - sway - _QUANTILE * scale - _SKEWED * reach
+
+
+def _negative_spread(totals: RateTotals, form: ErrorSum) -> np.ndarray:
+    """What the value loses if an estimate of sum spread (p - c)^2 of the wrong sign is taken as 0.
+
+    By chance, the squares of all groups are then estimated too small, by at least as much.
+    """
+    weight = np.where(totals.size > 1, np.abs(form.spread), 0.0)
+    none = np.zeros_like(weight)
+    number = np.maximum(weight @ totals.number, 1e-300)
+    lacking = np.maximum(-value(totals, ErrorSum(none, none, weight)) / number, 0.0)
+    _, _, square = form.linear(totals)
+    return np.minimum((square * (totals.size > 1)) @ totals.number * lacking, 0.0)
 
 
 def variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
