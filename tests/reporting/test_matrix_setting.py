@@ -1,13 +1,11 @@
 """The matrix mechanism in a configuration: who takes turns, the noise of a budget, refusals."""
 
-import subprocess
-import sys
-
 import pytest
 
 from fedprior.channels import MatrixGaussian
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.facts import Facts
+from fedprior.privacy import strategy
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Cyclic
 from fedprior.privacy.participation import Participation
@@ -86,17 +84,10 @@ def test_refusals(change, words):
         setting(change).cohort.capacity(101)
 
 
-def test_coefficients_spare_a_run_the_optimizer():
+def test_coefficients_spare_a_run_the_optimizer(monkeypatch):
     """A machine without jax-privacy runs, and loads, what another one has optimized."""
-    changes = [*MATRIX, "training.sampling_rate=0"]
-    code = (
-        "import sys; sys.modules['jax_privacy'] = None\n"
-        "from fedprior.reporting.config import read\n"
-        "from fedprior.reporting.training import Study\n"
-        "from fedprior.exchange.facts import Facts\n"
-        f"facts = Facts(num_clients=101, shape=(2,), num_classes=3, most_samples=5)\n"
-        f"study = Study(read(None, {changes!r}), facts)\n"
-        "print(study.training('fedavg').channel.noise_multiplier)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert float(done.stdout) > 0, done.stderr
+    monkeypatch.setattr(strategy, "find_spec", lambda name: None)
+    strategy._banded.cache_clear()
+    assert setting().channel.noise_multiplier > 0
+    with pytest.raises(PrivacyError, match=r"pip install 'fedprior\[matrix\]'"):
+        setting("privacy.coefficients=[]")

@@ -108,10 +108,8 @@ class Run:
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids (length, capacity) and presence for `count` rounds starting with `first`."""
         rounds = range(first, first + count)
-        return stack(self._draw, rounds, capacity=self.agreement.capacity, length=length)
-
-    def _draw(self, round: int) -> np.ndarray:
-        return self.attendance.admit(round, self.agreement.draw(round))
+        draw = self.attendance.checked(self.agreement.draw)
+        return stack(draw, rounds, capacity=self.agreement.capacity, length=length)
 
     @cached_property
     def attendance(self) -> Attendance:

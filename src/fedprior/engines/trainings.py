@@ -132,14 +132,7 @@ def _cohorts(
     """Ids (trainings, LONGEST, capacity) and presence for `count` rounds starting with `first`."""
     rounds = range(first, first + count)
     drawn = [
-        stack(
-            lambda round, each=each, attendance=attendance: attendance.admit(
-                round, each.draw(round)
-            ),  # type: ignore[misc]
-            rounds,
-            capacity=each.capacity,
-            length=LONGEST,
-        )
+        stack(attendance.checked(each.draw), rounds, capacity=each.capacity, length=LONGEST)
         for each, attendance in zip(agreements, attendances, strict=True)
     ]
     clients, present = zip(*drawn, strict=True)

@@ -1,6 +1,7 @@
 """How often, and how far apart, a client may take part: a rule, and who enforces it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,10 @@ class Attendance:
         self.taken[new] += 1
         self.last[new] = round
         return clients
+
+    def checked(self, draw: Callable[[int], np.ndarray]) -> Callable[[int], np.ndarray]:
+        """Return a function that draws the clients of a round and admits them."""
+        return lambda round: self.admit(round, draw(round))
 
     def arrays(self) -> dict[str, Any]:
         """Return what a checkpoint keeps; nothing without a rule."""

@@ -12,8 +12,9 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
-from fedprior.exchange.agreement import Agreement, check_fits
+from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
+from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
