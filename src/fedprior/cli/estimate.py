@@ -60,9 +60,9 @@ def estimate(
     ] = False,
     ledger: Annotated[
         Path | None,
-        _option("With --epsilon: the ledger to charge. Default: beside FILE, .ledger.jsonl."),
+        _option("Charge this ledger, by `fedprior privacy ledger init`; default: beside FILE."),
     ] = None,
-    key: Annotated[Path | None, _option("The key of a --ledger that has one.")] = None,
+    key: Annotated[Path | None, _option("File with the key of that ledger.")] = None,
     budget: Annotated[
         float | None, _option("The epsilon that the ledger may reach; beyond it nothing is drawn.")
     ] = None,
@@ -92,7 +92,7 @@ def estimate(
     row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
     they are for the owner of the data. What is spent is recorded in a ledger before a report is
     drawn; a second question adds to the first. The ledger of visits.csv is visits.ledger.jsonl
-    beside it, or --ledger FILE.
+    beside it, or the --ledger of a population.
 
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """

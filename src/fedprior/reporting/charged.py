@@ -10,6 +10,7 @@ from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
 from fedprior.privacy.plans import check_delta_below
 from fedprior.privacy.terms import Terms
+from fedprior.reporting.population import opened
 from fedprior.reporting.question import Question
 
 _EMBEDDED, _PLAYER = Path("baseball"), "player"
@@ -30,11 +31,11 @@ def path(question: Question) -> Path:
     """
     if question.ledger is not None:
         return question.ledger
-    if question.file is None:
-        return _EMBEDDED.with_suffix(_SUFFIX)
-    data = Path(question.file)
-    sentence = "--epsilon needs --ledger for several files: one file has its ledger beside it."
-    check.expect(data.is_file(), "estimate", sentence)
+    data = _data(question)
+    sentence = (
+        "--epsilon needs --ledger for several files. Make one with fedprior privacy ledger init."
+    )
+    check.expect(question.file is None or data.is_file(), "estimate", sentence)
     real = data.resolve()
     return (data if real == data.absolute() else real).with_suffix(_SUFFIX)
 
@@ -42,20 +43,27 @@ def path(question: Question) -> Path:
 def open_ledger(question: Question, num_groups: int) -> Ledger:
     """The question's ledger; one that exists keeps its delta and, unless one is asked for, budget.
 
-    A new one has the question's delta: 0 for randomized responses, whose epsilons then add up.
+    A new one, which is beside the data, has the question's delta: 0 for randomized responses, whose
+    epsilons then add up. A ledger that is named must exist.
     """
-    file = path(question)
-    who = f"estimate ({question.kind})"
+    file, named = path(question), question.ledger is not None
     try:
         terms = _terms(question, file)
         check_delta_below(terms.delta, num_groups, allowed=terms.allow_delta)
-        ledger = Ledger(file, terms, who=who, num_clients=num_groups, key=question.key)
+        who = f"estimate {_data(question).name} ({question.kind})"
+        ledger = opened(
+            file, terms, who=who, num_clients=num_groups, key=question.key, begin=not named
+        )
     except OSError as error:
         rule = f"a file that can be written, got {file} ({error.strerror or error})"
         raise ValueError(f"estimate: --ledger must be {rule}. Name another one.") from error
     sentence = "--budget cannot change that of a population."
     check.expect(question.budget in (None, ledger.terms.budget), "estimate", sentence)
     return ledger
+
+
+def _data(question: Question) -> Path:
+    return _EMBEDDED if question.file is None else Path(question.file)
 
 
 def _unit(question: Question) -> str:
@@ -88,8 +96,8 @@ def _terms(question: Question, file: Path) -> Terms:
     same = shared or found.unit == _unit(question)
     check.require(same, "estimate", "--group", rule, _unit(question), remedy)
     sentence = (
-        f"{file} has delta = 0, to which Gaussian reports cannot be charged. Name another "
-        "--ledger, or leave out --delta."
+        f"{file} has delta = 0, to which Gaussian reports cannot be charged. Leave out --delta, or "
+        "name a --ledger made by fedprior privacy ledger init."
     )
     check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
     budget = found.budget if question.budget is None else question.budget
