@@ -159,7 +159,7 @@ def test_options_that_need_others(command, private, budget, tmp_path):
     path, ledger = budget
     none = ("--ledger", tmp_path / "popluation.jsonl")
     for words, wanted in (
-        ((*options(), *none), "must be an existing ledger"),
+        ((*options(), *none), "must be the existing ledger of a population"),
         ((*options(), *ledger[2:]), "key must be empty without a ledger"),
         ((*options(), *ledger[:2]), "opened only with it (--key FILE)"),
         (ledger, "epsilon must be given"),

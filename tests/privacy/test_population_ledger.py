@@ -105,8 +105,14 @@ def test_add_remove_refuses_what_it_has_no_proof_for(tmp_path):
 
 
 def test_a_name_with_a_typing_error_begins_no_second_budget(path):
-    with pytest.raises(PrivacyError, match=r"must be an existing ledger.*privacy ledger init"):
+    with pytest.raises(PrivacyError, match=r"must be the existing ledger.*privacy ledger init"):
         opened(path.with_name("popluation.jsonl"), LOCAL, who="ask")
+    own = path.with_name("own.jsonl")
+    Ledger(own, LOCAL).close()
+    before = own.read_bytes()
+    with pytest.raises(PrivacyError, match="must be the existing ledger of a population"):
+        opened(own, replace(LOCAL, budget=9.0), who="ask")
+    assert own.read_bytes() == before
     path.write_bytes(b"")
     with pytest.raises(PrivacyError, match="is empty"):
         opened(path, LOCAL, who="ask")
@@ -519,6 +525,14 @@ def test_a_key_file_holds_a_key(path, tmp_path, content):
     assert not content or content.decode() not in str(refused.value)
     with pytest.raises(ValueError, match="does not exist"):
         spend(path, key=tmp_path / "none")
+
+
+def test_a_key_makes_no_ledger(signed, tmp_path):
+    """A name with a typing error, or a signed ledger that is gone, is no new one."""
+    _, key = signed
+    with pytest.raises(PrivacyError, match=r"gone\.jsonl does not exist"):
+        Ledger(tmp_path / "gone.jsonl", LOCAL, key=key)
+    assert not (tmp_path / "gone.jsonl").exists()
 
 
 def test_a_checkpoint_holds_a_head_that_is_not_the_end(path):

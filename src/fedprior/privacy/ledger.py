@@ -73,6 +73,7 @@ class Ledger:
         self.path, self.terms, self.within = Path(path), terms, within
         self._who, self._num_clients, self._purpose = who, num_clients, purpose
         self._key = None if key is None else keys.read(key)
+        existing = existing or key is not None  # only `begin_ledger` makes a ledger with a key
         self._turn = RLock()  # threads take turns: one computes the cost and records it at a time
         self._records: list[Record] = []
         self._pending: list[int] = []  # lines of reservations that have not been committed
@@ -240,7 +241,7 @@ class Ledger:
         if not self._records:
             if existing:
                 raise PrivacyError(f"ledger: {self.path} is empty; a ledger begins with its terms.")
-            self._append(**opening.first_line(self.terms, key=self._key, purpose=self._purpose))
+            self._append(**opening.first_line(self.terms, purpose=self._purpose))
             sync_folder(self.path.parent)
             return
         if self._records[0]["shared"]:
