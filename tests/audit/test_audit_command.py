@@ -9,13 +9,13 @@ import pytest
 from faults import HalfNoise
 
 import fedprior.channels
-from fedprior.audit import channels, suite
+from fedprior.audit import channels, prices, suite
 from fedprior.audit.finding import Finding, chance_of_false_alarm
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.cli.main import main
 from fedprior.core.protocols import PrivateChannel
 
-KEYS = {"mechanism", "claimed", "lower_bound", "confidence", "passed", "kind", "detail"}
+KEYS = {"class", "mechanism", "claim", "measured", "detects", "false_alarm", "passed", "detail"}
 
 
 def cheap(channel):
@@ -47,15 +47,18 @@ BROKEN = HalfNoise(clip=0.5, noise_multiplier=1.0)
 def test_sound_mechanisms_end_with_0_and_say_so(run):
     code, out, err = run(tasks=[cheap(SOUND)])
     assert code == 0
-    assert "1 of 1 checks hold" in out
+    assert "1 of 1 attacks found nothing" in out
     assert "probability 0.0001 at most" in out
+    assert "Claimed: epsilon 2.3" in out
+    assert "Detects a true epsilon of" in out
+    assert all(sentence in out for sentence in suite.CANNOT_SEE)
     assert err == ""
 
 
 def test_a_broken_mechanism_ends_with_1_and_is_named(run):
     code, out, _ = run(tasks=[cheap(SOUND), cheap(BROKEN)])
     assert code == 1
-    assert "1 of 2 checks hold" in out
+    assert "1 of 2 attacks found nothing" in out
     assert "FAILS: CentralGaussian" in out
 
 
@@ -63,9 +66,10 @@ def test_json_has_the_fields_that_were_promised(run):
     code, out, _ = run("--json", tasks=[cheap(SOUND), cheap(BROKEN)])
     found = json.loads(out)
     assert code == 1
-    assert found["format"] == 1
-    assert [check["passed"] for check in found["checks"]] == [True, False]
-    for check in found["checks"]:
+    assert found["format"] == 2
+    assert found["cannot_see"]
+    assert [check["passed"] for check in found["attacks"]] == [True, False]
+    for check in found["attacks"]:
         assert set(check) >= KEYS
         assert (check["lower_bound"] <= check["claimed"]) == check["passed"]
 
@@ -88,8 +92,9 @@ def test_bad_options_are_refused_in_one_line(run, words, line):
 
 def test_an_epsilon_without_bound_is_null():
     finding = Finding(
+        family="channels",
         mechanism="m",
-        kind="attack",
+        detects="nothing",
         claimed=1.0,
         lower_bound=float("inf"),
         delta=0.0,
@@ -108,19 +113,23 @@ def test_every_private_channel_that_is_shipped_is_audited():
         for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and PrivateChannel in value.__mro__[1:]:
                 private.add(value)
-    audited = (*suite.CENTRAL, *suite.CHAINS, *suite.LOCAL, *suite.ONE_BIT, *suite.RESPONSES)
+    audited = (
+        *suite.CENTRAL,
+        *suite.CHAINS,
+        *suite.LOCAL,
+        *suite.ONE_BIT,
+        *suite.RESPONSES,
+        *suite.MATRICES,
+    )
     assert private == {type(channel) for channel in audited}
 
 
-def test_the_list_of_checks_covers_what_the_claims_rest_on():
-    found = suite.tasks(quick=True)
-    names = [task.name for task in found]
-    assert names.count("DP-AdaPeD") == 5
-    assert names.count("DP-FedAvg") == names.count("DP-FedEM") == 4
-    assert sum("compiled" in name for name in names) >= 4
-    assert {"central Gaussian", "local Gaussian", "one bit", "k-ary response", "cohorts"} <= {
-        *names
-    }
+def test_the_list_of_attacks_covers_what_the_claims_rest_on():
+    names = [task.name for task in suite.tasks(quick=True)]
+    assert names.count("attack") == 4  # AdaPeD, AdaMAP, FedAvg, FedEM
+    assert names.count("check prices") == len(prices.CASES)
+    for name in ("keys", "specials", "sizes", "source", "whole run", "ledger", "replacement"):
+        assert any(name in each for each in names), name
 
 
 @pytest.mark.evidence
@@ -128,4 +137,4 @@ def test_the_list_of_checks_covers_what_the_claims_rest_on():
 def test_everything_that_is_shipped_passes(run, seed):
     code, out, _ = run("--json", "--seed", str(seed))
     assert code == 0
-    assert all(check["passed"] for check in json.loads(out)["checks"])
+    assert all(check["passed"] for check in json.loads(out)["attacks"])

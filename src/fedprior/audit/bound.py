@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.audit.finding import POWER
+from fedprior.audit.losses import gaussian
 from fedprior.core import check
 
 _CANDIDATES = 400  # candidate events on the first half of the runs; even
@@ -48,6 +50,41 @@ def lower_bound(
     bound = _bounds(second, np.array([threshold]), above, delta=delta, alarm=alarm)[0]
     sign = ">=" if above else "<="
     return Bound(max(0.0, float(bound)), confidence, f"score {sign} {threshold:.4g}")
+
+
+def detects(runs: int, claimed: float, *, delta: float, confidence: float) -> str:
+    """Say which true epsilon is found with probability `POWER` by `lower_bound` in `runs` runs.
+
+    Computed for a Gaussian mechanism, or for a randomized response if delta is 0, and for the best
+    event, which the first half of the runs finds but for a little.
+    """
+    from scipy.stats import binom, norm
+
+    tested, miss, alarm = runs // 2, (1 - POWER) / 2, 1 - confidence
+    for factor in np.geomspace(1.02, 50, 120):
+        if delta:
+            distance = factor * _distance(claimed, delta)
+            threshold = np.linspace(-1, distance + 4, 60)
+            likely, rare = norm.sf(threshold - distance), norm.sf(threshold)
+            true = gaussian(distance, delta)
+        else:
+            true = factor * claimed
+            rare = np.array([1 / (1 + math.exp(true))])
+            likely = 1 - rare
+        low = lower_limit(binom.ppf(miss, tested, likely), tested, alarm / 2) - delta
+        high = upper_limit(binom.isf(miss, tested, rare), tested, alarm / 2)
+        if (np.log(np.maximum(low, 1e-300)) - np.log(high)).max() > claimed:
+            return f"a true epsilon of {true:.2g}"
+    return "a mechanism that hides nothing"
+
+
+def _distance(epsilon: float, delta: float) -> float:
+    """The distance of two normals with this epsilon at delta."""
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian(middle, delta) < epsilon else (low, middle)
+    return high
 
 
 def check_confidence(owner: str, confidence: float) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedprior.audit.bound import lower_bound
+from fedprior.audit.bound import detects, lower_bound
 from fedprior.audit.finding import Finding
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
@@ -112,9 +112,11 @@ def _finding(
     name: str, scores: Scores, claimed: float, *, delta: float, confidence: float
 ) -> Finding:
     bound = lower_bound(*scores, delta=delta, confidence=confidence)
+    found = detects(len(scores[0]), claimed, delta=delta, confidence=confidence)
     return Finding(
+        family="channels",
         mechanism=name,
-        kind="attack",
+        detects=found,
         claimed=claimed,
         lower_bound=bound.epsilon,
         delta=delta,

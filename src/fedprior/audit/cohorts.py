@@ -5,8 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedprior.audit.bound import lower_limit, two_sided
-from fedprior.audit.finding import Finding
+from fedprior.audit.finding import POWER, Finding
+from fedprior.audit.losses import epsilon_from_below
+from fedprior.audit.probe import one_hot, probe, release, senders
+from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.protocols import Cohort
+from fedprior.exchange.agreement import Agreement
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Event, Relation, gaussian
 
@@ -32,8 +36,15 @@ def check_cohort(
     """
     event: Event = cohort.amplify(gaussian(noise_multiplier), num_clients)
     draws = np.zeros((rounds, num_clients), bool)
+    agreement = Agreement.of(
+        probe(3, 1),
+        senders(np.zeros((num_clients, 3))),
+        channel=CentralGaussian(clip=1.0, noise_multiplier=noise_multiplier),
+        cohort=cohort,
+        seed=seed,
+    )
     for round in range(rounds):
-        draws[round, cohort.draw(seed, round, num_clients)] = True
+        draws[round, agreement.draw(round)] = True
     bound, faults = 0.0, []
     drawn = event.sampling != "everyone"
     if drawn:
@@ -42,7 +53,7 @@ def check_cohort(
         if event.sampling == "poisson":
             rate = float(lower_limit(draws.sum(), draws.size, share))
             observed = replace(event, rate=max(rate, 1e-12), overflow=0.0)
-            bound = epsilon([(observed, 1)], delta=delta)
+            bound = epsilon_from_below([(observed, 1)], delta=delta, relation="add-remove")
     relation: Relation = "replace-one" if event.sampling == "fixed" else "add-remove"
     claim, detail = "everyone", "nothing to check"
     if drawn:
@@ -50,8 +61,9 @@ def check_cohort(
         claim += "" if event.amplified else ", no amplification"
         detail = f"{rounds:,} cohorts of {num_clients} clients sampled as accounted for"
     return Finding(
+        family="sampling",
+        detects=_detects(draws, event) if drawn else "nothing",
         mechanism=f"{type(cohort).__name__}, {claim}",
-        kind="conformance",
         claimed=epsilon([(event, 1)], delta=delta, relation=relation),
         lower_bound=bound,
         delta=delta,
@@ -60,6 +72,45 @@ def check_cohort(
         detail=detail,
         faults=tuple(faults),
     )
+
+
+def check_engine_cohorts(
+    cohort: Cohort, *, num_clients: int, rounds: int, seed: int, confidence: float
+) -> Finding:
+    """Test who really took part, as the sums of orthogonal messages with little noise show it.
+
+    A client that is drawn twice in one round, or a cohort that differs from its draw, is seen too.
+    """
+    event: Event = cohort.amplify(gaussian(1.0), num_clients)
+    channel = CentralGaussian(clip=1.0, noise_multiplier=0.05)
+    totals = release(
+        channel, one_hot(num_clients, num_clients), rounds=rounds, cohort=cohort, seed=seed
+    ).totals
+    counts = np.round(totals)
+    faults = deviations(counts > 0, event, alarm=(1 - confidence) / _TESTS)
+    if not np.isin(counts, (0, 1)).all():
+        faults.append("a client counts more than once in a sum, or less than once")
+    return Finding(
+        family="sampling",
+        mechanism=f"{type(cohort).__name__}, in the engine",
+        detail=f"who took part in {rounds:,} rounds of {num_clients} clients, seen in the sums",
+        detects=_detects(counts > 0, event),
+        confidence=confidence,
+        claim="the sampling that is accounted for",
+        measured=f"a rate of {counts.mean():.4g}",
+        faults=tuple(faults),
+    )
+
+
+def _detects(draws: np.ndarray, event: Event) -> str:
+    """The smallest excess of the rate of all clients that is found with probability `POWER`."""
+    from scipy.stats import norm
+
+    rate = event.rate if event.sampling == "poisson" else event.size / draws.shape[1]
+    number = draws.size if event.sampling == "poisson" else len(draws)
+    sigmas = float(norm.isf(1e-5) + norm.isf(1 - POWER))
+    excess = sigmas * np.sqrt(rate * (1 - rate) / number)
+    return f"a rate of {min(rate + excess, 1):.3g}, pairs or rounds that depend on each other"
 
 
 def deviations(draws: np.ndarray, event: Event, *, alarm: float) -> list[str]:

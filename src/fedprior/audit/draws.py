@@ -7,26 +7,22 @@ from typing import Any
 import numpy as np
 
 from fedprior.audit.channels import FAR
-from fedprior.audit.finding import Finding
-from fedprior.audit.noise import deviations, upper_scale
+from fedprior.audit.finding import Family, Finding
+from fedprior.audit.losses import gaussian
+from fedprior.audit.noise import detects, deviations, upper_scale
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.chain import Chain
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.core import random
 from fedprior.core.algorithm import Array
 from fedprior.privacy.accounting import epsilon
-from fedprior.privacy.calibrate import gaussian_epsilon
-from fedprior.privacy.events import gaussian
 
 # A clipped norm may exceed the clip because of rounding: in float32, a blocked sum of d squares has
 # a relative error of at most about d / 16 units of 6e-8, which is 4e-5 for the largest d below.
 # Measured: under 1e-7. The relative change of epsilon is about the same.
 ROUNDING = 5e-5
-_LENGTHS = (1, 2, 7, 10_000)
+_LENGTHS = (1, 2, 7, 101, 10_000)
 _COORDINATES = 4  # in which noise is measured
-# Less noise than this, as a multiple of the sensitivity, is rounded up to it: the accountant is
-# slow for an epsilon of hundreds, and a lower bound remains valid.
-LEAST_NOISE = 0.2
 
 
 def check_central_noise(
@@ -38,8 +34,7 @@ def check_central_noise(
     claimed = epsilon([(channel.event(_COORDINATES), 1)], delta=delta)
 
     def cost(scale: float) -> float:
-        noise = max(scale / channel.clip, LEAST_NOISE)
-        return epsilon([(gaussian(noise), 1)], delta=delta)
+        return gaussian(channel.clip / scale, delta)
 
     name = f"CentralGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}"
     scale = channel.clip * channel.noise_multiplier
@@ -57,8 +52,7 @@ def check_local_noise(
     claimed = channel.guarantee(delta=delta).epsilon
 
     def cost(scale: float) -> float:
-        noise = max(scale / (2 * channel.clip), LEAST_NOISE)
-        return gaussian_epsilon(noise, delta, sensitivity=1.0)
+        return gaussian(2 * channel.clip / scale, delta)
 
     name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
     finding = noise_finding(
@@ -76,13 +70,15 @@ def noise_finding(
     *,
     delta: float,
     confidence: float,
+    family: Family = "channels",
 ) -> Finding:
     """Test draws (num_draws, dimension) against `scale`; `cost(scale)` is its epsilon."""
     alarm = 1 - confidence
     limit = upper_scale(noise, alarm=alarm)
     return Finding(
+        family=family,
         mechanism=name,
-        kind="conformance",
+        detects=detects(*noise.shape, alarm=alarm),
         claimed=claimed,
         lower_bound=cost(limit) if limit > 0 else np.inf,
         delta=delta,
@@ -103,8 +99,7 @@ def check_central_clip(channel: CentralGaussian, *, seed: int, delta: float) -> 
     ]
 
     def cost(ratio: float) -> float:
-        noise = max(channel.noise_multiplier / ratio, LEAST_NOISE)
-        return epsilon([(gaussian(noise), 1)], delta=delta)
+        return gaussian(ratio / channel.noise_multiplier, delta)
 
     name = f"CentralGaussian, clip {channel.clip:g}"
     return clip_finding(name, max(norms) / channel.clip, claimed, cost, delta=delta)
@@ -120,8 +115,7 @@ def check_chain_reach(channel: Chain, *, draws: int, seed: int, delta: float) ->
     ratio = longest(channel.encode(rows, random.stream(seed, "encode"))) / reach
 
     def cost(excess: float) -> float:
-        noise = max(event.noise / excess, LEAST_NOISE)
-        return epsilon([(gaussian(noise), 1)], delta=delta)
+        return gaussian(excess / event.noise, delta)
 
     names = " and ".join(type(member).__name__ for member in channel.members)
     claimed = epsilon([(event, 1)], delta=delta)
@@ -145,8 +139,7 @@ def check_local_clip(channel: LocalGaussian, *, seed: int, delta: float) -> Find
         norms.append(longest(encoded(origin + message) - encoded(origin.copy())))
 
     def cost(ratio: float) -> float:
-        noise = max(channel.scale / (2 * channel.clip * ratio), LEAST_NOISE)
-        return gaussian_epsilon(noise, delta, sensitivity=1.0)
+        return gaussian(2 * channel.clip * ratio / channel.scale, delta)
 
     name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
     finding = clip_finding(name, max(norms) / channel.clip, claimed, cost, delta=delta)
@@ -161,13 +154,15 @@ def clip_finding(
     *,
     delta: float,
     what: str = "messages from zero to the largest floats, clipped",
+    family: Family = "special values",
 ) -> Finding:
     """Report a largest norm of `ratio` clips; `cost(ratio)` is the corresponding epsilon."""
     excess = ratio * (1 - ROUNDING)
     bound = 0.0 if excess == 0 else cost(excess) if np.isfinite(excess) else np.inf
     return Finding(
+        family=family,
         mechanism=name,
-        kind="conformance",
+        detects=f"a message of {1 + 2 * ROUNDING:g} clips",
         claimed=claimed,
         lower_bound=bound,
         delta=delta,

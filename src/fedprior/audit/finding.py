@@ -1,57 +1,93 @@
-"""The result of one check of a mechanism."""
+"""The result of one attack."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fedprior.privacy.events import Relation
 
-Kind = Literal["attack", "conformance"]
+Family = Literal[
+    "channels",
+    "dimensions",
+    "keys",
+    "randomness",
+    "special values",
+    "sampling",
+    "prices",
+    "counting",
+    "law of messages",
+    "runs",
+]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+# The probability with which an attack finds the fault that it says it detects.
+POWER = 0.999
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A lower confidence bound on epsilon at `delta`, and the claimed epsilon.
+    """What was attacked, what is claimed of it, and what was measured.
 
-    An `attack` sees only what is released and is therefore valid for any mechanism; a `conformance`
-    check looks inside (the clip, the scale of the noise, the sampling) and has far more power. A
-    sound mechanism fails with probability at most 1 - confidence; a confidence of 1 denotes a
-    deterministic check. `faults` are deviations from the assumptions of the claim; they fail the
-    check regardless of the bound.
+    `claimed` and `lower_bound` are epsilons at `delta`: the claim, and a lower confidence bound on
+    the truth; attacks on something else than epsilon have neither, and say what holds in `claim`.
+    A sound mechanism fails with probability at most 1 - confidence; a confidence of 1 denotes a
+    deterministic attack. `detects` is the smallest fault that is found with probability `POWER`.
+    `faults` are deviations from the assumptions of the claim; they fail it regardless of the bound.
     """
 
+    family: Family
     mechanism: str
-    kind: Kind
-    claimed: float
-    lower_bound: float  # infinite if epsilon is unbounded
-    delta: float
-    relation: Relation
-    confidence: float
     detail: str
+    detects: str
+    confidence: float
+    claimed: float | None = None
+    lower_bound: float | None = None  # infinite if epsilon is unbounded
+    delta: float = 0.0
+    relation: Relation | None = None
+    claim: str = ""
+    measured: str = ""
     faults: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return self.lower_bound <= self.claimed and not self.faults
+        if self.claimed is not None and not (self.lower_bound or 0.0) <= self.claimed:
+            return False
+        return not self.faults
+
+    @property
+    def said(self) -> str:
+        """What is claimed, in words."""
+        if self.claimed is None:
+            return self.claim
+        at = f" at delta {self.delta:g}" if self.delta else ""
+        return f"epsilon {self.claimed:.4g}{at}"
+
+    @property
+    def found(self) -> str:
+        """What was measured, in words."""
+        words = [] if self.lower_bound is None else [f"epsilon at least {self.lower_bound:.4g}"]
+        return "; ".join([*words, *([self.measured] if self.measured else [])])
 
     def describe(self) -> dict[str, Any]:
-        """Return an entry of `checks` in `fedprior privacy audit --json`; null means unbounded."""
-        bound = self.lower_bound if math.isfinite(self.lower_bound) else None
+        """Return an entry of `attacks` in `fedprior privacy audit --json`; null means unbounded."""
+        bound = self.lower_bound
         return {
+            "class": self.family,
             "mechanism": self.mechanism,
-            "kind": self.kind,
+            "detail": self.detail,
+            "claim": self.said,
+            "measured": self.found,
             "claimed": self.claimed,
-            "lower_bound": bound,
+            "lower_bound": bound if bound is not None and math.isfinite(bound) else None,
             "delta": self.delta,
             "relation": self.relation,
-            "confidence": self.confidence,
+            "false_alarm": 1 - self.confidence,
+            "detects": self.detects,
             "passed": self.passed,
-            "detail": self.detail,
             "faults": list(self.faults),
         }
 
 
 def chance_of_false_alarm(findings: Iterable[Finding]) -> float:
-    """Return an upper bound on the probability that sound mechanisms fail any of the checks."""
+    """Return an upper bound on the probability that sound mechanisms fail any of the attacks."""
     return min(1.0, math.fsum(1 - finding.confidence for finding in findings))

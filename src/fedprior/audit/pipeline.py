@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.audit.bound import two_sided
-from fedprior.audit.draws import LEAST_NOISE, clip_finding, longest, noise_finding
+from fedprior.audit.draws import clip_finding, longest, noise_finding
 from fedprior.audit.finding import Finding
-from fedprior.audit.noise import upper_scale
+from fedprior.audit.losses import epsilon_from_below
 from fedprior.audit.runs import play, run_seeds
 from fedprior.audit.subject import Subject
 from fedprior.core import random, tree
-from fedprior.core.algorithm import Array, Key, Message, State
+from fedprior.core.algorithm import Array, Key, Message
 from fedprior.core.protocols import Channel
 from fedprior.engines.round import pool
 from fedprior.privacy.accounting import epsilon
@@ -28,6 +27,8 @@ from fedprior.privacy.events import Event
 _ROUNDING = 1e-4
 _SIZES = (0.0, 1e-38, 0.5, 1.0, 1 + 1e-6, 10.0, 1e10, 1e19, 1e30)
 _WEIGHTS = (1.0, 1e6)
+# Less noise than this is rounded up to it: epsilon is in the hundreds, and the bound stays valid.
+LEAST_NOISE = 0.2
 
 
 def check_uploads(subject: Subject, *, delta: float) -> Finding:
@@ -92,7 +93,7 @@ def check_noise(
     """Check that empty rounds add the stated noise / expected size to every block of gamma."""
     nobody = np.zeros((runs, subject.rounds, subject.federation.num_clients), bool)
     gamma = play(subject, run_seeds(seed, runs), nobody)
-    noise = (np.diff(gamma, axis=1) * subject.units()).reshape(runs, -1)
+    noise = subject.totals(gamma).reshape(runs, -1)
     return noise_finding(
         f"{subject.name}, empty rounds",
         noise,
@@ -101,50 +102,7 @@ def check_noise(
         lambda scale: _cost(subject, scale, delta),
         delta=delta,
         confidence=confidence,
-    )
-
-
-def check_psi(
-    subject: Subject, *, runs: int, seed: int, confidence: float, delta: float
-) -> Finding:
-    """Check that the noise on psi is psi_scale times the other noise, and that psi is clamped last.
-
-    Psi starts at its floor, so it stays there in half of the runs and exceeds it by a half-normal
-    amount in the others.
-    """
-    floor = float(np.float32(subject.psi_floor))
-
-    def start(states: State) -> State:
-        gamma = {**states["gamma"]}
-        gamma["psi"] = jnp.full_like(gamma["psi"], floor)
-        return {**states, "gamma": gamma}
-
-    one = replace(subject, rounds=1)
-    nobody = np.zeros((runs, 1, subject.federation.num_clients), bool)
-    gamma = play(one, run_seeds(seed, runs), nobody, start=start)
-    psi, unit = gamma[:, 1, -1], subject.units()[-1]
-    above = (psi[psi > floor] - floor) * unit
-    faults = []
-    if (psi < floor).any():
-        faults.append("psi is below its floor: clamped before the noise, or not at all")
-    if two_sided(np.array([len(above)]), runs, 0.5) < (1 - confidence) / 3:
-        faults.append("psi stays at its floor too often or too rarely")
-    if (
-        len(above) == 0
-        or _half_normal(above / subject.agreement.event.noise) < (1 - confidence) / 3
-    ):
-        faults.append("the noise on psi is not as stated")
-    limit = upper_scale(above[:, None], alarm=1 - confidence) if len(above) else 0.0
-    return Finding(
-        mechanism=f"{subject.name}, psi",
-        kind="conformance",
-        claimed=_claimed(subject, delta),
-        lower_bound=_cost(subject, limit, delta) if limit > 0 else np.inf,
-        delta=delta,
-        relation="add-remove",
-        confidence=confidence,
-        detail=f"noise on psi as stated, clamped afterwards: {runs:,} rounds from its floor",
-        faults=tuple(faults),
+        family="runs",
     )
 
 
@@ -171,12 +129,6 @@ def _vectors(size: int) -> np.ndarray:
     return np.concatenate([magnitude * signs * directions for magnitude in _SIZES])
 
 
-def _half_normal(values: np.ndarray) -> float:
-    from scipy.stats import kstest
-
-    return float(kstest(values, "halfnorm").pvalue)
-
-
 def _clip_finding(subject: Subject, what: str, ratio: float, delta: float) -> Finding:
     event = subject.agreement.event
 
@@ -184,19 +136,19 @@ def _clip_finding(subject: Subject, what: str, ratio: float, delta: float) -> Fi
         return _cost(subject, event.noise / excess, delta)
 
     claimed = _claimed(subject, delta)
-    return clip_finding(subject.name, ratio, claimed, cost, delta=delta, what=what)
+    return clip_finding(subject.name, ratio, claimed, cost, delta=delta, what=what, family="runs")
 
 
 def _claimed(subject: Subject, delta: float) -> float:
-    return _epsilon(subject.agreement.event, subject.rounds, delta)
+    return epsilon([(subject.agreement.event, subject.rounds)], delta=delta)
 
 
 def _cost(subject: Subject, noise: float, delta: float) -> float:
-    """Epsilon of the whole run if its rounds had this noise multiplier."""
+    """Epsilon of the whole run if its rounds had this noise multiplier, from below."""
     event = replace(subject.agreement.event, noise=max(noise, LEAST_NOISE))
-    return _epsilon(event, subject.rounds, delta)
+    return _below(event, subject.rounds, delta)
 
 
 @lru_cache
-def _epsilon(event: Event, rounds: int, delta: float) -> float:
-    return epsilon([(event, rounds)], delta=delta)
+def _below(event: Event, rounds: int, delta: float) -> float:
+    return epsilon_from_below([(event, rounds)], delta=delta, relation="add-remove")

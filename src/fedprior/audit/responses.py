@@ -2,16 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
+from unittest import mock
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedprior.audit.bound import two_sided
 from fedprior.audit.finding import Finding
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
+from fedprior.core.algorithm import Array, Key
 
 _GRID = 2**53  # a uniform draw is one of this many equally likely multiples of 2**-53
 
@@ -37,6 +43,7 @@ def check_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) 
     single = type(channel)(epsilon=channel.epsilon, low=low, high=high)
     shares = (-1e6, -1e-9, 0.0, 1e-9, 0.25, 0.5, 0.75, 1 - 1e-9, 1.0, 1 + 1e-9, 1e6)
     values = [low + share * (high - low) for share in shares]
+    values += [math.nan, math.inf, -math.inf]
     law = [_probability_of_one(single, value) for value in values]
     loss = max(_log_ratio(law), _log_ratio([1 - chance for chance in law]))
     faults = []
@@ -78,12 +85,64 @@ def check_response(channel: KaryResponse, *, draws: int, seed: int, confidence: 
     return _finding(name, claimed, loss, draws, confidence, faults)
 
 
+def check_compiled_response(channel: KaryResponse) -> Finding:
+    """Count the answers of the compiled channel on the whole grid of a device's draws.
+
+    A device draws words of 32 bits: with many symbols, some answers have fewer of them than others,
+    and the ratio of two probabilities may exceed e^epsilon.
+    """
+    number, symbol = channel.num_symbols, 1
+    followed = []
+
+    @jax.jit
+    def answers(first: Array, second: Array) -> Array:
+        given = jnp.stack(jnp.broadcast_arrays(first, second), axis=-1)
+
+        def bits(key: Key, shape: Any, dtype: Any) -> Array:
+            followed.append(shape)
+            return given
+
+        with mock.patch.object(jax.random, "bits", bits):
+            return channel.respond(jnp.full(given.shape[:-1], symbol), random.root(0))
+
+    def reply(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(answers(*(each.astype(np.uint32) for each in (first, second))))
+
+    top = np.array([2**32 - 1])
+    least = np.arange(1, number)
+    cuts = _first_words(lambda word: reply(np.full_like(word, top[0]), word) >= least, number - 1)
+    edges = [0, *cuts.tolist(), 2**32]
+    elsewhere = np.array([edges[(symbol + 1) % number]])
+    kept = int(_first_words(lambda word: reply(word, elsewhere) != symbol, 1)[0])
+    law = [
+        Fraction(2**32 - kept, 2**32) * Fraction(high - low, 2**32) for low, high in pairwise(edges)
+    ]
+    loss = math.inf if min(law) == 0 else _log_ratio([Fraction(kept, 2**32) + max(law), min(law)])
+    faults = [] if followed else ["draws that cannot be followed"]
+    name = f"KaryResponse, epsilon {channel.epsilon:g}, {number:,} symbols, compiled"
+    claimed = channel.guarantee(noise="simulated").epsilon
+    found = _finding(name, claimed, loss, 0, 1.0, faults)
+    return replace(found, detail="exact distribution of the answers on a device's grid of 2^-32")
+
+
+def _first_words(holds: Callable[[np.ndarray], np.ndarray], number: int) -> np.ndarray:
+    """The first of 2^32 words at which each of `number` monotone conditions holds."""
+    low, high = np.zeros(number, np.int64), np.full(number, 2**32)
+    for _ in range(33):
+        middle = np.minimum((low + high) // 2, 2**32 - 1)
+        true = holds(middle)
+        high = np.where(true, np.minimum(high, middle), high)
+        low = np.where(true, low, np.minimum(middle + 1, high))
+    return high
+
+
 def _finding(
     name: str, claimed: float, loss: float, draws: int, confidence: float, faults: Sequence[str]
 ) -> Finding:
     return Finding(
+        family="channels",
         mechanism=name,
-        kind="conformance",
+        detects="any excess of epsilon on the grid of the draws",
         claimed=claimed,
         lower_bound=loss,
         delta=0.0,

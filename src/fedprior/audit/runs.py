@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.audit.bound import lower_bound
+from fedprior.audit.bound import detects, lower_bound
 from fedprior.audit.finding import Finding
 from fedprior.audit.subject import Subject
 from fedprior.core import check, random, tree
@@ -43,10 +43,12 @@ def attack(subject: Subject, *, runs: int, seed: int, confidence: float, delta: 
     scores = [_score(subject, play(subject, seeds, cohorts), along) for cohorts in worlds]
     bound = lower_bound(*scores, delta=delta, confidence=confidence)
     event = agreement.event
+    claimed = epsilon([(event, rounds)], delta=delta)
     return Finding(
         mechanism=f"{subject.name}, end to end, multiplier {event.noise:g}, rate {event.rate:g}",
-        kind="attack",
-        claimed=epsilon([(event, rounds)], delta=delta),
+        family="runs",
+        detects=detects(runs, claimed, delta=delta, confidence=confidence),
+        claimed=claimed,
         lower_bound=bound.epsilon,
         delta=delta,
         relation="add-remove",
@@ -157,7 +159,7 @@ def _upload(subject: Subject, seed: int) -> np.ndarray:
 
 def _score(subject: Subject, gamma: np.ndarray, along: np.ndarray) -> np.ndarray:
     event = subject.agreement.event
-    moved = np.diff(gamma, axis=1) * subject.units() @ along
+    moved = subject.totals(gamma) @ along
     absent = math.log1p(-event.rate) if event.rate < 1 else -math.inf
     present = math.log(event.rate) + (moved - 0.5) / event.noise**2
     return np.asarray(np.logaddexp(absent, present).sum(axis=1))

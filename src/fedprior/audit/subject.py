@@ -12,7 +12,9 @@ from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import Federation, Split
 from fedprior.exchange.agreement import Agreement
+from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
+from fedprior.learning.adaptive_clip import adaptive_clip
 from fedprior.learning.baselines.fedavg import fedavg
 from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.batches import Batches
@@ -27,6 +29,7 @@ _SIZES = (2, 4, 2, 4, 2, 2)
 _SHOUT = 10.0
 # Inputs of clients that try to exceed the clip; the last two overflow float32 along the way.
 _EXTREMES = (0.0, 1e-30, 1.0, 1e4, 1e18, 3e38)
+_MOMENTUM = 0.95
 _STEPS = Steps(local_steps=2, batches=Batches(size=4))
 
 
@@ -35,8 +38,7 @@ class Subject:
     """A private run to audit, with its canary client and the scales of gamma.
 
     `scales` is the unit of each block of gamma in the message (1 by default), by which the released
-    gamma is rescaled; `psi_floor` is the floor to which psi, if there is one, is clamped after the
-    noise.
+    gamma is rescaled; `momentum` is that of the server.
     """
 
     agreement: Agreement
@@ -44,7 +46,7 @@ class Subject:
     rounds: int
     canary: int
     scales: Mapping[str, float] = field(default_factory=dict)
-    psi_floor: float = 0.0
+    momentum: float = 0.0
     name: str
 
     @property
@@ -61,6 +63,12 @@ class Subject:
             for block in sorted(gamma)  # the order in which a tree is flattened
         ]
         return np.concatenate(factors)
+
+    def totals(self, gamma: np.ndarray) -> np.ndarray:
+        """Return the released sums in clips, from gamma (runs, rounds + 1, size)."""
+        moved = np.diff(gamma, axis=1) * self.units()
+        moved[:, 1:] -= self.momentum * moved[:, :-1].copy()
+        return np.asarray(moved)
 
     def at_the_edges(self) -> "Subject":
         """Return the same run on inputs from zero to the largest floats, with the same shapes."""
@@ -94,13 +102,20 @@ def dp_adaped(
         **options,
     )
     plain = _subject("DP-AdaPeD", algorithm, channel, cohort, rounds)
-    return replace(plain, scales={"psi": psi_scale}, psi_floor=psi_floor)
+    return replace(plain, scales={"psi": psi_scale})
 
 
 def dp_adaped_fine_tuning() -> Subject:
     """DP-AdaPeD whose clients also train between rounds (Algorithm 6), on their memory only."""
     tuned = dp_adaped(factory=adaped_fine_tuning, catch_up=2)
     return replace(tuned, name="DP-AdaPeD with fine-tuning")
+
+
+def dp_adamap(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+    """DP-AdaMAP: the increments of one network, to which the server adds momentum."""
+    algorithm = adamap(logistic(2), steps=_STEPS, gamma_rate=1.0, momentum=_MOMENTUM)
+    plain = _subject("DP-AdaMAP", algorithm, channel, cohort, rounds=3)
+    return replace(plain, momentum=_MOMENTUM)
 
 
 def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
@@ -113,6 +128,13 @@ def dp_fedem(*, channel: Channel | None = None, cohort: Cohort | None = None) ->
     """DP-FedEM: the increments of two models, clipped and noised as one vector."""
     algorithm = fedem(logistic(2), steps=_STEPS, gamma_rate=1.0)
     return _subject("DP-FedEM", algorithm, channel, cohort, rounds=3)
+
+
+def dp_adaptive_clip() -> Subject:
+    """DP-FedAvg with a clip that follows a quantile, covered by the same event as the message."""
+    algorithm = adaptive_clip(fedavg(logistic(2), steps=_STEPS, gamma_rate=1.0))
+    channel = CentralGaussian(clip=1.0, noise_multiplier=1.0)
+    return _subject("DP-FedAvg with an adaptive clip", algorithm, channel, None, rounds=3)
 
 
 def _subject(

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 if TYPE_CHECKING:
     from fedprior.audit.finding import Finding
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 def audit(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use a tenth of the draws and a fifth of the runs.")
+        bool, typer.Option("--quick", help="Use a tenth of the draws and fewer runs.")
     ] = False,
     runs: Annotated[
         int | None, typer.Option(help="Number of runs with the canary, and as many without it.")
@@ -25,24 +23,23 @@ def audit(
     confidence: Annotated[
         float,
         typer.Option(
-            help="Confidence of each check: a sound mechanism fails with probability 1 minus this."
+            help="Confidence of each attack: a sound mechanism fails with probability 1 minus this."
         ),
     ] = 0.9999,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
-    """Attack every mechanism; exit code 1 if one violates its claimed epsilon.
+    """Attack every mechanism; exit code 1 if an attack succeeds.
 
-    Attacks try to distinguish worst-case neighbors by what is released, for every private channel
-    and for complete private runs with a canary client. Conformance checks compare clip, noise,
-    distributions and cohorts with the claim. `lower bound` is a lower bound on epsilon at the given
-    confidence.
+    Each attack is one line: what was attacked, what is claimed of it, what was measured, the
+    smallest fault that it detects with probability 0.999, and how often a sound mechanism fails
+    it. Attacks on epsilon state a lower bound at the given confidence. At the end stands what the
+    audit cannot see. It takes about 2 minutes on 2 cores.
 
     Example: `fedprior privacy audit --quick`
     """
-    from fedprior.audit.finding import chance_of_false_alarm
-    from fedprior.audit.suite import tasks
+    from fedprior.audit.suite import CANNOT_SEE, tasks
 
     planned = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
     findings = []
@@ -51,40 +48,52 @@ def audit(
             show(task.name)
             findings.append(task.check())
     if as_json:
-        checks = [finding.describe() for finding in findings]
-        typer.echo(json.dumps({"format": 1, "checks": checks}))
+        attacks = [finding.describe() for finding in findings]
+        typer.echo(json.dumps({"format": 2, "attacks": attacks, "cannot_see": CANNOT_SEE}))
     else:
-        _print(findings, chance_of_false_alarm(findings))
+        _print(findings, CANNOT_SEE)
     if not all(finding.passed for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(findings: "list[Finding]", false_alarm: float) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("mechanism", "check", "claimed", "lower bound", ""):
-        right = name in ("claimed", "lower bound")
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for finding in findings:
-        table.add_row(
-            finding.mechanism,
-            f"{finding.kind}: {finding.detail}",
-            f"{finding.claimed:.4g}",
-            f"{finding.lower_bound:.4g}",
-            "holds" if finding.passed else "FAILS",
-        )
+def _print(findings: "list[Finding]", cannot_see: tuple[str, ...]) -> None:
+    from fedprior.audit.finding import FAMILIES, chance_of_false_alarm
+
     console = Console(highlight=False)
-    console.print(table)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    for family in FAMILIES:
+        group = [finding for finding in findings if finding.family == family]
+        if group:
+            say(f"\n{family}")
+        for finding in group:
+            say("  " + _line(finding))
     failed = [finding for finding in findings if not finding.passed]
+    if failed:
+        say("")
     for finding in failed:
-        bound = f"epsilon at least {finding.lower_bound:.4g}, claimed {finding.claimed:.4g}"
-        words = "; ".join(finding.faults) or bound
-        console.print(f"FAILS: {finding.mechanism}: {words}.", markup=False, soft_wrap=True)
-    deltas = sorted({finding.delta for finding in findings if finding.delta})
-    console.print(
-        f"{len(findings) - len(failed)} of {len(findings)} checks hold. Epsilon is per client, at "
-        f"delta {', '.join(f'{delta:g}' for delta in deltas)} (0 for randomized responses). If all "
-        f"mechanisms are sound, any check fails with probability {false_alarm:.2g} at most.",
-        soft_wrap=True,
+        bound = f"{finding.found}, {finding.said} is claimed"
+        say(f"FAILS: {finding.mechanism}: {'; '.join(finding.faults) or bound}.")
+    say("\nWhat this audit cannot see")
+    for sentence in cannot_see:
+        say(f"  - {sentence}")
+    say(
+        f"\n{len(findings) - len(failed)} of {len(findings)} attacks found nothing. If all "
+        f"mechanisms are sound, any attack fails with probability "
+        f"{chance_of_false_alarm(findings):.2g} at most."
+    )
+
+
+def _line(finding: "Finding") -> str:
+    """One attack in one line."""
+    verdict = "holds" if finding.passed else "FAILS"
+    alarm = 1 - finding.confidence
+    rate = f"false alarm {alarm:.0e}" if alarm else "no false alarms"
+    return (
+        f"{verdict}  {finding.mechanism}: {finding.detail}. Claimed: {finding.said}. "
+        f"Measured: {finding.found}. Detects {finding.detects}; {rate}."
     )
 
 
