@@ -242,3 +242,23 @@ def test_bad_strategies_are_refused():
         Banded((0.5, 1.0))
     with pytest.raises(ValueError, match="sum of at most 1"):
         Buffered((0.5,), (1.5,))
+
+
+def test_a_server_on_the_exchange_gives_the_same_run(plane):
+    """Rounds that are opened with an attendance and released with the secrets of the last one."""
+    algorithm, cohort = averaging(), Cyclic(parts=2)
+    agreement = Agreement.of(algorithm, plane, channel=CHANNEL, cohort=cohort)
+    state, secrets, attendance = (
+        agreement.initial_state(),
+        agreement.secrets(),
+        agreement.attendance(),
+    )
+    for round in range(3):
+        clients = server.open_round(agreement, round, attendance=attendance)
+        uploads = {int(client): np.zeros(2, np.float32) for client in clients}
+        state, secrets = server.release_round(agreement, state, secrets, uploads, round)
+    alone = debug(averaging(rate=0.0), plane, rounds=3, channel=CHANNEL, cohort=cohort)
+    np.testing.assert_allclose(state["gamma"], alone.state["gamma"], rtol=1e-5, atol=1e-6)
+    assert attendance.taken.tolist() == [2, 1] * 3
+    with pytest.raises(PrivacyError, match="one of the 6 that were paid for"):
+        server.open_round(agreement, 6, attendance=attendance)

@@ -76,12 +76,30 @@ def test_other_rules_and_strategies():
         ("privacy.adaptive_clip=0.5", "adaptive_clip must be 0"),
         ("privacy.epsilon=0", "epsilon must be given"),
         ("privacy.bands=-1", "bands must be a whole number"),
-        ("training.parts=500", "parts must be at most the number of clients"),
+        ("training.parts=5", "parts must be left out"),
     ],
 )
 def test_refusals(change, words):
     with pytest.raises((ValueError, PrivacyError), match=words):
         setting(change).cohort.capacity(101)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["training.parts=5"], "parts must be left out"),
+        (["training.parts=5", "training.cohort=fixed"], "parts must be left out"),
+        (["privacy.strategy=buffered", "privacy.epsilon=1", "privacy.delta=1e-3"], "strategy must"),
+    ],
+)
+def test_keys_without_effect_are_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        read(None, changes)
+
+
+def test_more_parts_than_clients_are_refused():
+    with pytest.raises(ValueError, match="parts must be at most the number of clients"):
+        setting("training.cohort_size=0", "training.parts=500").cohort.capacity(101)
 
 
 def test_coefficients_spare_a_run_the_optimizer(monkeypatch):

@@ -2,7 +2,8 @@
 
 A round with a ledger goes in this order: `open_round` (reserve, then draw), collect, `admit` each
 upload by itself, `close_round` (add in client order, decode, update), save a checkpoint, and
-`ledger.commit()`.
+`ledger.commit()`. If the channel keeps secrets between rounds, `release_round` takes the place of
+`close_round`, and the checkpoint, with secrets and attendance, is saved before the state is sent.
 """
 
 from collections.abc import Mapping

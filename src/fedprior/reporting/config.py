@@ -181,6 +181,7 @@ class Config:
         names = ("bands", "separation", "participations")
         check.count(owner, least=0, **{name: getattr(privacy, name) for name in names})
         given = [name for name in (*names, "coefficients") if getattr(privacy, name)]
+        given += ["strategy"] if privacy.strategy != "banded" else []
         if privacy.mechanism != "matrix":
             rule, remedy = "left out", "They need privacy.mechanism=matrix."
             check.require(not given, owner, ", ".join(given), rule, "a value", remedy)
@@ -225,10 +226,11 @@ class Config:
             whole = isinstance(value, int) and not isinstance(value, bool)
             check.require(not whole or value < 2**31, owner, name, "below 2**31", value)
         check.unit(owner, sampling_rate=training.sampling_rate)
-        cyclic = training.cohort == "cyclic"
-        if training.parts and not (cyclic or training.cohort == "auto"):
-            remedy = "Only cyclic cohorts have parts: set cohort = 'cyclic'."
-            check.require(False, owner, "parts", "0", training.parts, remedy)
+        matrix = training.cohort == "auto" and self.privacy.mechanism == "matrix"
+        cyclic = training.cohort == "cyclic" or matrix
+        if training.parts and (training.cohort_size or not cyclic):
+            remedy = "Cyclic cohorts have parts, instead of cohort_size: set cohort = 'cyclic'."
+            check.require(False, owner, "parts", "left out", training.parts, remedy)
         taken = training.cohort_size and not cyclic
         if training.sampling_rate and (taken or training.cohort == "fixed"):
             raise ValueError(
