@@ -21,7 +21,7 @@ from fedprior.core.protocols import Channel, PrivateChannel, is_private
 from fedprior.exchange.server import check_terms
 from fedprior.privacy import accounting, secure
 from fedprior.privacy.events import Event, Relation
-from fedprior.privacy.guarantee import Guarantee, Noise
+from fedprior.privacy.guarantee import Guarantee, Noise, shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.plans import check_delta_below
 
@@ -109,8 +109,8 @@ class Batch:
         if not granted:
             raise PrivacyError(
                 f"{self.owner}: epsilon must fit into what is left of the budget of {ledger.path} "
-                f"({ledger.spent:.4g} of {ledger.terms.budget:g} are spent), got "
-                f"{self.epsilon:.4g}. Nothing was drawn or charged."
+                f"({shown(ledger.spent, digits=4)} of {ledger.terms.budget:g} are spent), got "
+                f"{shown(self.epsilon, digits=4)}. Nothing was drawn or charged."
             )
         yield Rounds(self)
         ledger.commit()

@@ -11,7 +11,7 @@ from fedprior.estimation.private.result import NOT_PRIVATE
 from fedprior.exchange.batch import Batch, Rounds
 from fedprior.privacy import accounting, events, planning
 from fedprior.privacy.events import Relation
-from fedprior.privacy.guarantee import Guarantee, Noise
+from fedprior.privacy.guarantee import Guarantee, Noise, shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.regression.mixture.fit import fit_mixture
 from fedprior.regression.private_em import ScaledMixture, maximize_noised, private_messages
@@ -112,8 +112,8 @@ def fit_mixture_privately(
         )
     population = _population(mixture, target_scale / scale, target_scale)
     mechanism = (
-        f"Gaussian noise of {channel.noise_multiplier:g} times the clip {channel.clip:g} on sums "
-        f"of {width} numbers, {rounds} round{'s' if rounds > 1 else ''}"
+        f"Gaussian noise of {shown(channel.noise_multiplier, digits=6)} times the clip "
+        f"{channel.clip:g} on sums of {width} numbers, {rounds} round{'s' if rounds > 1 else ''}"
     )
     guarantee = batch.guarantee(
         unit="one group's rows", mechanism=mechanism, bits=32.0 * width * rounds

@@ -142,8 +142,8 @@ def described(record: Record) -> str:
     """The event of a reservation in words."""
     event = Event.from_json(record["event"])
     if event.mechanism == "response":
-        return f"randomized reports of epsilon {event.noise:.4g}"
-    return f"{event.mechanism} noise {event.noise:.4g}, {sampling([record])}"
+        return f"randomized reports of epsilon {shown(event.noise, digits=6)}"
+    return f"{event.mechanism} noise {event.noise:.12g}, {sampling([record])}"
 
 
 def _charged(records: list[Record]) -> list[list[Record]]:

@@ -21,6 +21,7 @@ from fedprior.exchange import checkpoint
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
+from fedprior.privacy.guarantee import shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population
@@ -240,7 +241,8 @@ def _room(training: Training, privacy: Privacy, num_clients: int) -> list[str]:
     if not rounds:
         raise PrivacyError(
             f"ledger: the budget of {ledger.path} does not cover one round of {name} "
-            f"({ledger.spent:.4g} of {ledger.terms.budget:g} are spent). Nothing was charged."
+            f"({shown(ledger.spent, digits=4)} of {ledger.terms.budget:g} are spent). Nothing was "
+            "charged."
         )
     if rounds < training.rounds:
         relation = f", under {ledger.terms.relation} at delta {ledger.terms.delta:g}"
