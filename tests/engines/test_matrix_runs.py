@@ -253,12 +253,12 @@ def test_a_server_on_the_exchange_gives_the_same_run(plane):
         agreement.secrets(),
         agreement.attendance(),
     )
-    for round in range(3):
+    for round in range(2):  # after which clients of the reference would send something
         clients = server.open_round(agreement, round, attendance=attendance)
         uploads = {int(client): np.zeros(2, np.float32) for client in clients}
         state, secrets = server.release_round(agreement, state, secrets, uploads, round)
-    alone = debug(averaging(rate=0.0), plane, rounds=3, channel=CHANNEL, cohort=cohort)
+    alone = debug(averaging(rate=0.0), plane, rounds=2, channel=CHANNEL, cohort=cohort)
     np.testing.assert_allclose(state["gamma"], alone.state["gamma"], rtol=1e-5, atol=1e-6)
-    assert attendance.taken.tolist() == [2, 1] * 3
+    assert attendance.taken.tolist() == [1] * 6
     with pytest.raises(PrivacyError, match="one of the 6 that were paid for"):
         server.open_round(agreement, 6, attendance=attendance)
