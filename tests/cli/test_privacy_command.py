@@ -1,6 +1,7 @@
 """`fedprior privacy plan` and `spent`, and private `fedprior train`."""
 
 import json
+import re
 
 import duckdb
 import pytest
@@ -39,6 +40,16 @@ def test_a_plan_names_noise_views_and_verdict(command):
     for word in ("one client", "Poisson sampling at rate 0.1", "simulated", "secure", "trusts"):
         assert word in found.out  # all that the figures rest on
     assert "e+" not in found.out
+
+
+@pytest.mark.parametrize("sampled", [("--sampling-rate", "0.02"), ("--cohort-size", "333")])
+def test_the_noise_that_is_printed_fits_when_it_is_typed_in(command, sampled):
+    asked = ("privacy", "plan", "--delta", "1e-5", "--clients", "1000", *sampled)
+    asked = (*asked, "--epsilon", "1", "--rounds", "100")
+    printed = re.search(r"Noise multiplier ([0-9.]+) for", command(*asked).out)
+    again = command(*asked, "--noise-multiplier", printed[1])
+    assert again.code == 0
+    assert "Fits: epsilon" in again.out
 
 
 def test_a_plan_as_json_agrees_with_the_accountant(command):
