@@ -20,7 +20,7 @@ from fedprior.privacy.terms import Terms
 
 def reporting(epsilon, *, seed=0):
     """Rounds of simulated answers, charged to nobody."""
-    agreed = {"owner": "test", "view": "local", "noise": "simulated", "num_clients": 9}
+    agreed = {"owner": "test", "view": "local", "noise": "simulated", "num_clients": 10**6}
     return Rounds(Batch(event=events.response(epsilon), seed=seed, **agreed))
 
 

@@ -6,7 +6,7 @@ import pytest
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
-from fedprior.channels.randomized_response import OneBit
+from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.batch import Batch, Rounds
@@ -124,3 +124,41 @@ def test_the_same_content_with_another_seed_is_another_release(tmp_path):
             batch(channel, seed=1).charged(ledger, content=(ROWS + 1,)),
         ):
             pytest.fail("two contents with one noise")
+
+
+def test_no_more_messages_than_were_charged():
+    channel = OneBit(epsilon=0.5)
+    rounds = Rounds(batch(channel, rounds=2))
+    for _ in range(2):
+        rounds.gather(channel, ROWS[:10], rounds.key("encode"))
+        rounds.gather(channel, ROWS[10:], rounds.key("encode"))
+    with pytest.raises(PrivacyError, match="messages must be at most 2 per client"):
+        rounds.gather(channel, ROWS[:1], rounds.key("encode"))
+    symbols = KaryResponse(epsilon=0.5, num_symbols=3)
+    rounds = Rounds(batch(symbols, 3))
+    rounds.respond(symbols, np.zeros(40, int), rounds.key("encode"))
+    with pytest.raises(PrivacyError, match="messages must be at most 1 per client"):
+        rounds.respond(symbols, np.zeros(1, int), rounds.key("encode"))
+    sums = CentralGaussian(clip=1.0, noise_multiplier=3.0)
+    rounds = Rounds(batch(sums))
+    rounds.add(sums, [ROWS[:1]], rounds.key("decode", 0), dimension=1)
+    with pytest.raises(PrivacyError, match="messages must be at most 1 per client"):
+        rounds.add(sums, [ROWS[:1]], rounds.key("decode", 1), dimension=1)
+    with pytest.raises(PrivacyError, match="messages of a round must be at most 40"):
+        Rounds(batch(sums)).add(sums, [ROWS, ROWS], rounds.key("decode", 0), dimension=1)
+
+
+def test_messages_of_a_central_channel_are_not_handed_out_without_noise():
+    channel = CentralGaussian(clip=1.0, noise_multiplier=3.0)
+    rounds = Rounds(batch(channel))
+    with pytest.raises(PrivacyError, match="must cost what was charged"):
+        rounds.gather(channel, ROWS, rounds.key("encode"))
+
+
+def test_secure_messages_are_not_drawn_from_a_seed():
+    channel = OneBit(epsilon=0.5, noise="secure")
+    with pytest.raises(PrivacyError, match="drawn from"):
+        Rounds(batch(channel)).gather(channel, ROWS, random.stream(0, "encode"))
+    channel = OneBit(epsilon=0.5)
+    with pytest.raises(PrivacyError, match="drawn from"):
+        Rounds(batch(channel)).gather(channel, ROWS, random.secure())

@@ -8,7 +8,7 @@ every client's data, so that nobody waits for the next round.
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -118,10 +118,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a batch that has been charged, or of a clear one (`batch` None)."""
+    """The rounds of a batch that has been charged, or of a clear one (`batch` None).
+
+    No message leaves a client through a channel that costs more than was charged, with noise from
+    elsewhere, or beyond the number of messages that were charged.
+    """
 
     batch: Batch | None
     seed: int = 0
+    _sent: list[int] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def noise(self) -> Noise:
@@ -136,26 +141,41 @@ class Rounds:
 
     def gather(self, channel: Channel, rows: np.ndarray, key: Key) -> np.ndarray:
         """What the clients send, one row each."""
-        self._check(channel, rows.shape[-1])
+        self._check(channel, rows.shape[-1], key, "local")
+        self._count(len(rows))
         return np.asarray(channel.encode(rows, key))
 
     def respond(self, channel: KaryResponse, symbols: np.ndarray, key: Key) -> np.ndarray:
         """The symbols that the clients send in place of their own, one each."""
-        self._check(channel, channel.num_symbols)
+        self._check(channel, channel.num_symbols, key, "local")
+        self._count(len(symbols))
         return np.asarray(channel.respond(symbols, key))
 
     def add(
         self, channel: Channel, parts: Iterable[np.ndarray], key: Key, *, dimension: int
     ) -> np.ndarray:
-        """The decoded sum of what the clients send; `parts` are messages of some of them each."""
-        self._check(channel, dimension)
-        total = channel.add(np.zeros((1, dimension)))
+        """The decoded sum of what all clients send; `parts` are messages of some of them each."""
+        self._check(channel, dimension, key, "central", "local")
+        self._count(0 if self.batch is None else self.batch.num_clients)
+        total, number = channel.add(np.zeros((1, dimension))), 0
         for rows in parts:
             total = total + channel.add(channel.encode(rows, key))
+            number += len(rows)
+        if self.batch is not None and number > self.batch.num_clients:
+            rule = f"at most {self.batch.num_clients}, one from each client"
+            raise PrivacyError(check.message(self.batch.owner, "messages of a round", rule, number))
         return np.asarray(channel.decode(total, key))
 
-    def _check(self, channel: Channel, dimension: int) -> None:
-        """Raise PrivacyError if a message through this channel costs more than was charged."""
+    def _count(self, messages: int) -> None:
+        """Raise PrivacyError beyond the messages that were charged."""
+        batch = self.batch
+        self._sent.append(messages)
+        if batch is not None and sum(self._sent) > batch.rounds * batch.num_clients:
+            rule = f"at most {batch.rounds} per client, which were charged"
+            raise PrivacyError(check.message(batch.owner, "messages", rule, sum(self._sent)))
+
+    def _check(self, channel: Channel, dimension: int, key: Key, *views: str) -> None:
+        """Raise PrivacyError if a message through this channel is not what was charged."""
         batch = self.batch
         if not is_private(channel) and batch is None:
             return
@@ -163,10 +183,11 @@ class Rounds:
             raise PrivacyError(f"rounds: the channel must be the one agreed on, got {channel!r}.")
         event = channel.event(dimension)
         same = (channel.view, channel.noise) == (batch.view, batch.noise)
-        if not same or not _covers(batch.event, event):
+        drawn = isinstance(key, random.Secure) == (batch.noise == "secure")
+        if not (same and drawn and channel.view in views and _covers(batch.event, event)):
             raise PrivacyError(
-                f"{batch.owner}: a message must cost what was charged ({batch.event}), got {event} "
-                f"of {channel!r}."
+                f"{batch.owner}: a message must cost what was charged ({batch.event}, {batch.view} "
+                f"view, {batch.noise} noise), got {event} of {channel!r}, drawn from {key!r}."
             )
 
 

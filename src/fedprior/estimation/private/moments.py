@@ -186,9 +186,10 @@ def _by_vector(
     A part that a group does not have is sent as 0 and, sizes being public, not counted (NaN).
     """
     message = np.concatenate(list(parts.values()), axis=1)
-    there = np.isfinite(message)
-    noised = rounds.gather(channel, np.where(there, message, 0.0), rounds.key("encode"))
-    sent = np.where(there, noised, np.nan)
+    sent, some = np.full(message.shape, np.nan), np.isfinite(message).any(axis=1)
+    own = message[some]
+    noised = rounds.gather(channel, np.nan_to_num(own), rounds.key("encode"))
+    sent[some] = np.where(np.isfinite(own), noised, np.nan)
     ends = np.cumsum([values.shape[1] for values in parts.values()])
     return dict(zip(parts, np.split(sent, ends[:-1], axis=1), strict=True))
 
