@@ -446,5 +446,8 @@ def test_a_ledger_protects_one_kind_of_group(command, refused, tmp_path):
     assert command(*words, "doctor").code == 0
     path.with_suffix(".ledger.jsonl").unlink()
     assert command(*words, "clinic", "--group", "doctor").code == 0
-    turned = command(*words, "doctor", "--group", "clinic", "--json")
+    copy = tmp_path / "copy.csv"
+    copy.write_text(path.read_text())
+    words = ("estimate", copy, *words[2:], "doctor", "--group", "clinic", "--json")
+    turned = command(*words, "--ledger", path.with_suffix(".ledger.jsonl"))
     assert json.loads(turned.out)["ledger"]["epsilon"] == 2

@@ -206,6 +206,8 @@ class Question:
             ("--plot", self.plot, PLOT_SUFFIXES),
         ):
             check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
+        alone = self.key is not None and self.ledger is None
+        _require(not alone, "--key", "given with --ledger", "no --ledger")
         folder = self.ledger is not None and self.ledger.is_dir()
         _require(not folder, "--ledger", "a file", f"the folder {self.ledger}")
         sentence = "--plot with --epsilon needs --release-groups: groups in a plot are not private."
