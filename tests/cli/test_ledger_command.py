@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from fedprior.core.files import read_sealed, seal
+from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
+from fedprior.privacy.terms import Terms
 
 ESTIMATE = "from fedprior.cli.main import main; main()"
 
@@ -157,9 +159,12 @@ def test_a_ledger_without_a_key_says_so(command, tmp_path):
 def test_options_that_need_others(command, private, budget, tmp_path):
     train, options = private
     path, ledger = budget
-    none = ("--ledger", tmp_path / "popluation.jsonl")
+    none, own = ("--ledger", tmp_path / "popluation.jsonl"), tmp_path / "own.jsonl"
+    terms = Terms(delta=0.001, relation="add-remove", view="central", noise="simulated")
+    Ledger(own, terms).close()
     for words, wanted in (
-        ((*options(), *none), "must be the existing ledger of a population"),
+        ((*options(), *none), "must be an existing ledger"),
+        ((*options(), "--ledger", own), "must be the ledger of a population"),
         ((*options(), *ledger[2:]), "key must be empty without a ledger"),
         ((*options(), *ledger[:2]), "opened only with it (--key FILE)"),
         (ledger, "epsilon must be given"),

@@ -33,20 +33,21 @@ def opened(
     who: str,
     num_clients: int | None = None,
     key: Path | None = None,
+    begin: bool = False,
 ) -> Ledger:
-    """Open the ledger of a population to charge it.
+    """Open a ledger to charge it, for `train`, `estimate` and `regress` alike.
 
-    `terms` are those of what is charged; delta, relation and budget are the ledger's own. A ledger
-    that does not exist is not begun: a name with a typing error would begin a second budget.
+    `terms` are those of what is charged; in the ledger of a population, delta, relation and budget
+    are the ledger's own. `begin` makes a ledger that does not exist. Without it a name with a
+    typing error is refused, which would otherwise begin a second budget.
     """
     path = Path(path)
-    shared = path.is_file() and read(path, key)[1][0]["shared"]
-    if not shared:
+    if not begin and not path.is_file():
         raise PrivacyError(
-            f"ledger: --ledger must be the existing ledger of a population, got {path}. Make one "
-            f"with fedprior privacy ledger init FILE --epsilon E --delta D."
+            f"ledger: --ledger must be an existing ledger, got {path}. Make one with fedprior "
+            f"privacy ledger init {path} --epsilon E --delta D."
         )
-    return Ledger(path, terms, who=label(who), num_clients=num_clients, key=key, existing=True)
+    return Ledger(path, terms, who=label(who), num_clients=num_clients, key=key, existing=not begin)
 
 
 def label(*parts: str) -> str:

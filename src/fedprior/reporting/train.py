@@ -23,6 +23,7 @@ from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
 from fedprior.privacy.guarantee import shown
 from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import read
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population
 from fedprior.reporting.config import Config, Privacy
@@ -225,6 +226,11 @@ def charged(privacy: Privacy, terms: Terms, *, who: str, num_clients: int) -> Le
     if not privacy.ledger:
         return None
     path, key = _places(privacy)
+    if path.is_file() and not read(path, key)[1][0]["shared"]:
+        raise PrivacyError(
+            f"ledger: --ledger must be the ledger of a population, got {path}. Make one with "
+            "fedprior privacy ledger init FILE --epsilon E --delta D."
+        )
     return population.opened(path, terms, who=who, num_clients=num_clients, key=key)
 
 
