@@ -93,7 +93,7 @@ def test_a_budget_that_estimates_and_trainings_share(command, clinics, budget, p
     text = " ".join(shown.out.split())
     for words in (
         "of 3 is spent at delta 0.001, for one client (replace-one). Further charges may add 0.",
-        "estimate (rates) 1 round of 60 clients: randomized reports of epsilon 0.5; local view",
+        "estimate clinics.csv (rates) 1 round of 60 clients: randomized reports of epsilon 0.5;",
         f"train fedavg-fine-tuning, seed 0, run {end['rounds']} rounds of 60 clients: gaussian",
         "sees what was released",
         "adds up the messages unbounded",
