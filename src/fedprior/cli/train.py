@@ -117,11 +117,17 @@ def train(
         typer.echo(json.dumps(summary))
     elif summary["methods"]:
         Console(highlight=False).print(table(settings, summary["methods"]))
-    for line in _told(summary, as_json=as_json, secure=secure):
+    lost = secure and settings.privacy.mechanism == "matrix"
+    for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
 
 
-def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[str]:
+_LOST = (
+    " All rounds are paid for together, once more if rounds were lost after their noise was drawn."
+)
+
+
+def _told(summary: dict[str, Any], *, as_json: bool, secure: bool, lost: str = "") -> Iterator[str]:
     """What is said on standard error after a run; with --json only what must not be missed."""
     from fedprior.reporting.ledgers import sentence, sentence_together
     from fedprior.reporting.population import sentence as population_sentence
@@ -131,7 +137,7 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool) -> Iterator[s
         if end["ended_by"] == "budget":
             yield (
                 f"{end['method']}, seed {end['seed']}: stopped by {whose} after {end['rounds']} "
-                f"of {end['planned']} rounds."
+                f"of {end['planned']} rounds.{lost}"
             )
         if end["trust"] is not None and not as_json:
             yield f"{end['method']}, seed {end['seed']}: {_trusted(end['trust'])}"
