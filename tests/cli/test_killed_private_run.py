@@ -142,8 +142,10 @@ def test_killed_three_times(tmp_path):
 @pytest.mark.evidence
 @pytest.mark.parametrize("noise", ["simulated", "secure"])
 def test_killed_at_fifteen_random_moments(tmp_path, noise):
-    """Each of 15 runs is killed once, at a moment drawn from its whole life, and then resumes: with
-    both kinds of noise, 30 kills. Those that a drawn moment misses are drawn again.
+    """Each of 15 runs is killed once and then resumes: with both kinds of noise, 30 kills.
+
+    Every other moment is drawn from the run's whole life, most of which is starting and scoring;
+    the others while rounds run. Those that a drawn moment misses are drawn again.
     """
     draws = np.random.default_rng(int(os.environ.get("FEDPRIOR_KILL_SEED", "0")))
     programs, moments = tmp_path / "programs", []
@@ -155,8 +157,9 @@ def test_killed_at_fifteen_random_moments(tmp_path, noise):
     life = time.monotonic() - start
     for number in range(40):
         run = Killable(tmp_path / str(number), programs, noise=noise)
-        delay = float(draws.uniform(0, life))
-        if not kill(run, delay):
+        within = len(moments) % 2
+        lines, delay = int(draws.integers(1, 36)), float(draws.uniform(0, 0.02 if within else life))
+        if not kill(run, delay, within * lines):
             continue
         begun = int(run.begun.sum())
         (end,) = run.finish()["runs"]
