@@ -55,8 +55,9 @@ def init(
 ) -> None:
     """Make a budget that all questions to the same clients share.
 
-    `train`, `estimate` and `regress` charge it with --ledger FILE (and --key FILE) before they
-    release anything, from any number of processes, and are refused what it does not cover.
+    `train` and `estimate` charge it with --ledger FILE (and --key FILE) before they release
+    anything, from any number of processes, and are refused what it does not cover. In Python,
+    private regressions charge it, too.
 
     Example: `fedprior privacy ledger init clinics.jsonl --epsilon 3 --delta 1e-6 --key clinics.key`
     """

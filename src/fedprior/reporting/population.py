@@ -35,7 +35,7 @@ def opened(
     key: Path | None = None,
     begin: bool = False,
 ) -> Ledger:
-    """Open a ledger to charge it, for `train`, `estimate` and `regress` alike.
+    """Open a ledger to charge it, for `train` and `estimate` alike.
 
     `terms` are those of what is charged; in the ledger of a population, delta, relation and budget
     are the ledger's own. `begin` makes a ledger that does not exist. Without it a name with a
