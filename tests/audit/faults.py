@@ -1,7 +1,7 @@
 """Mechanisms that are broken on purpose, each in one way, and the power of an attack on them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
@@ -556,3 +556,21 @@ def bit_of_nan(patch):
         return np.where(np.isnan(share), np.nan, real(self, share))
 
     patch.setattr(OneBit, "probability", probability)
+
+
+def simulated_matrix(patch):
+    """The matrix mechanism draws simulated noise, whatever it says."""
+    real = MatrixGaussian.release
+
+    def begin(self, dimension):
+        return np.zeros((self.strategy.num_buffers, dimension), np.float32)
+
+    def add(self, rows):
+        return rows.sum(axis=0)
+
+    def release(self, total, key, memory):
+        simulated = replace(self, noise="simulated")
+        return real(simulated, total, key, memory)
+
+    for function in (begin, add, release):
+        patch.setattr(MatrixGaussian, function.__name__, function)

@@ -126,7 +126,7 @@ def test_every_private_channel_that_is_shipped_is_audited():
 
 def test_the_list_of_attacks_covers_what_the_claims_rest_on():
     names = [task.name for task in suite.tasks(quick=True)]
-    assert names.count("attack") == 4  # AdaPeD, AdaMAP, FedAvg, FedEM
+    assert names.count("attack") == 3  # AdaPeD, AdaMAP, FedAvg
     assert names.count("check prices") == len(prices.CASES)
     for name in ("keys", "specials", "sizes", "source", "whole run", "ledger", "replacement"):
         assert any(name in each for each in names), name

@@ -220,6 +220,9 @@ PLANTED = {
         faults.no_rule, partial(correlated.check_matrix, correlated.BANDED, **AT)),
     "runs: a matrix that is charged later": (
         faults.later_charged, partial(correlated.check_matrix, correlated.BANDED, **AT)),
+    "randomness: a secure matrix whose noise is simulated": (
+        faults.simulated_matrix,
+        partial(correlated.check_secure_matrix, confidence=CONFIDENCE)),
     "runs: independent noise under a matrix": (
         faults.fresh_matrix_noise, partial(correlated.check_matrix, correlated.BANDED, **AT)),
 }  # fmt: skip
@@ -247,6 +250,7 @@ _FEW = (
     "channels: a bit of NaN",
     "runs: little noise under canaries",
     "runs: a matrix that is charged later",
+    "randomness: a secure matrix whose noise is simulated",
     "runs: no clip in AdaMAP",
 )
 _NINE = tuple(PLANTED)[:10]

@@ -5,6 +5,7 @@ C, its sensitivity and the worst pattern of participation are computed here from
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedprior.audit.losses import epsilon_from_below
 from fedprior.audit.noise import detects, deviations
 from fedprior.audit.prices import sampled
 from fedprior.audit.probe import NOBODY, in_turn, ledger_of, one_hot, probe, release, senders
+from fedprior.audit.sources import opendp
 from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.agreement import Agreement
@@ -92,6 +94,33 @@ def check_matrix(channel: MatrixGaussian, *, confidence: float, seed: int) -> Fi
         delta=_DELTA,
         relation="add-remove",
         measured=f"a client in all of its turns moves C x by {moved:.4f} clips",
+        faults=tuple(faults),
+    )
+
+
+def check_secure_matrix(*, confidence: float) -> Finding:
+    """Attack the mechanism with secure noise: two runs of one seed, traced to OpenDP."""
+    channel = replace(BANDED, noise="secure")
+    rule, size = channel.participation, 300
+    whole = matrix(channel.strategy, rule.rounds)
+    nothing = np.zeros((rule.apart, size))
+    turns = in_turn([NOBODY])
+    with opendp() as delivered:
+        paths = [
+            release(channel, nothing, rounds=rule.rounds, cohort=turns).totals for _ in range(2)
+        ]
+    noise = np.concatenate([whole @ path for path in paths])
+    faults = list(deviations(noise, channel.clip * channel.noise_multiplier, alarm=1 - confidence))
+    if sum(map(len, delivered)) < noise.size:
+        faults.append("noise that OpenDP did not draw")
+    return Finding(
+        family="randomness",
+        mechanism="MatrixGaussian, secure noise, in the engine",
+        detail=f"two runs of one seed, {rule.rounds} rounds in {size} dimensions, whitened",
+        detects=f"{detects(len(noise), size, alarm=1 - confidence)}; noise that is used twice",
+        confidence=confidence,
+        claim="fresh draws of OpenDP",
+        measured="as claimed" if not faults else "not as claimed",
         faults=tuple(faults),
     )
 

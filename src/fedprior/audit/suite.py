@@ -152,10 +152,8 @@ def _channels(number: int, options: dict[str, Any]) -> Iterator[Task]:
 
 
 def _compiled(number: int, options: dict[str, Any]) -> Iterator[Task]:
-    """The same attacks on the channels inside compiled programs, as the engines call them."""
+    """Reports of compiled programs, as the engines draw them."""
     some = {**options, "draws": number // 5}
-    yield _in_engine(channels.attack_central, CENTRAL[0], delta=DELTA, **some)
-    yield _in_engine(channels.attack_local, LOCAL[0], delta=DELTA, **some)
     yield _in_engine(channels.attack_one_bit, ONE_BIT[1], **some)
     for response in MANY_SYMBOLS:
         yield _task(responses.check_compiled_response, response)
@@ -185,13 +183,12 @@ def _randomness(options: dict[str, Any]) -> Iterator[Task]:
         return
     secure = CentralGaussian(noise_multiplier=1.0, **SECURE)
     few = {**options, "draws": SECURE_DRAWS}
-    yield _task(channels.attack_central, secure, delta=DELTA, **few)
     yield _task(draws.check_central_noise, secure, delta=DELTA, **few)
-    yield _in_engine(draws.check_central_noise, secure, delta=DELTA, **few)
     yield _task(randomness.check_noise_source)
     yield _task(randomness.check_cohort_source)
     yield _task(randomness.check_exact_sums, seed=options["seed"])
     yield _task(randomness.check_secure_run, **at)
+    yield _task(correlated.check_secure_matrix, **at)
 
 
 def _special(options: dict[str, Any]) -> Iterator[Task]:
@@ -247,9 +244,9 @@ def _runs(runs: int, options: dict[str, Any]) -> Iterator[Task]:
     yield from _one_run(subject.dp_adaped(), runs, options)
     # End-to-end attacks would need separate programs, which take 15 s to compile. The clients send
     # the same messages through the same channel, and the proof holds for any memory.
-    for other in (subject.dp_adaped_fine_tuning(), subject.dp_adaptive_clip()):
+    for other in (subject.dp_adaped_fine_tuning(), subject.dp_adaptive_clip(), subject.dp_fedem()):
         yield _task(pipeline.check_uploads, other, delta=DELTA)
-    for other in (subject.dp_adamap(), subject.dp_fedavg(), subject.dp_fedem()):
+    for other in (subject.dp_adamap(), subject.dp_fedavg()):
         yield from _one_run(other, min(runs, 5000), options)
 
 
