@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -248,21 +249,22 @@ def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, n
     assert ledger.relative_to(run).parts[:2] == ("privacy", "fedavg-seed-0")
     again = command("train", "--resume", run)
     assert again.out == ""
-    assert "Scores are not private" in again.err
+    assert "Scores of single clients are not private" in again.err
     assert "Secure noise." in again.err
     assert "not valid for release" not in again.err
 
 
-def test_scores_are_released_when_asked_for_and_cohorts_never(
+def test_scores_are_written_when_asked_for_by_name_and_cohorts_never(
     command, fast, table, encoder, tmp_path
 ):
     pytest.importorskip("opendp")
     run = tmp_path / "run"
     options = {"privacy__noise": "secure", "training__evaluate_every": 1}
-    found = _train(command, fast, table, encoder, run, "--release-scores", "--json", **options)
+    found = _train(command, fast, table, encoder, run, "--unprotected-scores", "--json", **options)
     assert found.code == 0, found.err
     answer = json.loads(found.out)
     assert not answer["scores_withheld"]
+    assert "released_scores" not in answer
     assert set(answer["methods"]) == {"fedavg"}
     with duckdb.connect() as connection:
         rows = connection.read_parquet(str(run / "clients.parquet"))
@@ -270,6 +272,96 @@ def test_scores_are_released_when_asked_for_and_cohorts_never(
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert "valid" in lines[0]
     assert not {"clients", "left_out"} & set().union(*lines)
+
+
+@pytest.mark.parametrize("noise", ["simulated", "secure"])
+def test_the_mean_score_is_released_and_charged(command, fast, encoder, new_rows, tmp_path, noise):
+    """Of the method and of local training, each on a ledger; a resumed run says the same."""
+    pytest.importorskip("opendp")
+    run, table = tmp_path / "run", new_rows(tmp_path / "shops.csv", "abcdef")
+    asked = ("--algorithm", "local", "--release-scores", "--score-epsilon", 0.7)
+    found = _train(command, fast, table, encoder, run, *asked, privacy__noise=noise)
+    assert found.code == 0, found.err
+    assert found.err.count("released at an epsilon of 0.7 of its own") == 2
+    answer = json.loads((run / "summary.json").read_text())
+    rows = {row["method"]: row for row in answer["released_scores"]}
+    assert set(rows) == {"fedavg", "local"}
+    for row in rows.values():
+        assert row["standard_error"] == pytest.approx(2**0.5 * 0.5 / 0.7 / 6)
+        assert abs(row["mean"] - 0.5) < 0.5 + 20 * row["standard_error"]
+        assert (row["epsilon"], row["noise"]) == (0.7, noise)
+    bills = {Path(bill["ledger"]).parts[1]: bill for bill in answer["privacy"]}
+    alone, sent = bills["local-seed-0"], bills["fedavg-seed-0"]
+    assert 0.65 < alone["epsilon"] <= 0.7  # delta is left over
+    assert (alone["rounds"], alone["sampling"]) == (0, "the mean score of everyone")
+    assert sent["rounds"] == 3
+    assert sent["sampling"].endswith(" and the mean score of everyone")
+    assert 8 < sent["budget"] == pytest.approx(8.7)
+    if noise == "secure":
+        assert (answer["methods"], answer["scores_withheld"]) == ({}, True)
+        assert not (run / "clients.parquet").exists()
+    again = command("train", "--resume", run, "--json")
+    assert json.loads(again.out)["released_scores"] == answer["released_scores"]
+
+
+@pytest.mark.parametrize("noise", ["simulated", "secure"])
+def test_a_score_that_is_lost_is_repeated_or_paid_for_again(
+    command, fast, table, encoder, tmp_path, noise
+):
+    """Simulated noise comes back as it was; with secure noise the budget has no second release."""
+    pytest.importorskip("opendp")
+    run, asked = tmp_path / "run", ("--release-scores", "--score-epsilon", 3)
+    found = _train(command, fast, table, encoder, run, *asked, "--json", privacy__noise=noise)
+    (first,) = json.loads(found.out)["released_scores"]
+    (kept,) = run.rglob("scores.safetensors")
+    kept.unlink()
+    again = command("train", "--resume", run, "--json")
+    assert again.code == 0, again.err
+    answer = json.loads(again.out)
+    (second,) = answer["released_scores"]
+    (bill,) = answer["privacy"]
+    assert bill["epsilon"] <= bill["budget"] == pytest.approx(11)
+    (ledger,) = run.rglob("ledger.jsonl")
+    charged = ledger.read_text().count('"response"')
+    if noise == "simulated":
+        assert (second, charged) == (first, 1)
+    else:
+        assert charged == 1 + (second["mean"] is not None)
+        assert second["mean"] != first["mean"]
+    again = command("train", "--resume", run)
+    assert ("the mean test score is" in again.err) == (second["mean"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        (["--release-scores"], "score_epsilon must be positive with release_scores"),
+        (["--score-epsilon", 1], "score_epsilon must be 0 without release_scores"),
+        (
+            ["--release-scores", "--score-epsilon", 1, "--unprotected-scores"],
+            "unprotected_scores must be false with release_scores",
+        ),
+        (["--release-scores", "--score-epsilon", -1], "score_epsilon must be"),
+        (
+            ["--release-scores", "--score-epsilon", 1, "--algorithm", "local-converged"],
+            "release_scores must be false for local-converged",
+        ),
+        (
+            ["--release-scores", "--score-epsilon", 1, "--set", "training.batch_size=0"],
+            "needs data.most_samples with training.batch_size=0",
+        ),
+        (
+            ["--release-scores", "--score-epsilon", 1, "--set", "data.options.test_share=0"],
+            "release_scores must be false without test samples",
+        ),
+    ],
+)
+def test_releases_of_scores_that_are_refused(
+    refused, fast, table, encoder, tmp_path, changes, wanted
+):
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
+    refused("train", *on, *fast(**PRIVATE), *changes, "--out", tmp_path / "run", wanted=wanted)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_weight_that_tells_of_the_data_leaves_no_folder(refused, fast, table, encoder, tmp_path):

@@ -201,8 +201,11 @@ def test_what_a_run_tells_on_its_way(command, tmp_path, monkeypatch):
     monkeypatch.setattr(Watcher, "__init__", note)
     private = ["privacy.epsilon=8", "privacy.delta=1e-2", "privacy.noise_multiplier=9"]
     changes = ["methods=fedavg", "privacy.noise=secure", *private]
-    for name, more in (("a", []), ("b", changes), ("c", [*changes, "privacy.release_scores=true"])):
+    mean = ["privacy.release_scores=true", "privacy.score_epsilon=1"]
+    open_ = ["privacy.unprotected_scores=true"]
+    more_and_more = {"a": [], "b": changes, "c": [*changes, *mean], "d": [*changes, *open_]}
+    for name, more in more_and_more.items():
         options = [word for change in more for word in ("--set", change)]
         command("train", *options, "--quiet", "--out", tmp_path / name)
     shown = [(flags["scores"], flags["speed"]) for flags in asked]
-    assert shown == [(True, True), (False, False), (True, False)]
+    assert shown == [(True, True), (False, False), (False, False), (True, False)]

@@ -192,6 +192,21 @@ def test_no_upload_of_the_exchange_tells_of_another_client():
     same(found[0], found[2])
 
 
+@pytest.mark.parametrize("name", ["adamap", "fedem", "per-fedavg"])
+def test_no_score_for_a_release_tells_of_another_client(name):
+    """Of a client's own model, to the bit, given the state."""
+    algorithm, found = private_form(name, LARGE), []
+    # One number per sample that any change of the model shows in, in place of right or wrong.
+    shown = replace(algorithm, score=lambda outputs, y: -algorithm.loss(outputs, y))
+    for clients in populations()[:3]:
+        result = fedprior.simulate(shown, clients, rounds=ROUNDS, channel=CENTRAL)
+        found.append(result.own_scores())
+        np.testing.assert_allclose(found[-1], result.scores, rtol=1e-5)
+    for other in found[1:]:
+        assert found[0][PLACE] != other[PLACE]
+        same(found[0][OTHERS], other[OTHERS])
+
+
 def test_a_private_run_that_needs_a_bound_is_refused_without_one():
     algorithm = private_form("adaped", WHOLE)
     agreement = Agreement.of(algorithm, small_federation(), channel=CENTRAL)

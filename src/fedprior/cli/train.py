@@ -42,7 +42,17 @@ def train(
         bool,
         typer.Option(
             "--release-scores",
-            help="With secure noise: write clients' scores, too. They are not private.",
+            help="Private runs: release the mean test score with noise, at --score-epsilon.",
+        ),
+    ] = False,
+    score_epsilon: Annotated[
+        float | None, typer.Option(help="What the release of the mean score may cost.")
+    ] = None,
+    unprotected_scores: Annotated[
+        bool,
+        typer.Option(
+            "--unprotected-scores",
+            help="With secure noise: write every client's scores. Nothing protects them.",
         ),
     ] = False,
     ledger: Annotated[
@@ -69,7 +79,8 @@ def train(
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
         others = (config, *of_table, algorithm, changes, seed, seeds, out, ledger, key)
-        if allow_delta or release_scores or any(each is not None for each in others):
+        switches = allow_delta or release_scores or unprotected_scores
+        if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
                 "train: --resume must stand alone (with --json and --quiet), got other options. "
                 "A resumed run keeps its configuration."
@@ -77,8 +88,14 @@ def train(
         folder = Folder(resume)
         settings = folder.open()
     else:
-        switches = {"allow_delta": allow_delta, "release_scores": release_scores}
-        switched = [f"privacy.{name}=true" for name, on in switches.items() if on]
+        given = {
+            "allow_delta": allow_delta,
+            "release_scores": release_scores,
+            "unprotected_scores": unprotected_scores,
+        }
+        switched = [f"privacy.{name}=true" for name, on in given.items() if on]
+        if score_epsilon is not None:
+            switched.append(f"privacy.score_epsilon={score_epsilon!r}")
         places = {"ledger": ledger, "key": key}
         switched += [
             f"privacy.{name}={json.dumps(str(place))}" for name, place in places.items() if place
@@ -131,6 +148,7 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool, lost: str = "
     """What is said on standard error after a run; with --json only what must not be missed."""
     from fedprior.reporting.ledgers import sentence, sentence_together
     from fedprior.reporting.population import sentence as population_sentence
+    from fedprior.reporting.released import sentence as score_sentence
 
     whose = "its budget or the population's" if "population" in summary else "its budget"
     for end in summary["runs"]:
@@ -148,8 +166,12 @@ def _told(summary: dict[str, Any], *, as_json: bool, secure: bool, lost: str = "
         )
     if as_json:
         return
+    for row in summary.get("released_scores", ()):
+        yield score_sentence(row)
     if summary["scores_withheld"]:
-        yield "Scores are not private and stay here (--release-scores gives them up)."
+        hint = " --release-scores --score-epsilon E releases their mean, with noise."
+        hint = "" if "released_scores" in summary else hint
+        yield f"Scores of single clients are not private and stay here.{hint}"
     for bill in summary.get("privacy", ()):
         yield sentence(bill)
     if summary.get("together"):

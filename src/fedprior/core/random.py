@@ -28,6 +28,7 @@ _PURPOSES = (
     "partition",
     "style",
     "channel",
+    "score",
 )
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core.algorithm import Array, Key, Memory, State, Theta
-from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Split
+from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Federation, Split
 from fedprior.engines.batch import over_clients
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
@@ -18,6 +18,7 @@ from fedprior.exchange.agreement import Rules
 # Rows in a chunk of clients, which bound the memory for activations. An accelerator needs more of
 # them to be fully used.
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
+_ALIKE = 64  # clients whose scores for a release are computed together, however large they are
 _POOL_ROWS = 512  # pools on the device are padded to a multiple of this
 
 
@@ -111,6 +112,30 @@ def scores(
         for name, source in splits.items():
             part = _score(thetas, source.take(clients), rules=rules, pooled=source.pooled)
             values[name][clients[:real]] = np.asarray(part)[:real]
+    return values
+
+
+def own_scores(
+    rules: Rules, *, state: State, store: Store, federation: Federation, root: Key
+) -> np.ndarray:
+    """Return each client's test score, (num_clients,), on which no other client has an effect.
+
+    For a score that is released: unlike in `scores`, no shape depends on how large others are.
+    """
+    pooled = not isinstance(federation.train.x, np.memmap)
+    train, test = (Source(each, pooled=pooled) for each in (federation.train, federation.test))
+    most, values = federation.most_samples, np.empty(federation.num_clients)
+    rows = None if most is None else np.arange(most, dtype=np.int32)
+    for first in range(0, federation.num_clients, _ALIKE):
+        clients = np.minimum(np.arange(first, first + _ALIKE), federation.num_clients - 1)
+        memories, enrolled = store.read(clients)
+        own = train.take(clients)._replace(rows=rows)
+        thetas = _personalize(
+            state, memories, enrolled, own, clients, root, rules=rules, pooled=pooled
+        )
+        held_out = test.take(clients)._replace(rows=None)
+        found = np.asarray(_score(thetas, held_out, rules=rules, pooled=pooled))
+        values[first : first + _ALIKE] = found[: federation.num_clients - first]
     return values
 
 

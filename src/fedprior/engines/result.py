@@ -10,7 +10,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, State, Theta
 from fedprior.data.federation import Federation
-from fedprior.engines.evaluate import Source, personal_models
+from fedprior.engines.evaluate import Source, own_scores, personal_models
 from fedprior.engines.store import Store
 from fedprior.exchange.agreement import Agreement
 
@@ -56,6 +56,19 @@ class Result:
     def thetas(self) -> Theta:
         """The personal parameters of all clients, with a leading client axis."""
         return self._personalize(np.arange(self.federation.num_clients))
+
+    def own_scores(self) -> np.ndarray:
+        """Return test scores as `scores` has them, up to rounding, for a release that is charged.
+
+        A client's score depends on the state and its own data, to the bit.
+        """
+        return own_scores(
+            self.agreement.rules,
+            state=self.state,
+            store=self.store,
+            federation=self.federation,
+            root=self.agreement.keys().root,
+        )
 
     def theta(self, client: int) -> Theta:
         """Return one client's personal parameters."""

@@ -76,15 +76,19 @@ def score_rows(rules: Rules, theta: Theta, data: ClientData) -> Array:
     import jax
     import jax.numpy as jnp
 
+    def added(x: Array, y: Array, mask: Array) -> Array:
+        return jnp.sum(rules.algorithm.score(rules.algorithm.predict(theta, x), y) * mask)
+
     def block(rows: Array) -> Array:
         x, y = data.take(jnp.clip(rows, 0, data.size - 1))
-        values = rules.algorithm.score(rules.algorithm.predict(theta, x), y)
-        return jnp.sum(values * (rows < data.size))
+        return added(x, y, rows < data.size)
 
-    largest = data.most
-    width = min(_BLOCK, largest)
-    rows = jnp.arange(-(-largest // width) * width).reshape(-1, width)
-    total = jnp.sum(jax.lax.map(block, rows))
+    if data.rows is None:
+        total = data.sum_in_turn(added, _BLOCK)
+    else:
+        width = min(_BLOCK, data.most)
+        rows = jnp.arange(-(-data.most // width) * width).reshape(-1, width)
+        total = jnp.sum(jax.lax.map(block, rows))
     total = jnp.where(jnp.isnan(total), -jnp.inf, total)  # a diverged model scores lowest
     return jnp.where(data.size > 0, total / jnp.maximum(data.size, 1), jnp.nan)
 

@@ -107,6 +107,30 @@ def add_gaussian(total: Array, *, clip: float, noise_multiplier: float) -> Array
     return io_callback(noised, like, total, ordered=True)
 
 
+def add_laplace(total: int, *, sensitivity: int, epsilon: float) -> int:
+    """Return a whole number + discrete Laplace noise, which costs at most `epsilon`, without delta.
+
+    `sensitivity` is by how much one client changes the number.
+    """
+    return int(_laplace(sensitivity, float(epsilon))(total))
+
+
+@lru_cache(maxsize=8)
+def _laplace(sensitivity: int, epsilon: float) -> Any:
+    """OpenDP's mechanism on whole numbers, of at most `epsilon` by its own account."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain, metric = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
+    scale = sensitivity / epsilon
+    for _ in range(4):
+        mechanism: Any = dp.m.make_laplace(domain, metric, scale=scale)
+        if mechanism.map(sensitivity) <= epsilon:
+            return mechanism
+        scale *= 1 + 1e-12
+    raise PrivacyError(f"noise: OpenDP cannot add noise for an epsilon of {epsilon:g}.")
+
+
 def _noised(total: np.ndarray, clip: float, noise_multiplier: float) -> np.ndarray:
     mechanism = _gaussian(total.size, clip, noise_multiplier)
     # The mechanism would refuse a non-finite sum, which would reveal its presence.

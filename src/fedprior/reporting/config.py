@@ -14,6 +14,7 @@ from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 
 FORMAT = 1
+_SCORES = ("release_scores", "score_epsilon", "unprotected_scores")  # of [privacy]
 SHIPPED = Path(__file__).parent / "configs"  # configurations by name
 
 
@@ -85,7 +86,9 @@ class Privacy:
     participations: int = 0  # matrix: most turns of a client; 0: as many as fit
     coefficients: tuple[float, ...] = ()  # matrix: of the strategy; empty: by jax-privacy
     allow_delta: bool = False  # accept a delta of 1 / clients or more
-    release_scores: bool = False  # write clients' scores in secure mode; they are not private
+    release_scores: bool = False  # release the mean test score, with noise of score_epsilon
+    score_epsilon: float = 0.0  # what that release costs each method and seed, besides epsilon
+    unprotected_scores: bool = False  # write all clients' scores in secure mode, without noise
     ledger: str = ""  # a population's ledger to charge, too, by `fedprior privacy ledger init`
     key: str = ""  # file with the key of that ledger, if it has one
 
@@ -151,7 +154,7 @@ class Config:
         fine = math.isfinite(privacy.clip) and privacy.clip > 0
         check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
-            flags = ("delta", "noise_multiplier", "release_scores", "adaptive_clip")
+            flags = ("delta", "noise_multiplier", "adaptive_clip", *_SCORES)
             given = any(getattr(privacy, name) for name in (*flags, "ledger", "key"))
             given = given or privacy.noise == "secure" or privacy.mechanism == "matrix"
             remedy = "The other keys of [privacy] have no effect without it."
@@ -161,6 +164,7 @@ class Config:
         inside = 0 < privacy.delta < 1
         check.require(inside, owner, "delta", "in (0, 1)", privacy.delta, remedy)
         self._check_matrix()
+        self._check_scores()
         if self.training.cohort == "fixed" and privacy.relation != "replace-one":
             raise check.PrivacyError(
                 f"{owner}: relation must be replace-one for cohorts of fixed size, got "
@@ -175,6 +179,24 @@ class Config:
             rule = "one method that sends anything, and one seed, with secure noise"
             remedy = "Each further run on the same clients would add to what is spent."
             check.require(False, owner, "methods and seeds", rule, (sending, self.seeds), remedy)
+
+    def _check_scores(self) -> None:
+        owner, privacy = "config privacy", self.privacy
+        check.nonnegative(owner, score_epsilon=privacy.score_epsilon)
+        if privacy.release_scores and not privacy.score_epsilon:
+            raise check.PrivacyError(
+                f"{owner}: score_epsilon must be positive with release_scores, got 0. Scores tell "
+                "of every client: say what the release of their mean may cost, such as 0.5."
+            )
+        remedy = "Set release_scores=true to release the mean score."
+        unused = not privacy.score_epsilon or privacy.release_scores
+        given = privacy.score_epsilon
+        check.require(unused, owner, "score_epsilon", "0 without release_scores", given, remedy)
+        if privacy.release_scores and privacy.unprotected_scores:
+            raise check.PrivacyError(
+                f"{owner}: unprotected_scores must be false with release_scores, got true. What is "
+                "written without noise needs no release with noise."
+            )
 
     def _check_matrix(self) -> None:
         owner, privacy = "config privacy", self.privacy

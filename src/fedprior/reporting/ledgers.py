@@ -183,7 +183,7 @@ def _row(path: Path, run: Path) -> dict[str, Any]:
         "trusts": TRUSTS.get(terms.view, "unknown"),
         "budget": terms.budget,
         # Releases: a repeated one counts again.
-        "rounds": sum(each["rounds"] for each in reservations(records)),
+        "rounds": sum(each["rounds"] for each in reservations(records) if not _is_score(each)),
     }
 
 
@@ -194,6 +194,8 @@ def sampling(reserved: Iterable[dict[str, Any]]) -> str:
 
 def _sampler(record: dict[str, Any]) -> str:
     event = Event.from_json(record["event"])
+    if _is_score(record):
+        return "the mean score of everyone"
     if record["count"] != record["rounds"]:  # noise that is correlated over rounds
         if event.sampling == "poisson":
             return f"cyclic Poisson sampling at rate {event.rate:.4g}, all rounds charged at once"
@@ -204,6 +206,11 @@ def _sampler(record: dict[str, Any]) -> str:
         return f"Poisson sampling at rate {event.rate:.4g}"
     claim = "" if event.amplified else ", nobody hidden by it"
     return f"{event.size} of {event.num_clients} clients a round{claim}"
+
+
+def _is_score(record: dict[str, Any]) -> bool:
+    """Whether what was charged is a mean score (`privacy.scores`), and no round."""
+    return record["event"]["mechanism"] == "response" and record["view"] == "central"
 
 
 def _apart(ledgers: list[tuple[Terms, list[dict[str, Any]]]]) -> bool:

@@ -25,7 +25,7 @@ from fedprior.privacy.guarantee import shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
 from fedprior.privacy.terms import Terms
-from fedprior.reporting import federations, ledgers, model_file, population
+from fedprior.reporting import federations, ledgers, model_file, population, released
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.summary import Scores, summarize, write_clients
@@ -67,6 +67,7 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     scores: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
+    means: list[dict[str, Any]] = []  # that were released
     sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for seed in config.all_seeds:
         clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
@@ -74,7 +75,9 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
         study = Study(config, Facts.of(clients))
         for name in config.methods:
             job = _Job(study.training(name), config, folder, seed, clients, resume)
-            history, end = _finish(job, watch, scores[name])
+            history, end, mean = _finish(job, watch, scores[name])
+            if mean is not None:
+                means.append({"method": name, "seed": seed, **mean})
             if scores_stay(config.privacy) and METHODS[name].alone:
                 continue
             ends.append(end)
@@ -87,16 +90,18 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     if scores_stay(config.privacy):
         scores = {}
     else:
-        secure = config.privacy.noise == "secure"  # then scores were released, and nothing else
+        secure = config.privacy.noise == "secure"  # then scores are written, and nothing else
         write_clients(folder.clients, sizes, scores, sizes=not secure)
     summary = _summary(config, folder, scores, ends)
+    if config.privacy.score_epsilon:
+        summary["released_scores"] = means
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
     return summary
 
 
 def scores_stay(privacy: Privacy) -> bool:
     """Scores are not private: with noise that is valid for release they leave only if asked to."""
-    return privacy.noise == "secure" and not privacy.release_scores
+    return privacy.noise == "secure" and not privacy.unprotected_scores
 
 
 def _summary(
@@ -187,9 +192,19 @@ class _Job:
                 keep=keep,
             )
 
+    def release(self, result: Result) -> dict[str, Any] | None:
+        """The mean score with noise, charged to the ledger, if the configuration asks for it."""
+        privacy = self.config.privacy
+        if not privacy.score_epsilon:
+            return None
+        with self.ledger(released.terms(self.training, privacy)) as ledger:
+            return released.release(result, privacy, ledger, self.folder.part(self.name, self.seed))
 
-def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, float]], End]:
-    """Run a job, or read it from the folder; note its scores and how it ended."""
+
+def _finish(
+    job: _Job, watch: Watch, scores: Scores
+) -> tuple[list[dict[str, float]], End, dict[str, Any] | None]:
+    """Run a job, or read it from the folder; note its scores, how it ended, what was released."""
     name, seed, folder = job.name, job.seed, job.folder
     file = folder.scores(name, seed)
     if job.resume and file.exists():
@@ -198,10 +213,12 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
         arrays, header = saved.tree(like), saved.facts
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
-        return history, End.of(name, seed, history, header.get("planned", len(history)), why)
+        end = End.of(name, seed, history, header.get("planned", len(history)), why)
+        return history, end, header.get("released")
     own_model = folder.model(name, seed)
     with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
         result = job.simulate(progress, keep)
+    mean = job.release(result)
     guarantee = ledgers.guarantee(folder.ledger(name, seed)) if job.training.terms else None
     model_file.save(own_model, result, job.config, job.training, guarantee=guarantee)
     scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
@@ -213,8 +230,9 @@ def _finish(job: _Job, watch: Watch, scores: Scores) -> tuple[list[dict[str, flo
         history=result.history,
         planned=planned,
         ended_by=result.ended_by,
+        released=mean,
     )
-    return result.history, End.of(name, seed, result.history, planned, result.ended_by)
+    return result.history, End.of(name, seed, result.history, planned, result.ended_by), mean
 
 
 def _places(privacy: Privacy) -> tuple[Path, Path | None]:
@@ -266,6 +284,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
         if training.channel.noise == "secure":
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)
+        released.check_release(training, config, clients)
         remarks += _room(training, config.privacy, clients.num_clients)
         verdict = training.verdict(study.facts)
         if training.patience and not clients.valid.size.any():

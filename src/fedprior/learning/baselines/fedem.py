@@ -76,7 +76,9 @@ class _Mixture(AveragedModel):
         index, mask = self.steps.batches.at(memory["words"], numbers, data)
         x, y = data.take(index)
         if data.rows is None:
-            weight, shares = self._expect_in_turn(received, memory["shares"], x, y, data)
+            before = memory["shares"]
+            shares = self._shares_in_turn(received, before, data)
+            weight = jax.vmap(lambda x, y: _assigned(self._losses(received, x, y), before))(x, y)
         else:
             assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
             weight = jnp.moveaxis(assigned[:, index], 0, 1)
@@ -93,9 +95,12 @@ class _Mixture(AveragedModel):
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         """The newest components, mixed by shares that fit the client's own samples best."""
-        losses = self._each(state["gamma"], data)
+        gamma = state["gamma"]
+        losses = None if data.rows is None else self._each(gamma, data)
 
         def again(_: Array, shares: Array) -> Array:
+            if losses is None:
+                return self._shares_in_turn(gamma, shares, data)
             return self._expect(losses, shares, data)[1]
 
         shares = jax.lax.fori_loop(0, _SHARE_ROUNDS, again, memory["shares"])
@@ -115,20 +120,14 @@ class _Mixture(AveragedModel):
         mean = jnp.sum(assigned * mask, axis=1) / jnp.maximum(jnp.sum(mask), 1)
         return assigned, jnp.where(data.size > 0, mean, shares)
 
-    def _expect_in_turn(
-        self, gamma: PyTree, shares: Array, x: Array, y: Array, data: ClientData
-    ) -> tuple[Array, Array]:
-        """P(component | sample) at the samples of each step, and its mean over all of the client's.
-
-        For clients whose number of samples has no public bound.
-        """
+    def _shares_in_turn(self, gamma: PyTree, shares: Array, data: ClientData) -> Array:
+        """The mean over all samples of a client whose number has no public bound."""
 
         def block(x: Array, y: Array, mask: Array) -> Array:
             return jnp.sum(_assigned(self._losses(gamma, x, y), shares) * mask, axis=1)
 
         mean = data.sum_in_turn(block) / jnp.maximum(data.size, 1)
-        weight = jax.vmap(lambda x, y: _assigned(self._losses(gamma, x, y), shares))(x, y)
-        return weight, jnp.where(data.size > 0, mean, shares)
+        return jnp.where(data.size > 0, mean, shares)
 
 
 def _assigned(losses: Array, shares: Array) -> Array:

@@ -74,8 +74,24 @@ class _Adapted(AveragedModel):
         return self.message(w, received, data), memory
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        adapted = self._adapt(state["gamma"], *data.all())
-        return tree.where(data.size > 0, adapted, state["gamma"])
+        w = state["gamma"]
+        if data.rows is None:
+            adapted = self._toward(w, self._whole_slope(w, data))
+        else:
+            adapted = self._adapt(w, *data.all())
+        return tree.where(data.size > 0, adapted, w)
+
+    def _whole_slope(self, w: PyTree, data: ClientData) -> PyTree:
+        """The slope on all samples of a client whose number has no public bound."""
+
+        def block(x: Array, y: Array, mask: Array) -> PyTree:
+            def loss(w: PyTree) -> Array:
+                return jnp.sum(self.model.loss(self.model.apply(w, x), y) * mask)
+
+            return jax.grad(loss)(w)
+
+        size = jnp.maximum(data.size, 1)
+        return tree.combine(lambda leaf: leaf / size, data.sum_in_turn(block))
 
     def _meta_gradient(self, w: PyTree, x: Array, y: Array, mask: Array) -> PyTree:
         """(I - theta_rate H) grad f(adapted), from two or three batches along the first axis."""
@@ -91,7 +107,9 @@ class _Adapted(AveragedModel):
         return tree.combine(lambda g, c: g - self.theta_rate * c, gradient, curved)
 
     def _adapt(self, w: PyTree, x: Array, y: Array, mask: Array) -> PyTree:
-        slope = self._slope(w, x, y, mask)
+        return self._toward(w, self._slope(w, x, y, mask))
+
+    def _toward(self, w: PyTree, slope: PyTree) -> PyTree:
         return tree.combine(lambda p, g: p - self.theta_rate * g, w, slope)
 
     def _slope(self, w: PyTree, x: Array, y: Array, mask: Array) -> PyTree:
