@@ -206,7 +206,7 @@ def test_ledgers_that_do_not_fit_are_refused(untouched, csv, tmp_path):
     untouched(csv, *private, "--ledger", tmp_path, wanted="--ledger must be a file, got the folder")
     untouched(csv, *private, "--ledger", csv, wanted="line 1 of")
     untouched(csv, *private, "--key", tmp_path / "k", wanted="--key must be given with --ledger")
-    typing_error = "--ledger must be the existing ledger of a population, got"
+    typing_error = "--ledger must be an existing ledger, got"
     untouched(csv, *private, "--ledger", tmp_path / "lodger", wanted=typing_error)
     (tmp_path / "shops.ledger.jsonl").mkdir()
     untouched(csv, *private, wanted="--ledger must be a file that can be written, got")

@@ -10,7 +10,7 @@ from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
 from fedprior.privacy.plans import check_delta_below
 from fedprior.privacy.terms import Terms
-from fedprior.reporting.population import label, opened
+from fedprior.reporting.population import opened
 from fedprior.reporting.question import Question
 
 _EMBEDDED, _PLAYER = Path("baseball"), "player"
@@ -49,12 +49,11 @@ def open_ledger(question: Question, num_groups: int) -> Ledger:
     file, named = path(question), question.ledger is not None
     who = f"estimate {_data(question).name} ({question.kind})"
     try:
-        terms, shared = _terms(question, file)
+        terms = _terms(question, file)
         check_delta_below(terms.delta, num_groups, allowed=terms.allow_delta)
-        if shared or (named and not file.is_file()):
-            ledger = opened(file, terms, who=who, num_clients=num_groups, key=question.key)
-        else:
-            ledger = Ledger(file, terms, who=label(who), num_clients=num_groups, key=question.key)
+        ledger = opened(
+            file, terms, who=who, num_clients=num_groups, key=question.key, begin=not named
+        )
     except OSError as error:
         rule = f"a file that can be written, got {file} ({error.strerror or error})"
         raise ValueError(f"estimate: --ledger must be {rule}. Name another one.") from error
@@ -73,15 +72,15 @@ def _unit(question: Question) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in names)[:200]
 
 
-def _terms(question: Question, file: Path) -> tuple[Terms, bool]:
-    """Those of a new ledger, or of the one that is there; and whether that is a population's.
+def _terms(question: Question, file: Path) -> Terms:
+    """Those of a new ledger, or of the one that is there.
 
     A ledger protects one kind of group: the epsilons of clinics and of their doctors do not add up.
     Who charges a population's ledger says that the groups are its clients.
     """
     gaussian = question.kind == "means" and bool(question.delta)
     if not file.exists():
-        new = Terms(
+        return Terms(
             delta=(question.delta or 0.0) if gaussian else 0.0,
             relation="replace-one",
             view="local",
@@ -90,7 +89,6 @@ def _terms(question: Question, file: Path) -> tuple[Terms, bool]:
             budget=question.budget,
             allow_delta=question.allow_delta,
         )
-        return new, False
     found, records = read(file, question.key)
     shared = bool(records[0]["shared"])
     rule = f"{found.unit}, whose rows {file} protects"
@@ -103,7 +101,7 @@ def _terms(question: Question, file: Path) -> tuple[Terms, bool]:
     )
     check.expect(found.delta > 0 or not gaussian, "estimate", sentence)
     budget = found.budget if question.budget is None else question.budget
-    return replace(found, view="local", noise=noise(question), budget=budget), shared
+    return replace(found, view="local", noise=noise(question), budget=budget)
 
 
 def spent(ledger: Ledger) -> dict[str, Any]:
