@@ -46,9 +46,11 @@ def dp_figures(
 ) -> None:
     """Accuracy against epsilon for private methods and for local, and psi's path.
 
-    DP-AdaPeD with and without local fine-tuning, DP-FedAvg with and without fine-tuning, DP-FedEM:
-    10,000 synthetic clients, and the 539 writers of MNIST as clients. In full it is work for a
-    GPU; `--quick` shows it in about two minutes, on synthetic clients unless told otherwise.
+    DP-AdaMAP, DP-AdaPeD with and without local fine-tuning, DP-FedAvg with and without fine-tuning,
+    DP-FedEM; three of them also with the matrix mechanism, which needs no secret cohorts (and
+    jax-privacy: `pip install 'fedprior[matrix]'`). 10,000 synthetic clients, and the 539 writers of
+    MNIST as clients. In full it is work for a GPU; `--quick` shows it in a few minutes, on
+    synthetic clients unless told otherwise, without the matrix mechanism.
 
     Example: `fedprior reproduce dp-figures --quick --out figures`
     """
@@ -59,6 +61,7 @@ def dp_figures(
     count = (1 if quick else 3) if seeds is None else seeds
     check.count("dp-figures", seeds=count)
     panels = dp_settings.chosen(setting, quick=quick)
+    methods = dp_report.METHODS if quick else (*dp_report.METHODS, *dp_report.CORRELATED)
     if write_noise is not None:
         dp_settings.write_noise(write_noise, panels)
         return say(f"Written to {write_noise}", quiet=quiet)
@@ -72,6 +75,7 @@ def dp_figures(
             rows = run(
                 panels,
                 seeds=range(seed, seed + count),
+                methods=methods,
                 noise=known,
                 root=data_root("dp-figures", data),
                 watch=watch,

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprior.experiments.dp_report import ERRORS, METHODS, PrivateRow
+from fedprior.experiments.dp_report import CORRELATED, ERRORS, METHODS, PrivateRow
+from fedprior.experiments.dp_settings import MATRIX
 from fedprior.experiments.figures import side_by_side
 
 # Colors of Okabe and Ito, told apart without red and green.
 _STYLES = {
+    "adamap": ("#CC79A7", "P", "DP-AdaMAP"),
     "adaped": ("#0072B2", "o", "DP-AdaPeD"),
     "adaped-fine-tuning": ("#56B4E9", "s", "DP-AdaPeD, local fine-tuning"),
     "fedavg": ("#D55E00", "^", "DP-FedAvg"),
@@ -16,7 +18,7 @@ _STYLES = {
     "fedem": ("#009E73", "D", "DP-FedEM"),
 }
 _SHADES = ("0.6", "#56B4E9", "#0072B2", "#D55E00", "#E69F00", "#009E73")
-_GAP = 0.05  # between methods at one epsilon, so that their bars can be told apart
+_GAP = 0.04  # between methods at one epsilon, so that their bars can be told apart
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
 
 
@@ -62,18 +64,24 @@ def _accuracy(axes: Any, rows: Sequence[PrivateRow]) -> None:
     """Lines over the private points, without privacy at the right; local as a band."""
     budgets = sorted({row.epsilon for row in rows if row.epsilon is not None})
     ticks = [*budgets, None]
-    for number, method in enumerate(METHODS):
+    methods = (*METHODS, *CORRELATED)
+    for number, method in enumerate(methods):
         own = {row.epsilon: row for row in rows if row.method == method}
         shown = [(place, own[budget]) for place, budget in enumerate(ticks) if budget in own]
         if not shown:
             continue
-        color, marker, label = _STYLES[method]
-        x = [place + _GAP * (number - (len(METHODS) - 1) / 2) for place, _ in shown]
+        color, marker, label = _STYLES[method.removesuffix(MATRIX)]
+        correlated = method.endswith(MATRIX)
+        label += ", matrix mechanism" if correlated else ""
+        x = [place + _GAP * (number - (len(methods) - 1) / 2) for place, _ in shown]
         y = [100 * row.score for _, row in shown]
         bars = [100 * ERRORS * row.difference_se for _, row in shown]
-        axes.errorbar(x, y, yerr=bars, fmt=marker, color=color, label=label, ms=5, capsize=2)
+        face = "none" if correlated else color
+        look = {"fmt": marker, "color": color, "mfc": face, "ms": 5, "capsize": 2}
+        axes.errorbar(x, y, yerr=bars, label=label, **look)
         private = [place for place, (_, row) in enumerate(shown) if row.epsilon is not None]
-        axes.plot([x[place] for place in private], [y[place] for place in private], color=color)
+        line = "--" if correlated else "-"
+        axes.plot([x[at] for at in private], [y[at] for at in private], line, color=color)
         axes.plot(x, y, color=color, linestyle=":", linewidth=1)
     local = next(row for row in rows if row.method == "local")
     level, half = 100 * local.score, 100 * ERRORS * local.score_se

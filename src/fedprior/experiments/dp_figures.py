@@ -6,7 +6,7 @@ Runs without the command line's libraries, too: `python -m fedprior.experiments.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,18 +18,19 @@ from fedprior.engines.result import Result
 from fedprior.engines.simulate import simulate
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import Watch, unwatched
-from fedprior.experiments.dp_report import ERRORS, METHODS, PrivateRow, save
+from fedprior.experiments.dp_report import CORRELATED, ERRORS, METHODS, PrivateRow, save
 from fedprior.experiments.dp_settings import (
     EPSILONS,
     GROUPS,
+    MATRIX,
     Noise,
     Panel,
+    Planned,
     chosen,
     plan_noise,
     read_noise,
     write_noise,
 )
-from fedprior.privacy.planning import noise_to_signal
 from fedprior.reporting.training import Training
 
 _FEWEST_SEEDS = 3  # fewer give no standard error over seeds to speak of
@@ -38,12 +39,13 @@ Case = tuple[str, float | None]
 
 
 class Simulated(NamedTuple):
-    """What one simulation leaves: test scores by client, psi by round, steps, message's length."""
+    """What one simulation leaves: test scores by client, psi by round, steps, noise and trust."""
 
     scores: np.ndarray
     psi: np.ndarray | None
     steps: float
-    num_parameters: int
+    noise_to_signal: float | None = None
+    trust: float | None = None
 
 
 def dp_figures(
@@ -62,9 +64,12 @@ def dp_figures(
     `root` is the data's folder. A seed draws the federation, the cohorts, the noise and the start.
     """
     _check(epsilons, seeds, methods)
-    planned = plan_noise(panels, epsilons) if noise is None else noise
+    matrix = any(method.endswith(MATRIX) for method in methods)
+    planned = plan_noise(panels, epsilons, matrix=matrix) if noise is None else noise
     cases: list[Case] = [("local", None)]
-    cases += [(method, epsilon) for method in methods for epsilon in (None, *epsilons)]
+    for method in methods:
+        clear = () if method.endswith(MATRIX) else (None,)
+        cases += [(method, epsilon) for epsilon in (*clear, *epsilons)]
     total, done = len(panels) * len(cases) * len(seeds), 0
 
     def step() -> None:
@@ -74,14 +79,14 @@ def dp_figures(
 
     rows: list[PrivateRow] = []
     for panel in panels:
-        own = planned.get(panel.name, {})
+        own = planned.get(panel.name, Planned({}, {}))
         for epsilon in epsilons:
             rule = f"given for {panel.name} at epsilon {epsilon:g}"
-            check.require(epsilon in own, "dp_figures", "noise", rule, dict(own))
+            check.require(epsilon in own.poisson, "dp_figures", "noise", rule, own)
         outcomes = _simulate(panel, cases, seeds, own, root, step)
         baseline = np.stack([outcome.scores for outcome in outcomes[0]])
         rows += [
-            _row(panel, case, each, baseline, own.get(case[1] or 0.0))
+            _row(panel, case, each, baseline, own)
             for case, each in zip(cases, outcomes, strict=True)
         ]
     return rows
@@ -94,14 +99,14 @@ def _check(epsilons: Sequence[float], seeds: Sequence[int], methods: Sequence[st
     for epsilon in epsilons:
         check.positive("dp_figures", epsilon=epsilon)
     for method in methods:
-        check.choice("dp_figures", "methods", method, METHODS)
+        check.choice("dp_figures", "methods", method, (*METHODS, *CORRELATED))
 
 
 def _simulate(
     panel: Panel,
     cases: Sequence[Case],
     seeds: Sequence[int],
-    noise: Mapping[float, float],
+    planned: Planned,
     root: Path | None,
     step: Callable[[], None],
 ) -> list[list[Simulated]]:
@@ -112,8 +117,7 @@ def _simulate(
         federation = panel.federation(seed, root)
         facts = Facts.of(federation)
         trainings = trainings or [
-            panel.training(method, facts, None if at is None else (at, noise[at]))
-            for method, at in cases
+            panel.training(method, facts, at, planned) for method, at in cases
         ]
         for training, own in zip(trainings, outcomes, strict=True):
             own.append(_outcome(panel, training, federation, seed))
@@ -128,13 +132,14 @@ def _outcome(panel: Panel, training: Training, federation: Federation, seed: int
         result.scores,
         np.array(path) if path else None,
         _steps(panel, result),
-        tree.size(result.state["gamma"]),
+        training.noise and training.noise.to_signal(tree.size(result.state["gamma"])),
+        result.history[-1].get("trust") if result.history else None,
     )
 
 
 def _steps(panel: Panel, result: Result) -> float:
     """Mean number of gradient steps of the model that a client uses at the end."""
-    if result.algorithm.name == "fedavg-fine-tuning":
+    if result.algorithm.name in ("fedavg-fine-tuning", "adamap"):
         return float(panel.steps)
     memories, enrolled = result.store.read(np.arange(result.federation.num_clients))
     steps = np.asarray(memories["step"], np.float64)
@@ -151,13 +156,15 @@ def _row(
     case: Case,
     outcomes: Sequence[Simulated],
     baseline: np.ndarray,
-    noise_multiplier: float | None,
+    planned: Planned,
 ) -> PrivateRow:
     method, epsilon = case
     scores = np.stack([outcome.scores for outcome in outcomes])
     score, score_se, over = _mean(scores)
     difference, error, _ = _mean(scores - baseline)
-    noised = noise_multiplier if epsilon is not None else None
+    correlated = method.endswith(MATRIX)
+    noises = planned.matrix if correlated else planned.poisson
+    trusts = [outcome.trust for outcome in outcomes if outcome.trust is not None]
     paths = [outcome.psi for outcome in outcomes if outcome.psi is not None]
     psi = tuple(round(float(value), 6) for value in np.mean(paths, axis=0)) if paths else None
     return PrivateRow(
@@ -168,9 +175,11 @@ def _row(
         clip=panel.clip,
         method=method,
         epsilon=epsilon,
-        delta=None if noised is None else panel.delta,
-        noise_multiplier=noised,
-        noise_to_signal=_ratio(panel, noised, outcomes[0].num_parameters),
+        delta=None if epsilon is None else panel.delta,
+        cohorts_known=epsilon if correlated or epsilon is None else planned.known[epsilon],
+        noise_multiplier=None if epsilon is None else noises[epsilon],
+        noise_to_signal=outcomes[0].noise_to_signal,
+        trust=float(np.mean(trusts)) if trusts else None,
         num_seeds=len(outcomes),
         score=score,
         score_se=score_se,
@@ -182,18 +191,6 @@ def _row(
         below=difference < -ERRORS * error,
         steps=float(np.mean([outcome.steps for outcome in outcomes])),
         psi=psi,
-    )
-
-
-def _ratio(panel: Panel, noise: float | None, num_parameters: int) -> float | None:
-    if noise is None:
-        return None
-    return noise_to_signal(
-        noise=noise,
-        num_parameters=num_parameters,
-        rate=panel.rate,
-        num_clients=panel.num_clients,
-        rounds=panel.rounds,
     )
 
 
@@ -223,6 +220,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first of them")
     parser.add_argument("--data", type=Path, help="root folder of the data")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, *CORRELATED])
     given = parser.parse_args(words)
     panels = chosen(given.setting, quick=given.quick)
     if given.write_noise is not None:
@@ -238,7 +236,8 @@ def main(words: Sequence[str] | None = None) -> None:
             spent = time.perf_counter() - start
             sys.stderr.write(f"{name}: {done} of {total} runs, {spent:.0f} s\n")
 
-        rows += dp_figures([panel], seeds=seeds, noise=noise, root=given.data, watch=watch)
+        chosen_ones = {"seeds": seeds, "methods": given.methods}
+        rows += dp_figures([panel], **chosen_ones, noise=noise, root=given.data, watch=watch)
         save(rows, given.out)
 
 

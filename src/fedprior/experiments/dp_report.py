@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from fedprior.core import check
 
-METHODS = ("adaped", "adaped-fine-tuning", "fedavg", "fedavg-fine-tuning", "fedem")
+METHODS = ("adamap", "adaped", "adaped-fine-tuning", "fedavg", "fedavg-fine-tuning", "fedem")
+# With noise that is correlated over rounds, by the matrix mechanism.
+CORRELATED = ("adamap+matrix", "adaped+matrix", "fedavg-fine-tuning+matrix")
 ERRORS = 2  # standard errors that tell a method from local
 COLUMNS = (
-    *("setting", "method", "epsilon", "noise multiplier", "noise to signal"),
-    *("accuracy", "over local", "steps", "verdict"),
+    *("setting", "method", "epsilon", "cohorts known", "noise multiplier", "noise to signal"),
+    *("trust", "accuracy", "over local", "steps", "verdict"),
 )
-_FORMAT = 1
+_FORMAT = 2
 _TURN = 1.05  # psi counts as risen again when it ends this many times its least
 
 
@@ -22,6 +24,8 @@ _TURN = 1.05  # psi counts as risen again when it ends this many times its least
 class PrivateRow:
     """One method at one epsilon (None: without privacy, neither clip nor noise).
 
+    `cohorts_known` is epsilon for those who know who took part in which round, `trust` how far
+    clients follow the population in the end (`learning.cautious`), both as means over seeds.
     `score` is the mean test accuracy over clients and seeds, `difference` that over local, client
     by client; the standard errors are those of means over seeds where there are three or more
     (`error_over`), over clients and seeds alike elsewhere, where `difference_by_clients_se` always
@@ -38,8 +42,10 @@ class PrivateRow:
     method: str
     epsilon: float | None
     delta: float | None
+    cohorts_known: float | None
     noise_multiplier: float | None
     noise_to_signal: float | None
+    trust: float | None
     num_seeds: int
     score: float
     score_se: float
@@ -55,7 +61,7 @@ class PrivateRow:
 
 def cells(row: PrivateRow) -> list[str]:
     """The row in COLUMNS; accuracies and differences in percent, with one standard error."""
-    numbers = (row.noise_multiplier, row.noise_to_signal)
+    numbers = (row.cohorts_known, row.noise_multiplier, row.noise_to_signal, row.trust)
     own = row.method == "local"
     return [
         row.setting,
@@ -82,10 +88,11 @@ def remarks(rows: Sequence[PrivateRow]) -> list[str]:
         own = [row for row in rows if row.setting == setting]
         lines += [_against_local(setting, own), _path(setting, own)]
     for method, name in (
+        ("adamap", "DP-AdaMAP"),
         ("adaped", "DP-AdaPeD"),
-        ("adaped-fine-tuning", "DP-AdaPeD with local fine-tuning"),
+        ("fedavg-fine-tuning", "DP-FedAvg with fine-tuning"),
     ):
-        own = [row for row in rows if row.method == method and row.epsilon is not None]
+        own = [row for row in rows if row.method.startswith(method) and row.epsilon is not None]
         below = [f"{row.setting} at epsilon {row.epsilon:g}" for row in own if row.below]
         where = f"in {'; '.join(below)}" if below else "nowhere"
         if own:
@@ -106,7 +113,8 @@ def _terms(rows: Sequence[PrivateRow]) -> str:
     seeds = "1 seed" if rows[0].num_seeds == 1 else f"{rows[0].num_seeds} seeds"
     return (
         "Epsilon: all data of one client, added or removed; central view (whoever sums is "
-        f"trusted), Poisson sampling, privacy loss distributions; delta {shown}. Personal models "
+        f"trusted); delta {shown}. Poisson sampling, with cohorts that nobody else knows, or the "
+        "matrix mechanism (+matrix), where clients take turns and all may know it. Personal models "
         "and their scores are outside of it: they stay with the clients. Noise is simulated: not "
         "valid for release. Rates, clip and temperature are the same at every epsilon; choosing "
         f"them is not charged. ± is one standard error over {rows[0].error_over} ({seeds}); `over "
@@ -122,7 +130,7 @@ def _against_local(setting: str, rows: Sequence[PrivateRow]) -> str:
     parts = [f"{setting}: local has {100 * local.score:.1f}%"]
     for side, phrase in words.items():
         hits_by_method = []
-        for method in METHODS:
+        for method in (*METHODS, *CORRELATED):
             hits = [row for row in rows if row.method == method and getattr(row, side)]
             at = [f"{row.epsilon:g}" for row in hits if row.epsilon is not None]
             if at:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,16 +15,33 @@ from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, gaussian
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config, Data, ModelChoice, Privacy, Schedule
+from fedprior.reporting.noise import coefficients, private_channel
 from fedprior.reporting.training import Study, Training
 
 EPSILONS = (1.0, 3.0, 8.0)
-FORMAT = 1
+FORMAT = 2
 _ROWS = 8192  # the sizes of 10,000 clients sum to 150,000 with a standard deviation of 320
 _TUNED = "adaped-fine-tuning"
 _FACTS = ("num_clients", "rate", "rounds", "delta")  # what a noise multiplier depends on
+MATRIX = "+matrix"  # after a method's name: with noise that is correlated over rounds
+_ADAMAP = {"momentum": 0.9, "weight_decay": 0.001}
 
-# Noise multipliers by the panel's name and epsilon.
-Noise = Mapping[str, Mapping[float, float]]
+
+class Planned(NamedTuple):
+    """The noise of a panel by epsilon.
+
+    `poisson` are noise multipliers of independent noise with Poisson sampling, `known` what such a
+    run costs if the cohorts are known, `matrix` multipliers of the matrix mechanism with the
+    strategy `coefficients`, whose epsilon holds whether the cohorts are known or not.
+    """
+
+    poisson: Mapping[float, float]
+    known: Mapping[float, float]
+    matrix: Mapping[float, float] = {}
+    coefficients: tuple[float, ...] = ()
+
+
+Noise = Mapping[str, Planned]  # by the panel's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +96,37 @@ class Panel:
         """The cost of one round: the Gaussian sum of a Poisson cohort."""
         return Poisson(rate=self.rate).amplify(gaussian(noise_multiplier), self.num_clients)
 
-    def training(self, name: str, facts: Facts, budget: tuple[float, float] | None) -> Training:
-        """A method at a budget (epsilon, noise multiplier), or without privacy."""
+    @property
+    def turns(self) -> Schedule:
+        """The schedule with as many clients in a round, who take turns."""
+        parts = max(1, round(1 / self.rate))
+        return replace(
+            self.config.training, cohort="cyclic", parts=parts, sampling_rate=self.rate * parts
+        )
+
+    def budget(self, method: str, epsilon: float, planned: Planned) -> Config:
+        """The configuration of a private method."""
+        privacy = Privacy(epsilon=epsilon, delta=self.delta, clip=self.clip)
+        if not method.endswith(MATRIX):
+            privacy = replace(privacy, noise_multiplier=planned.poisson[epsilon])
+            return replace(self.config, privacy=privacy)
+        privacy = replace(
+            privacy,
+            mechanism="matrix",
+            strategy="buffered",
+            coefficients=planned.coefficients,
+            noise_multiplier=planned.matrix.get(epsilon, 0.0),
+        )
+        return replace(self.config, privacy=privacy, training=self.turns)
+
+    def training(
+        self, method: str, facts: Facts, epsilon: float | None, planned: Planned
+    ) -> Training:
+        """A method at a budget, or without privacy."""
         config, options = self.config, {}
-        if budget is not None:
-            epsilon, noise = budget
-            privacy = Privacy(
-                epsilon=epsilon, delta=self.delta, clip=self.clip, noise_multiplier=noise
-            )
-            config = replace(config, privacy=privacy)
+        if epsilon is not None:
+            config = self.budget(method, epsilon, planned)
+        name = method.removesuffix(MATRIX)
         if name == _TUNED:
             schedule = replace(config.training, local_steps=self.tuning_steps)
             config, options = replace(config, training=schedule), {"newcomer_steps": self.steps}
@@ -125,6 +164,7 @@ def _panel(
     options = {
         "adaped": {**common, "psi_rate": psi_rate, "start": start},
         _TUNED: {**common, "psi_rate": pace, "catch_up": catch_up},
+        "adamap": _ADAMAP,
     }
     tables: dict[str, Any] = {"name": model, "hidden": (16,)}
     config = Config(data=data, model=ModelChoice(**tables), training=schedule, options=options)
@@ -183,23 +223,43 @@ def chosen(name: str | None, *, quick: bool) -> list[Panel]:
 
 
 def plan_noise(
-    panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS
-) -> dict[str, dict[float, float]]:
+    panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS, *, matrix: bool = True
+) -> dict[str, Planned]:
     """The least noise whose epsilon over all rounds is within each target.
 
-    Central view, one client added or removed, Poisson sampling, privacy loss distributions.
+    Central view, one client added or removed. `matrix`, which takes jax-privacy, plans the matrix
+    mechanism, too.
     """
+    return {one.name: _planned(one, epsilons, matrix) for one in panels}
+
+
+def _planned(panel: Panel, epsilons: Sequence[float], matrix: bool) -> Planned:
+    from fedprior.privacy.accounting import epsilon
     from fedprior.privacy.planning import noise_multiplier
 
-    return {
-        one.name: {
-            target: noise_multiplier(
-                one.event(1.0), target=target, delta=one.delta, rounds=one.rounds
-            )
-            for target in epsilons
-        }
-        for one in panels
+    facts: dict[str, Any] = {"delta": panel.delta, "rounds": panel.rounds}
+    poisson = {each: noise_multiplier(panel.event(1.0), target=each, **facts) for each in epsilons}
+    plain = {each: [(gaussian(noise), panel.rounds)] for each, noise in poisson.items()}
+    known = {each: epsilon(spent, delta=panel.delta) for each, spent in plain.items()}
+    if not matrix:
+        return Planned(poisson, known)
+    study = Study(panel.budget(MATRIX, 1.0, Planned({}, {})), _facts(panel))
+    channels = {
+        each: private_channel(
+            replace(study.config.privacy, epsilon=each),
+            study.cohort,
+            rounds=panel.rounds,
+            num_clients=panel.num_clients,
+        )
+        for each in epsilons
     }
+    noises = {each: channel.noise_multiplier for each, channel in channels.items()}
+    return Planned(poisson, known, noises, coefficients(next(iter(channels.values()))))
+
+
+def _facts(panel: Panel) -> Facts:
+    """Facts that noise depends on; the others are of no account to it."""
+    return Facts(num_clients=panel.num_clients, shape=(1,), num_classes=2, most_samples=1)
 
 
 def write_noise(path: Path, panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS) -> None:
@@ -208,14 +268,18 @@ def write_noise(path: Path, panels: Sequence[Panel], epsilons: Sequence[float] =
     content = {
         one.name: {
             **{fact: getattr(one, fact) for fact in _FACTS},
-            "noise_multiplier": {f"{target:g}": z for target, z in planned[one.name].items()},
+            **{name: _by_text(part) for name, part in planned[one.name]._asdict().items()},
         }
         for one in panels
     }
     path.write_text(json.dumps({"format": FORMAT, "settings": content}, indent=1) + "\n")
 
 
-def read_noise(path: Path, panels: Sequence[Panel]) -> dict[str, dict[float, float]]:
+def _by_text(part: Any) -> Any:
+    return {f"{at:g}": value for at, value in part.items()} if isinstance(part, Mapping) else part
+
+
+def read_noise(path: Path, panels: Sequence[Panel]) -> dict[str, Planned]:
     """The noise of each panel; raises where it was planned for another budget."""
     try:
         content = json.loads(path.read_text())["settings"]
@@ -230,5 +294,9 @@ def read_noise(path: Path, panels: Sequence[Panel]) -> dict[str, dict[float, flo
         got = {fact: known.get(fact) for fact in _FACTS}
         remedy = "Write it anew with --write-noise (and --quick or not, as here)."
         check.require(got == facts, "dp-figures", "--noise", rule, got, remedy)
-        noise[one.name] = {float(target): z for target, z in known["noise_multiplier"].items()}
+        parts = {
+            name: {float(target): value for target, value in known[name].items()}
+            for name in ("poisson", "known", "matrix")
+        }
+        noise[one.name] = Planned(**parts, coefficients=tuple(known["coefficients"]))
     return noise
