@@ -21,6 +21,9 @@ from fedprior.privacy.strategy import Banded, squared_errors
 
 STEPS = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=20))  # all of a client's
 MODEL = logistic(2, 3)
+DATA = Facts(num_clients=1, shape=(30,), num_classes=10, most_samples=4).client_data(
+    np.ones((4, 30)), np.zeros(4, int)
+)
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +197,24 @@ def test_twins_follow_a_clip_that_adapts():
     moved = jax.tree.map(jnp.subtract, after["twins"]["gamma"], state["twins"]["gamma"])
     spread = float(jnp.std(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(moved)])))
     assert 35 < spread < 65  # 16 twins of 9 coordinates: 6% of 50, so 5 deviations at least
+
+
+def test_one_block_that_stands_out_does_not_vouch_for_another():
+    """Weights of a Laplace prior move far by themselves while its mean is noise."""
+    model = logistic(30, 10)
+    method = catalog.method("laplace-em").build(model, {}, steps=STEPS)
+    algorithm = cautious(method, local(model, steps=STEPS), deviation=1.0)
+    state = algorithm.init(jax.random.key(0))
+    shift = jax.tree.map(lambda leaf: leaf + 100.0, state["gamma"]["weight"])
+    moved = {**state, "gamma": {**state["gamma"], "weight": shift}}
+    key = jax.random.key(0)
+
+    def message(data):
+        return algorithm.local(state, algorithm.enroll(state, jnp.int32(0), key), data, key)[0]
+
+    noise = jax.tree.map(
+        lambda leaf: jax.random.normal(jax.random.key(leaf.size), leaf.shape),
+        jax.eval_shape(message, DATA).value,
+    )
+    after = algorithm.update(moved, Message(noise, jnp.asarray(1.0)))
+    assert float(after["trust"]) == 0

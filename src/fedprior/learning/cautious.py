@@ -14,6 +14,7 @@ from fedprior.data.federation import ClientData
 _COORDINATES = 4096  # of all twins together: the relative error of their energy is sqrt(2 / 4096)
 _MOST_TWINS = 16
 _DEVIATIONS = 3.0  # by which an energy must exceed that of noise alone to count as signal
+_SMALL = 0.1  # of the largest block: smaller ones are numbers that go with it
 _PARTS = ("gamma", "average")  # of a state: what clients use of the population
 _ADDED = ("twins", "start", "trust")  # to the state of the method itself
 
@@ -84,7 +85,8 @@ class _Cautious:
         own = self.method.update(_own(state), total)
         twins = jax.vmap(noised)(state["twins"], jnp.arange(_num_twins(own)))
         new = {**own, "twins": twins, "start": state["start"]}
-        return {**new, "trust": jnp.max(jnp.stack(list(self._trust(new).values())))}
+        parts = [jnp.stack(list(blocks.values())).min() for blocks in self._trust(new).values()]
+        return {**new, "trust": jnp.max(jnp.stack(parts))}
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         start = self.alone.init(_key(state))
@@ -108,21 +110,39 @@ class _Cautious:
 
     def _trusted(self, state: State) -> State:
         """The method's state as clients use it: its parts moved back toward their start."""
-        start, trusts = self.method.init(_key(state)), self._trust(state)
-        moved = {name: _toward(start[name], state[name], share) for name, share in trusts.items()}
+        start, moved = self.method.init(_key(state)), {}
+        for part, trusts in self._trust(state).items():
+            old, new = _blocks(start[part]), _blocks(state[part])
+            near = {name: _toward(old[name], new[name], share) for name, share in trusts.items()}
+            moved[part] = near if isinstance(state[part], dict) else near[""]
         return {**_own(state), **moved}
 
-    def _trust(self, state: State) -> dict[str, Array]:
-        """The trust in each part of the state."""
-        start = self.method.init(_key(state))
-        trusts = {}
-        for name in (part for part in _PARTS if part in start):
-            energy = _energy(state[name], start[name])
-            noise = _energy(state["twins"][name], start[name]) / _num_twins(start)
-            surely = noise * (1 + _DEVIATIONS * (2 / tree.size(start[name])) ** 0.5)
-            stands_out = jnp.isfinite(energy) & (energy > surely)
-            trusts[name] = jnp.where(stands_out, 1 - surely / energy, 0)
+    def _trust(self, state: State) -> dict[str, dict[str, Array]]:
+        """The trust in each block of each part.
+
+        A few numbers beside a single model (psi, a scale) count with it. Of several large blocks,
+        one may stand out from noise while another is noise, so each is judged by itself.
+        """
+        start, trusts = self.method.init(_key(state)), {}
+        for part in (name for name in _PARTS if name in start):
+            blocks, new, twins = (_blocks(each[part]) for each in (start, state, state["twins"]))
+            largest = max(tree.size(block) for block in blocks.values())
+            large = [name for name in blocks if tree.size(blocks[name]) >= _SMALL * largest]
+            if len(large) == 1:
+                trusts[part] = dict.fromkeys(blocks, _stands_out(blocks, new, twins))
+                continue
+            own = {name: _stands_out(blocks[name], new[name], twins[name]) for name in large}
+            least = jnp.min(jnp.stack(list(own.values())))
+            trusts[part] = {**dict.fromkeys(blocks, least), **own}
         return trusts
+
+
+def _stands_out(start: PyTree, new: PyTree, twins: PyTree) -> Array:
+    """The share of |new - start|^2 that is more than noise, which is 1 without noise."""
+    energy, noise = _energy(new, start), _energy(twins, start) / _length(twins)
+    surely = noise * (1 + _DEVIATIONS * (2 / tree.size(start)) ** 0.5)
+    share = jnp.where(jnp.isfinite(energy) & (energy > surely), 1 - surely / energy, 0)
+    return jnp.where(noise > 0, share, 1.0)
 
 
 def _own(state: State) -> State:
@@ -147,6 +167,15 @@ def _toward(old: PyTree, new: PyTree, share: Array) -> PyTree:
 
 def _energy(new: PyTree, old: PyTree) -> Array:
     return tree.squared_norm(tree.combine(jnp.subtract, new, old))
+
+
+def _blocks(part: PyTree) -> dict[str, PyTree]:
+    """The blocks of gamma by name; a model is a single one."""
+    return part if isinstance(part, dict) else {"": part}
+
+
+def _length(twins: PyTree) -> int:
+    return int(jax.tree.leaves(twins)[0].shape[0])
 
 
 def _num_twins(state: State) -> int:
