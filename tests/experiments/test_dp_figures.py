@@ -18,6 +18,7 @@ from fedprior.experiments.dp_settings import (
     EPSILONS,
     PANELS,
     QUICK,
+    Planned,
     chosen,
     plan_noise,
     read_noise,
@@ -36,7 +37,14 @@ def tiny_of(rounds):
 
 
 TINY = tiny_of(4)
-NOISE = {"synthetic": {1.0: 2.0, 3.0: 1.5, 10.0: 1.0}}
+NOISE = {
+    "synthetic": Planned(
+        poisson={1.0: 2.0, 3.0: 1.5, 8.0: 1.0},
+        known={1.0: 4.0, 3.0: 6.0, 8.0: 9.0},
+        matrix={1.0: 4.0, 3.0: 3.0, 8.0: 2.0},
+        coefficients=(0.5, 0.25),
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,7 @@ def made():
     """Rows of all methods from made-up scores: `made(setting, {method: (clear, private)})`."""
 
     def rows(setting=TINY, levels=None, psi=(4.0, 1.0, 2.0), seeds=3):
-        draws = np.random.default_rng(1)
+        draws = np.random.default_rng(2)
         local = 0.5 + 0.01 * draws.standard_normal((seeds, 40))
         noise = 0.001 * draws.standard_normal((len(METHODS), 2, seeds, 40))
         found = [_made_row(setting, ("local", None), local, local, None)]
@@ -76,8 +84,8 @@ def made():
 
 
 def _made_row(setting, case, scores, local, psi):
-    outcomes = [Simulated(one, psi and np.array(psi), 10.0, 105) for one in scores]
-    return experiment._row(setting, case, outcomes, local, 2.0 if case[1] else None)
+    outcomes = [Simulated(one, psi and np.array(psi), 10.0) for one in scores]
+    return experiment._row(setting, case, outcomes, local, NOISE["synthetic"])
 
 
 def test_rows_of_a_run(tiny):
@@ -95,6 +103,9 @@ def test_rows_of_a_run(tiny):
         2.0 * np.sqrt((20 * 5 + 5 + 1) / TINY.rounds) / 6
     )
     assert (private.delta, clear.delta, clear.noise_to_signal) == (1e-3, None, None)
+    assert (private.cohorts_known, clear.cohorts_known) == (4.0, None)
+    assert 0 <= private.trust <= 1
+    assert clear.trust is None
     assert len(clear.psi) == len(private.psi) == 4
     assert clear.psi != private.psi
     assert 1 < private.steps < 8
@@ -191,7 +202,7 @@ def test_table_and_file_are_read_back(made, tmp_path):
     save(rows, tmp_path / "a")
     assert read(tmp_path / "a" / "rows.json") == rows
     answer = json.loads((tmp_path / "a" / "rows.json").read_text())
-    assert (answer["format"], answer["experiment"]) == (1, "dp-figures")
+    assert (answer["format"], answer["experiment"]) == (2, "dp-figures")
     assert (tmp_path / "a" / "table.md").read_text().startswith(markdown(rows))
     verdicts = {(row.method, row.epsilon): cells(row)[-1] for row in rows}
     assert (verdicts["fedem", None], verdicts["fedem", 1.0]) == ("above", "BELOW")
@@ -224,7 +235,7 @@ def test_bad_input():
         dp_figures([TINY], epsilons=(0.0,), noise=NOISE)
     with pytest.raises(ValueError, match="seeds must be at least one"):
         dp_figures([TINY], seeds=(), noise=NOISE)
-    with pytest.raises(ValueError, match="methods must be one of adaped"):
+    with pytest.raises(ValueError, match="methods must be one of adamap"):
         dp_figures([TINY], methods=("adapted",), noise=NOISE)
 
 
@@ -316,3 +327,13 @@ def test_planned_noise():
     for name, values in known.items():
         for epsilon, value in zip(EPSILONS, values, strict=True):
             assert found[name][epsilon] == pytest.approx(value, rel=1e-3)
+
+
+def test_a_matrix_case_takes_turns_and_its_epsilon_holds_for_known_cohorts():
+    config = TINY.budget("adamap+matrix", 3.0, NOISE["synthetic"])
+    assert (config.privacy.mechanism, config.privacy.noise_multiplier) == ("matrix", 3.0)
+    assert (config.training.cohort, config.training.parts) == ("cyclic", 2)
+    assert config.training.sampling_rate == 1.0
+    local = np.full((3, 4), 0.5)
+    row = _made_row(TINY, ("adamap+matrix", 3.0), local, local, None)
+    assert (row.epsilon, row.cohorts_known, row.noise_multiplier) == (3.0, 3.0, 3.0)

@@ -90,10 +90,17 @@ def remarks(rows: Sequence[PrivateRow]) -> list[str]:
     for method, name in (
         ("adamap", "DP-AdaMAP"),
         ("adaped", "DP-AdaPeD"),
+        ("adaped-fine-tuning", "DP-AdaPeD with local fine-tuning"),
         ("fedavg-fine-tuning", "DP-FedAvg with fine-tuning"),
     ):
-        own = [row for row in rows if row.method.startswith(method) and row.epsilon is not None]
-        below = [f"{row.setting} at epsilon {row.epsilon:g}" for row in own if row.below]
+        both = (method, f"{method}+matrix")
+        own = [row for row in rows if row.method in both and row.epsilon is not None]
+        below = [
+            f"{row.setting} at epsilon {row.epsilon:g}{' (matrix)' if row.method != method else ''}"
+            f" by {-100 * row.difference:.2f} points"
+            for row in own
+            if row.below
+        ]
         where = f"in {'; '.join(below)}" if below else "nowhere"
         if own:
             lines.append(f"{name} falls below local (by more than 2 standard errors) {where}.")

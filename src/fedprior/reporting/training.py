@@ -236,7 +236,8 @@ class Study:
             followed = {"quantile": privacy.adaptive_clip, "initial": privacy.clip}
             algorithm = adaptive_clip(algorithm, **followed)
         if plain.method.personal:
-            alone = self._build(method("local"), self.options("local"), rate)
+            steps = {name: own[name] for name in ("newcomer_steps",) if name in own}
+            alone = self._build(method("local"), {**self.options("local"), **steps}, rate)
             algorithm = cautious(algorithm, alone, deviation=deviations(channel))
         return replace(
             plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms, noise=facts
