@@ -19,7 +19,7 @@ from fedprior.core import random, tree
 from fedprior.engines import round as round_module
 from fedprior.exchange import client as client_side
 from fedprior.exchange.agreement import Agreement, Keys
-from fedprior.privacy import accounting, charging, participation, secure
+from fedprior.privacy import accounting, charging, participation, scores, secure
 from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.ledger import Ledger
 
@@ -574,3 +574,27 @@ def simulated_matrix(patch):
 
     for function in (begin, add, release):
         patch.setattr(MatrixGaussian, function.__name__, function)
+
+
+def half_the_score(patch):
+    """Noise for add-remove where a client is replaced."""
+    patch.setattr(scores.MeanScore, "sensitivity", property(lambda self: 2**19))
+
+
+def numpy_score(patch):
+    patch.setattr(
+        secure,
+        "add_laplace",
+        lambda total, *, sensitivity, epsilon: (
+            total + int(np.random.default_rng().laplace(scale=sensitivity / epsilon))
+        ),
+    )
+
+
+def amplified_uploads(patch):
+    """Sampling is claimed to hide who sent a visible upload."""
+
+    def charge(self, cohort, num_clients, dimension):
+        return cohort.amplify(self.event(dimension), num_clients), None
+
+    patch.setattr(LocalGaussian, "charge", charge)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from fedprior.audit import (
+    channels,
     cohorts,
     correlated,
     counting,
@@ -34,6 +35,7 @@ from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import FixedSize, Poisson
 from fedprior.privacy.events import gaussian
+from fedprior.privacy.scores import MeanScore
 
 FALSE_ALARM = 1e-6
 CONFIDENCE = 1 - FALSE_ALARM
@@ -223,6 +225,14 @@ PLANTED = {
     "randomness: a secure matrix whose noise is simulated": (
         faults.simulated_matrix,
         partial(correlated.check_secure_matrix, confidence=CONFIDENCE)),
+    "channels: a score at half the sensitivity": (
+        faults.half_the_score,
+        partial(channels.attack_score, MeanScore(epsilon=1.0, relation="replace-one"),
+                draws=8000, **AT)),
+    "randomness: a score with NumPy's noise": (
+        faults.numpy_score, randomness.check_score_source),
+    "counting: sampling amplifies local uploads": (
+        faults.amplified_uploads, counting.check_ledger),
     "runs: independent noise under a matrix": (
         faults.fresh_matrix_noise, partial(correlated.check_matrix, correlated.BANDED, **AT)),
 }  # fmt: skip
@@ -250,6 +260,8 @@ _FEW = (
     "channels: a bit of NaN",
     "runs: little noise under canaries",
     "runs: a matrix that is charged later",
+    "channels: a score at half the sensitivity",
+    "randomness: a score with NumPy's noise",
     "randomness: a secure matrix whose noise is simulated",
     "runs: no clip in AdaMAP",
 )

@@ -16,6 +16,7 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.scores import MeanScore
 
 # Distance of a canary's message from its range, so that a missing clip is detected immediately.
 FAR = 1000.0
@@ -96,6 +97,23 @@ def attack_response(channel: KaryResponse, *, draws: int, seed: int, confidence:
     claimed = channel.guarantee(noise="simulated").epsilon
     name = f"KaryResponse, epsilon {channel.epsilon:g}, {channel.num_symbols} symbols"
     return _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+
+
+def attack_score(mean: MeanScore, *, draws: int, seed: int, confidence: float) -> Finding:
+    """Distinguish a client with the best score from one without a score, or with the worst."""
+    others = [0.5, 0.9, math.nan]
+    end = math.nan if mean.relation == "add-remove" else -math.inf  # no score, or a diverged model
+
+    def released(world: int, score: float) -> np.ndarray:
+        key = None if mean.noise == "secure" else random.stream(seed, "decode", world)
+        scores = np.array([score, *others])
+        return np.array([mean.release(scores, key) for _ in range(draws)])
+
+    scores = released(0, 7.0), released(1, end)
+    name = f"MeanScore, {mean.noise} noise, epsilon {mean.epsilon:g}"
+    claimed = epsilon([(mean.event, 1)], delta=0.0, relation=mean.relation)
+    finding = _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+    return replace(finding, relation=mean.relation)
 
 
 def _direction(dimension: int) -> np.ndarray:

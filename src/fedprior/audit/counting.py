@@ -119,6 +119,7 @@ def check_ledger() -> Finding:
         *_replayed(),
         *_different(),
         *_batch(),
+        *_local(),
     ]
     return Finding(
         family="counting",
@@ -195,6 +196,19 @@ def _different() -> Iterator[str]:
         ledger.reserve(capped, first=0, rounds=10, source="capped")
         least = epsilon_from_below([(capped, 10)], delta=_DELTA, relation="add-remove")
         yield from _less("cohorts that may exceed their cap", ledger.spent, least)
+
+
+def _local() -> Iterator[str]:
+    """Uploads that a server sees are not amplified by sampling."""
+    channel = LocalGaussian(clip=1.0, scale=4.0)
+    agreement = Agreement.of(
+        probe(5, 6), senders(np.zeros((9, 5))), channel=channel, cohort=Poisson(rate=0.2)
+    )
+    with ledger_of(channel, delta=_DELTA) as ledger:
+        for round in range(6):
+            open_round(agreement, round, ledger=ledger, source="one")
+        least = epsilon_from_below([(gaussian(4.0), 6)], delta=_DELTA, relation="replace-one")
+        yield from _less("a local channel under sampling", ledger.spent, least)
 
 
 def _batch() -> Iterator[str]:

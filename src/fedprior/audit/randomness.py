@@ -23,6 +23,7 @@ from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.client import Learned, encode
 from fedprior.privacy import secure
 from fedprior.privacy.cohort import FixedSize, Poisson
+from fedprior.privacy.scores import MeanScore
 
 _SECURE: dict[str, Any] = {"clip": 0.5, "noise_multiplier": 1.0, "noise": "secure"}
 
@@ -186,6 +187,31 @@ def check_local_source() -> Finding:
         "secure reports of a client",
         "12 reports of the same message in the same round, repeated, forked and traced",
         "a generator in memory",
+        faults,
+        1.0,
+    )
+
+
+def check_score_source() -> Finding:
+    """Attack the noise of a released mean score: repeated, forked, traced to OpenDP."""
+    mean = MeanScore(epsilon=1.0, relation="replace-one", noise="secure")
+    scores = np.full(3, 0.5)
+
+    def draw() -> np.ndarray:
+        return np.array([mean.release(scores) for _ in range(8)])
+
+    faults = list(repeats(draw))
+    with opendp() as drawn_by:
+        released = draw()
+    known = np.concatenate([*drawn_by, np.zeros(1)])
+    noise = (released - 0.5) * 3  # in scores; OpenDP draws whole numbers of a smaller unit
+    ratio = np.abs(known[:-1]).max(initial=0) / max(np.abs(noise).max(), 1e-300)
+    if len(drawn_by) < 8 or not np.allclose(known[:-1] / max(ratio, 1e-300), noise, atol=1e-9):
+        faults.append("noise that OpenDP did not draw")
+    return _finding(
+        "MeanScore, secure noise",
+        "8 releases repeated, forked and traced to OpenDP",
+        "any number that OpenDP did not draw, a generator in memory",
         faults,
         1.0,
     )

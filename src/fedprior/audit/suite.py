@@ -41,6 +41,7 @@ from fedprior.learning.batches import Batches
 from fedprior.learning.steps import Steps
 from fedprior.models.network import logistic
 from fedprior.privacy.cohort import FixedSize, Poisson
+from fedprior.privacy.scores import MeanScore
 
 # Fewer than one false alarm in 10,000 per attack.
 CONFIDENCE = 0.9999
@@ -66,6 +67,10 @@ LOCAL = (
 ONE_BIT = (OneBit(epsilon=0.5), OneBit(epsilon=4.0, low=(-1.0, 0.0, 5.0), high=(1.0, 10.0, 6.0)))
 RESPONSES = (KaryResponse(epsilon=1.0, num_symbols=2), KaryResponse(epsilon=3.0, num_symbols=7))
 MANY_SYMBOLS = tuple(KaryResponse(epsilon=3.0, num_symbols=k) for k in (7, 1100, 4099))
+SCORES = (
+    MeanScore(epsilon=1.0, relation="add-remove"),
+    MeanScore(epsilon=1.0, relation="replace-one"),
+)
 CHAINS = (Chain((CENTRAL[0], Quantize(bits_per_coordinate=4, low=-0.5, high=0.5))),)
 MATRICES = (correlated.BANDED, correlated.BUFFERED)
 COHORTS = ((Poisson(rate=0.5), 6), (Poisson(rate=0.05), 40), (FixedSize(size=3), 6))
@@ -146,6 +151,8 @@ def _channels(number: int, options: dict[str, Any]) -> Iterator[Task]:
     for bit in ONE_BIT:
         yield _task(channels.attack_one_bit, bit, **many)
         yield _task(responses.check_one_bit, bit, **some)
+    for mean in SCORES:
+        yield _task(channels.attack_score, mean, **{**options, "draws": SECURE_DRAWS})
     for response in RESPONSES:
         yield _task(channels.attack_response, response, **many)
         yield _task(responses.check_response, response, **some)
@@ -185,6 +192,7 @@ def _randomness(options: dict[str, Any]) -> Iterator[Task]:
     few = {**options, "draws": SECURE_DRAWS}
     yield _task(draws.check_central_noise, secure, delta=DELTA, **few)
     yield _task(randomness.check_noise_source)
+    yield _task(randomness.check_score_source)
     yield _task(randomness.check_cohort_source)
     yield _task(randomness.check_exact_sums, seed=options["seed"])
     yield _task(randomness.check_secure_run, **at)
