@@ -347,10 +347,6 @@ def test_a_score_that_is_lost_is_repeated_or_paid_for_again(
             "release_scores must be false for local-converged",
         ),
         (
-            ["--release-scores", "--score-epsilon", 1, "--set", "training.batch_size=0"],
-            "needs data.most_samples with training.batch_size=0",
-        ),
-        (
             ["--release-scores", "--score-epsilon", 1, "--set", "data.options.test_share=0"],
             "release_scores must be false without test samples",
         ),
@@ -362,6 +358,17 @@ def test_releases_of_scores_that_are_refused(
     on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
     refused("train", *on, *fast(**PRIVATE), *changes, "--out", tmp_path / "run", wanted=wanted)
     assert not (tmp_path / "run").exists()
+
+
+def test_batches_that_follow_the_largest_client_leave_no_folder(
+    refused, fast, table, encoder, tmp_path
+):
+    on = ["--data", table, "--encoder", encoder, "--algorithm", "fedavg", "--allow-delta"]
+    options = [*fast(**PRIVATE), "--set", "training.batch_size=0", "--out", tmp_path / "run"]
+    refused("train", *on, *options, wanted="most_samples must be given under a private channel")
+    assert not (tmp_path / "run").exists()
+    options += ["--set", "data.most_samples=2"]
+    refused("train", *on, *options, wanted="most_samples must be at least the size of the largest")
 
 
 def test_a_weight_that_tells_of_the_data_leaves_no_folder(refused, fast, table, encoder, tmp_path):

@@ -18,6 +18,7 @@ from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.exchange import checkpoint
+from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
@@ -284,6 +285,10 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
         if training.channel.noise == "secure":
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)
+        if training.channel.private:  # raises where a message needs more than what is public
+            _ = Agreement.of(
+                training.algorithm, clients, channel=training.channel, cohort=training.cohort
+            ).message
         released.check_release(training, config, clients)
         remarks += _room(training, config.privacy, clients.num_clients)
         verdict = training.verdict(study.facts)

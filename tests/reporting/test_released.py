@@ -1,0 +1,41 @@
+"""Releases of mean scores that could not be made in the end are refused before a run."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedprior.core.check import PrivacyError
+from fedprior.exchange.facts import Facts
+from fedprior.reporting.config import read
+from fedprior.reporting.released import check_release, terms
+from fedprior.reporting.training import Study
+
+PRIVATE = ["privacy.epsilon=4", "privacy.delta=1e-3", "privacy.noise_multiplier=2"]
+SCORES = ["privacy.release_scores=true", "privacy.score_epsilon=0.5", "training.cohort_size=2"]
+
+
+def asked(federation, name, *changes):
+    config = read(
+        None, [*PRIVATE, *SCORES, f"methods={name}", "privacy.allow_delta=true", *changes]
+    )
+    training = Study(config, Facts.of(federation)).training(name)
+    return training, config, federation
+
+
+def test_what_is_known_to_fail_is_refused(federation):
+    check_release(*asked(federation, "fedavg"))
+    check_release(*asked(federation, "local"))
+    bare = replace(federation, most_samples=None)
+    check_release(*asked(bare, "local"))
+    with pytest.raises(PrivacyError, match=r"needs data.most_samples with training.batch_size=0"):
+        check_release(*asked(bare, "local", "training.batch_size=0"))
+    check_release(*asked(federation, "local", "training.batch_size=0"))
+    *others, _ = asked(federation, "fedavg")
+    with pytest.raises(PrivacyError, match="release_scores must be false for a quantity"):
+        check_release(*others, replace(federation, classes=None))
+
+
+def test_scores_have_room_of_their_own(federation):
+    for name, budget in (("fedavg", 4.5), ("local", 0.5)):
+        training, config, _ = asked(federation, name)
+        assert terms(training, config.privacy).budget == budget
