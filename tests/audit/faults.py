@@ -598,3 +598,24 @@ def amplified_uploads(patch):
         return cohort.amplify(self.event(dimension), num_clients), None
 
     patch.setattr(LocalGaussian, "charge", charge)
+
+
+def quiet_after(last):
+    """No noise in later rounds."""
+
+    def plant(patch):
+        fold = random.fold
+
+        def noted(key, purpose, *path):
+            quiet_after.late = purpose == "decode" and bool(path) and path[0] > last
+            return fold(key, purpose, *path)
+
+        decode = CentralGaussian.decode
+        patch.setattr(random, "fold", noted)
+        patch.setattr(
+            CentralGaussian,
+            "decode",
+            lambda self, total, key: jnp.where(quiet_after.late, total, decode(self, total, key)),
+        )
+
+    return plant

@@ -124,6 +124,7 @@ PLANTED = {
     "keys: central noise keyed by nothing": (faults.decode_keyed(lambda *path: ()), KEYS),
     "keys: central noise with a period of 1,000": (
         faults.decode_keyed(lambda round: (round % 1000,)), KEYS),
+    "keys: no noise after round 500": (faults.quiet_after(500), KEYS),
     "keys: methods share their noise": (faults.one_stream, KEYS),
     "keys: seeds share their noise": (faults.any_seed, KEYS),
     "keys: answers keyed by client only": (

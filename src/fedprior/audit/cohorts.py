@@ -26,7 +26,6 @@ def check_cohort(
     seed: int,
     confidence: float,
     delta: float,
-    noise_multiplier: float = 1.0,
 ) -> Finding:
     """Test the draws of `rounds` rounds against the sampling that `cohort.amplify` claims.
 
@@ -34,17 +33,8 @@ def check_cohort(
     clients in one round, and each client in successive rounds (a cohort that deals out a shuffled
     list, or repeats itself, has the right rates but no amplification).
     """
-    event: Event = cohort.amplify(gaussian(noise_multiplier), num_clients)
-    draws = np.zeros((rounds, num_clients), bool)
-    agreement = Agreement.of(
-        probe(3, 1),
-        senders(np.zeros((num_clients, 3))),
-        channel=CentralGaussian(clip=1.0, noise_multiplier=noise_multiplier),
-        cohort=cohort,
-        seed=seed,
-    )
-    for round in range(rounds):
-        draws[round, agreement.draw(round)] = True
+    event: Event = cohort.amplify(gaussian(1.0), num_clients)
+    draws = _draws(cohort, num_clients, rounds, seed)
     bound, faults = 0.0, []
     drawn = event.sampling != "everyone"
     if drawn:
@@ -72,6 +62,21 @@ def check_cohort(
         detail=detail,
         faults=tuple(faults),
     )
+
+
+def _draws(cohort: Cohort, num_clients: int, rounds: int, seed: int) -> np.ndarray:
+    """Who is drawn in each round of a private run, (rounds, num_clients)."""
+    agreement = Agreement.of(
+        probe(3, 1),
+        senders(np.zeros((num_clients, 3))),
+        channel=CentralGaussian(clip=1.0, noise_multiplier=1.0),
+        cohort=cohort,
+        seed=seed,
+    )
+    draws = np.zeros((rounds, num_clients), bool)
+    for round in range(rounds):
+        draws[round, agreement.draw(round)] = True
+    return draws
 
 
 def check_engine_cohorts(

@@ -152,14 +152,8 @@ def check_specials(channel: Gaussian, *, size: int, confidence: float, seed: int
         if name == "nobody" and isinstance(channel, LocalGaussian):
             faults += ["an empty cohort releases something"] if noise.any() else []
             continue
-        if most.any():  # the whole message, or nothing where its norm exceeds the largest float
-            length = float(np.linalg.norm(most))
-            along = most / length
-            sent = float((noise @ along).mean())
-            excess = max(sent - length, -sent) / scale * len(noise) ** 0.5
-            if excess > 6:
-                faults.append(f"a client that sends {name} adds {sent / channel.clip:.3g} clips")
-            noise = noise - (most if sent > length / 2 else 0.0)
+        noise, excess = _without(noise, most, scale)
+        faults += [f"a client that sends {name} adds {excess}"] if excess else []
         scales.append(float(np.sqrt((noise**2).mean())) / scale)
         words = deviations(noise, scale, alarm=alarm)
         faults += [f"a client that sends {name}: {fault}" for fault in words]
@@ -177,6 +171,20 @@ def check_specials(channel: Gaussian, *, size: int, confidence: float, seed: int
         measured=f"scale {min(scales):.3f} to {max(scales):.3f} of the stated one",
         faults=tuple(faults[:6]),
     )
+
+
+def _without(released: np.ndarray, most: np.ndarray, scale: float) -> tuple[np.ndarray, str]:
+    """The noise, and how much more than `most` was released, in words, if it is 6 deviations.
+
+    A client sends the whole message, or nothing where its norm exceeds the largest float.
+    """
+    length = float(np.linalg.norm(most))
+    if length == 0:
+        return released, ""
+    sent = float((released @ most).mean()) / length
+    excess = max(sent - length, -sent) / scale * len(released) ** 0.5
+    words = f"{sent / length:.3g} times what it may" if excess > 6 else ""
+    return released - (most if sent > length / 2 else 0.0), words
 
 
 def _weights(run: Released) -> list[str]:

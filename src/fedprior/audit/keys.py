@@ -85,8 +85,8 @@ def _compared(name: str, noise: np.ndarray, what: str, confidence: float) -> Fin
 
     number, size = noise.shape
     pairs = number * (number - 1) // 2
-    # Normal for 1,500 products; a tenth of the level is left for their slightly heavier tails.
-    limit = float(norm.isf((1 - confidence) / (20 * pairs))) / math.sqrt(size)
+    # Normal for 1,500 products; a tenth of half the level is left for their slightly heavier tails.
+    limit = float(norm.isf((1 - confidence) / (40 * pairs))) / math.sqrt(size)
     products = noise @ noise.T / size
     norms = np.sqrt(np.maximum(np.diag(products), 1e-300))
     products = np.abs(products / np.outer(norms, norms))[np.triu_indices(number, 1)]
@@ -96,6 +96,8 @@ def _compared(name: str, noise: np.ndarray, what: str, confidence: float) -> Fin
         repeated = int((products > limit).sum())
         faults.append(f"noise is used again: {repeated} pairs of releases are correlated, by up to "
                       f"{worst:.3f}")  # fmt: skip
+    else:  # far rounds and single clients must have the stated scale, too
+        faults += deviations(noise, 1.0, alarm=(1 - confidence) / 2)
     return Finding(
         family="keys",
         mechanism=name,

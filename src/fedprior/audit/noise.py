@@ -21,6 +21,8 @@ def deviations(draws: np.ndarray, scale: float, *, alarm: float) -> tuple[str, .
     with probability at most `alarm`.
     """
     units = np.asarray(draws, np.float64) / scale
+    if not np.isfinite(units).all():
+        return ("a release that is not finite",)
     share = alarm / _TESTS
     faults = []
     if _scale(units.reshape(-1, 1)) < share:
