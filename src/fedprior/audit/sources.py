@@ -3,6 +3,8 @@
 import math
 import os
 import random as standard
+import select
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+
+_PATIENCE = 60.0  # seconds for a forked process to draw
 
 
 def repeats(draw: Callable[[], np.ndarray]) -> Iterator[str]:
@@ -42,6 +46,8 @@ def _forked(draw: Callable[[], np.ndarray]) -> bytes:
             os._exit(0)
     os.close(sending)
     with os.fdopen(receiving, "rb") as pipe:
+        if not select.select([pipe], [], [], _PATIENCE)[0]:
+            os.kill(child, signal.SIGKILL)  # a lock that a thread held at the fork
         content = pipe.read()
     os.waitpid(child, 0)
     return content
