@@ -36,7 +36,7 @@ def scores(name, epsilon, seeds, rounds):
 
 
 def test_adamap_keeps_to_local_training_where_all_is_noise():
-    """Two seeds and 12 rounds, up to the draws of batches: without caution it is 30 points below."""
+    """Two seeds, 12 rounds, up to the draws of batches; without caution it is 30 points below."""
     gap = scores("adamap", 3.0, range(2), rounds=12) - scores("local", None, range(2), rounds=12)
     assert (gap > -0.05).all()
 
