@@ -32,7 +32,7 @@ OPTIONS = {
     "shared-body": {"head_steps": 1},
 }
 FORMS = {"adaped-paper": "adaped"}
-NAMES = sorted([*catalog.METHODS, *FORMS, "multitask"])
+NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 
 @cache  # compiled programs are kept by the algorithm
@@ -41,6 +41,10 @@ def algorithm_of(name, steps=FAST, **options):
     if name == "multitask":
         related = fedprior.populations.Multitask(covariance=0.5 * np.eye(4) + 0.5)
         return fedprior.learning.multitask(LINEAR, related, steps=steps)
+    if name == "cautious":  # ditto in a private run, with an adaptive clip
+        alone, inner = algorithm_of("local", steps), algorithm_of("ditto", steps, **options)
+        inner = fedprior.learning.adaptive_clip(inner)
+        return fedprior.learning.cautious(inner, alone, deviation=0.01)
     model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
     options = {**OPTIONS.get(name, {}), **options}
     return catalog.method(FORMS.get(name, name)).build(model, options, steps=steps)
