@@ -35,7 +35,7 @@ def audit(
     Each attack is one line: what was attacked, what is claimed of it, what was measured, the
     smallest fault that it detects with probability 0.999, and how often a sound mechanism fails
     it. Attacks on epsilon state a lower bound at the given confidence. At the end stands what the
-    audit cannot see. It takes about 2 minutes on 2 cores.
+    audit cannot see. It takes less than 2 minutes on 2 cores.
 
     Example: `fedprior privacy audit --quick`
     """
