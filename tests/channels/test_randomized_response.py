@@ -114,6 +114,9 @@ def test_an_answer_is_never_outside_the_symbols():
     for symbol in (-3, 9, 2**40):
         answers = channel.respond(np.full(200, symbol), random.stream(1, "encode"))
         assert set(answers.tolist()) <= {0, 1, 2, 3}
+    for symbol in (np.nan, 1.5, np.inf):  # which no honest symbol could become
+        with pytest.raises(ValueError, match="symbols must be integers"):
+            channel.respond(np.full(200, symbol), random.stream(1, "encode"))
     hot = np.full((200, 4), np.nan)
     sent = channel.encode(hot, random.stream(1, "encode"))
     assert np.isfinite(sent).all()

@@ -141,7 +141,7 @@ def test_strategies_that_cannot_be_exact_are_refused():
 def run(plane, tmp_path):
     algorithm = averaging()
 
-    def go(rounds=ROUNDS, *, resume=False, budget=None, store="device"):
+    def go(rounds=ROUNDS, *, resume=False, budget=None, store="device", channel=CHANNEL, rate=1.0):
         saving = Saving(folder=tmp_path / "a", every=2, resume=resume)
         terms = Terms(
             delta=1e-5, relation="add-remove", view="central", noise="secure", budget=budget
@@ -151,8 +151,8 @@ def run(plane, tmp_path):
                 algorithm,
                 plane,
                 rounds=rounds,
-                channel=CHANNEL,
-                cohort=Cyclic(parts=2),
+                channel=channel,
+                cohort=Cyclic(parts=2, rate=rate),
                 saving=saving,
                 ledger=ledger,
                 store=store,
@@ -184,6 +184,27 @@ def test_rounds_that_were_lost_are_paid_for_again(run, tmp_path):
     budget = 1.01 * read_spent(tmp_path)
     result = run(resume=True, budget=budget)
     assert (result.rounds, result.ended_by) == (4, "budget")
+
+
+@pytest.mark.parametrize(("kept", "samplings"), [(3, "poisson everyone"), (0, "poisson poisson")])
+def test_what_is_played_anew_is_not_amplified(run, tmp_path, kept, samplings):
+    """The rounds that were kept drew their cohorts once, and both mechanisms tell of them.
+
+    If nothing was kept, all cohorts are drawn anew.
+    """
+    channel = replace(CHANNEL, strategy=Banded((1.0, 0.625)))
+    run(3, channel=channel, rate=0.5)
+    if not kept:
+        (tmp_path / "a" / "checkpoint.safetensors").unlink()
+    write_json(tmp_path / "a" / "opened.json", {"round": 4})
+    run(4, resume=True, channel=channel, rate=0.5)
+    _, records = read(tmp_path / "a" / "ledger.jsonl")
+    events = [record["event"] for record in records if record["kind"] == "reserve"]
+    assert [event["sampling"] for event in events] == samplings.split()
+    if kept:
+        whole = channel.noise_multiplier / sensitivity(channel.strategy, channel.participation)
+        assert events[1]["noise"] == whole
+        assert charges(tmp_path)[1] == 1
 
 
 def read_spent(tmp_path):

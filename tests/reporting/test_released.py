@@ -6,8 +6,10 @@ import pytest
 
 from fedprior.core.check import PrivacyError
 from fedprior.exchange.facts import Facts
+from fedprior.privacy.ledger import Ledger
+from fedprior.privacy.opening import begin_ledger
 from fedprior.reporting.config import read
-from fedprior.reporting.released import check_release, terms
+from fedprior.reporting.released import check_release, mechanism, terms
 from fedprior.reporting.training import Study
 
 PRIVATE = ["privacy.epsilon=4", "privacy.delta=1e-3", "privacy.noise_multiplier=2"]
@@ -39,3 +41,14 @@ def test_scores_have_room_of_their_own(federation):
     for name, budget in (("fedavg", 4.5), ("local", 0.5)):
         training, config, _ = asked(federation, name)
         assert terms(training, config.privacy).budget == budget
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_a_score_costs_its_epsilon_on_the_ledger_of_the_population(federation, tmp_path, relation):
+    """A run under add-remove charges a population under replace-one, where scores move by 1."""
+    training, config, _ = asked(federation, "fedavg")
+    begin_ledger(tmp_path / "all.jsonl", epsilon=9, delta=1e-3, relation=relation)
+    whole = Ledger(tmp_path / "all.jsonl", training.terms)
+    own = Ledger(tmp_path / "own.jsonl", training.terms, within=whole)
+    assert mechanism(config.privacy).relation == "add-remove"
+    assert mechanism(config.privacy, own).relation == relation

@@ -167,6 +167,8 @@ class KaryResponse(PrivateChannel):
         No answer lies outside the range: it would say that nothing was randomized.
         """
         xp = symbols.__array_namespace__()
+        whole = symbols.dtype.kind in "iub"  # NaN or 1.5 would be sent as it is
+        check.require(whole, "KaryResponse", "symbols", "integers", str(symbols.dtype))
         chance, other = random.uniform_and_integer(key, symbols.shape, self.num_symbols)
         symbols = xp.clip(symbols, 0, self.num_symbols - 1)
         return xp.where(chance < self.keep, symbols, xp.asarray(other).astype(symbols.dtype))

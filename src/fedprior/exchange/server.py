@@ -100,10 +100,14 @@ def reserve(
 
     A channel that correlates its rounds is charged for all of them before the first, and again
     where a server that lost rounds with secure noise plays them anew: what it released of them and
-    what it will release are two mechanisms, each of which moves by at most the sensitivity.
+    what it will release are two mechanisms, each of which moves by at most the sensitivity. If it
+    kept some rounds, the second one is not amplified by sampling: it contains the clear sums of
+    these rounds, and the releases that were lost told of their cohorts.
     """
     event, count = agreement.charge
-    draws, rule = agreement.draws, agreement.rule
+    channel, draws, rule = agreement.channel, agreement.draws, agreement.rule
+    if rule is not None and agreement.secure and first and is_private(channel):
+        event, count = channel.event(agreement.length), 1
     if rule is None:
         return ledger.reserve(event, first=first, rounds=rounds, source=source, draws=draws)
     if not attendance.paid:

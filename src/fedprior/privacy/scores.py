@@ -39,7 +39,10 @@ class MeanScore:
 
     @property
     def event(self) -> Event:
-        """The event of one release; a randomized response dominates all that is pure epsilon-DP."""
+        """The event of one release; a randomized response dominates all that is pure epsilon-DP.
+
+        It holds under `relation`; on a ledger of replace-one, noise for add-remove costs twice it.
+        """
         return events.response(self.epsilon)
 
     @property

@@ -12,6 +12,7 @@ from fedprior.engines import source as sources
 from fedprior.engines.result import Result
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Relation
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.scores import MeanScore
 from fedprior.privacy.terms import Terms
@@ -19,9 +20,15 @@ from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.training import Training
 
 
-def mechanism(privacy: Privacy) -> MeanScore:
-    """The release that the configuration asks for."""
-    return MeanScore(epsilon=privacy.score_epsilon, relation=privacy.relation, noise=privacy.noise)
+def mechanism(privacy: Privacy, ledger: Ledger | None = None) -> MeanScore:
+    """The release that the configuration asks for, at its epsilon on every ledger that it charges.
+
+    A population's ledger has a relation of its own; noise for replace-one serves both.
+    """
+    others = [each for each in (ledger, ledger and ledger.within) if each is not None]
+    relations = {privacy.relation, *(each.terms.relation for each in others)}
+    relation: Relation = "replace-one" if "replace-one" in relations else "add-remove"
+    return MeanScore(epsilon=privacy.score_epsilon, relation=relation, noise=privacy.noise)
 
 
 def terms(training: Training, privacy: Privacy) -> Terms:
@@ -76,7 +83,7 @@ def release(result: Result, privacy: Privacy, ledger: Ledger, folder: Path) -> d
     `folder` is the checkpoint folder of the training. With simulated noise, the same release is
     repeated when a run is resumed; with secure noise, each one is charged.
     """
-    mean, stream = mechanism(privacy), result.agreement.stream_id
+    mean, stream = mechanism(privacy, ledger), result.agreement.stream_id
     federation, simulated = result.federation, privacy.noise == "simulated"
     parts = ["score", sources.token(folder / "token", resume=True), result.agreement.fingerprint]
     if simulated:
@@ -97,7 +104,7 @@ def release(result: Result, privacy: Privacy, ledger: Ledger, folder: Path) -> d
         "mean": value,
         "standard_error": mean.standard_error(federation.num_clients),
         "epsilon": privacy.score_epsilon,
-        "relation": privacy.relation,
+        "relation": mean.relation,
         "noise": privacy.noise,
     }
 
