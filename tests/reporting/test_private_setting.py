@@ -109,6 +109,8 @@ def test_a_fixed_size_hides_clients_of_memoryless_methods_only(federation):
     spent = epsilon([(event, 20)], delta=1e-3, relation="replace-one")
     assert 3.9 < spent <= 4.0
     assert not setting(read(None, fixed), "adaped", federation).cohort.amplifies
+    scored = [*fixed, "privacy.release_scores=true", "privacy.score_epsilon=1"]
+    assert not setting(read(None, scored), "ditto", federation).cohort.amplifies
 
 
 def test_cohorts_are_poisson_by_default_with_privacy(federation):

@@ -218,7 +218,10 @@ class Study:
         check_fits(plain.algorithm, any_noise, "config privacy")
         cohort = plain.cohort
         if isinstance(cohort, FixedSize):
-            cohort = replace(cohort, amplifies=plain.algorithm.memoryless)
+            # A mean score that is released tells of models that clients keep, and so of who took
+            # part in earlier rounds, even where no message does.
+            hidden = plain.algorithm.memoryless and not privacy.score_epsilon
+            cohort = replace(cohort, amplifies=hidden)
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
         noise = equivalent_noise(channel, privacy)
         facts = ChannelNoise(noise, privacy.clip, self.share, number, plain.rounds)
