@@ -1,4 +1,4 @@
-"""What `train` and `sweep` both ask for: a configuration, and a command's own options on top."""
+"""Options that several commands have; the configuration of `train` and `sweep` with theirs."""
 
 import json
 from collections.abc import Sequence
@@ -44,6 +44,21 @@ Missing = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
+Delta = Annotated[float, typer.Option(help="Delta; there is no default.")]
+AllowDelta = Annotated[
+    bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
+]
+Key = Annotated[Path | None, typer.Option(help="File with the key of that ledger.")]
+Group = Annotated[
+    list[str] | None, typer.Option(help="Column that names a row's group; several make one key.")
+]
+Plot = Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .pdf.")]
+OneMethod = Annotated[
+    str | None, typer.Option(help="Which of the run's methods (default: its first).")
+]
+OneSeed = Annotated[int | None, typer.Option(help="Which of the run's seeds.")]
 Encoder = Annotated[
     Path | None, typer.Option(help="A public encoder of the table, by `fedprior encoder`.")
 ]

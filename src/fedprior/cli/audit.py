@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fedprior.cli import asked
+
 if TYPE_CHECKING:
     from fedprior.audit.finding import Finding
 
@@ -27,7 +29,7 @@ def audit(
         ),
     ] = 0.9999,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
     """Attack every mechanism; exit code 1 if an attack succeeds.

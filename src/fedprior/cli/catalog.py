@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli import asked
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 _ONLY_PYTHON = (
     "In Python only: fedprior.learning.multitask, which takes a covariance between the clients."
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _MODELS = ("lenet5", "mlp", "logistic")
 _SHAPE, _CLASSES = (28, 28, 1), 10  # what bytes are counted for: the models of MNIST
@@ -29,7 +29,7 @@ def algorithms(
         str,
         typer.Option(help=f"Count bytes for {', '.join(_MODELS)} (28 x 28 pixels, 10 classes)."),
     ] = "lenet5",
-    as_json: AsJson = False,
+    as_json: asked.AsJson = False,
 ) -> None:
     """List the methods: what they assume, what leaves a client in a round and how many bytes.
 
@@ -96,7 +96,7 @@ def _bytes(number: int | None) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def datasets(as_json: AsJson = False) -> None:
+def datasets(as_json: asked.AsJson = False) -> None:
     """List the datasets and what each of them needs.
 
     Example: `fedprior datasets`

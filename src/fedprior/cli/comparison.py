@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root, new_table, show
 from fedprior.core import check
 
@@ -33,11 +34,9 @@ Out = Annotated[
         help="Folder for table, figure and rows (default: the name); an existing one is continued."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Workers = Annotated[
     int, typer.Option(help="Number of methods at a time: one compiles while another trains.")
 ]
-Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
 
 
 def _command(name: str, words: str) -> Callable[..., None]:
@@ -52,8 +51,8 @@ def _command(name: str, words: str) -> Callable[..., None]:
         data: Data = None,
         out: Out = None,
         workers: Workers = 2,
-        as_json: AsJson = False,
-        quiet: Quiet = False,
+        as_json: asked.AsJson = False,
+        quiet: asked.Quiet = False,
     ) -> None:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare, read_all

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root, new_table, show, watching
 from fedprior.cli.progress import say
 from fedprior.core import check
@@ -41,8 +42,8 @@ def dp_figures(
         typer.Option(help="Draw these rows.json again (one per setting); run nothing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Accuracy against epsilon for private methods and for local, and psi's path.
 

@@ -32,8 +32,8 @@ def encoder(
             "--regression/--classes", help="Is the label a quantity? (default: by its values)"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """How columns become inputs (means, scales, medians, words, classes), from PUBLIC rows.
 

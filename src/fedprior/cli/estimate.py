@@ -16,9 +16,7 @@ def estimate(
         str | None,
         typer.Argument(help="CSV or Parquet file, or a glob; without one, the embedded baseball."),
     ] = None,
-    group: Annotated[
-        list[str] | None, _option("Column that names a row's group; several make one key.")
-    ] = None,
+    group: asked.Group = None,
     value: Annotated[str | None, _option("Column of numbers to average.")] = None,
     successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
     trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
@@ -62,7 +60,7 @@ def estimate(
         Path | None,
         _option("Charge this ledger, by `fedprior privacy ledger init`; default: beside FILE."),
     ] = None,
-    key: Annotated[Path | None, _option("File with the key of that ledger.")] = None,
+    key: asked.Key = None,
     budget: Annotated[
         float | None, _option("The epsilon that the ledger may reach; beyond it nothing is drawn.")
     ] = None,
@@ -72,11 +70,11 @@ def estimate(
     out: Annotated[
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
-    plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
+    plot: asked.Plot = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,
     force: asked.Force = False,
-    as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
+    as_json: asked.AsJson = False,
     seed: Annotated[
         int | None, _option("Reproducible private reports, not valid for release.")
     ] = None,

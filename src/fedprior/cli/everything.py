@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root
 from fedprior.cli.progress import say
 from fedprior.core import check
@@ -35,8 +36,8 @@ def everything(
     out: Annotated[Path, typer.Option(help="Folder; an existing one is continued.")] = Path(
         "reproduction"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Run every experiment, one after the other; those whose data are missing are listed.
 

@@ -12,13 +12,11 @@ from fedprior.cli import asked
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
     out: Annotated[Path, typer.Option(help="Where the model goes: a .safetensors file.")],
-    algorithm: Annotated[
-        str | None, typer.Option(help="Which of the run's methods (default: its first).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    algorithm: asked.OneMethod = None,
+    seed: asked.OneSeed = None,
     force: asked.Force = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Write what a run has learned together to one file, without anything of a single client.
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedprior.cli import asked
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 
@@ -25,14 +26,13 @@ app = typer.Typer(
 
 File = Annotated[Path, typer.Argument(help="The ledger.")]
 Key = Annotated[Path | None, typer.Option(help="File with the key of a ledger that has one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("init")
 def init(
     file: Annotated[Path, typer.Argument(help="The new ledger.")],
     epsilon: Annotated[float, typer.Option(help="The budget of the population.")],
-    delta: Annotated[float, typer.Option(help="Delta; there is no default.")],
+    delta: asked.Delta,
     relation: Annotated[
         str,
         typer.Option(
@@ -48,10 +48,8 @@ def init(
         Path | None,
         typer.Option(help="Sign all lines with the key in this file; made if it does not exist."),
     ] = None,
-    allow_delta: Annotated[
-        bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
-    ] = False,
-    as_json: AsJson = False,
+    allow_delta: asked.AllowDelta = False,
+    as_json: asked.AsJson = False,
 ) -> None:
     """Make a budget that all questions to the same clients share.
 
@@ -96,7 +94,7 @@ def init(
 
 
 @app.command("show")
-def show(file: File, key: Key = None, as_json: AsJson = False) -> None:
+def show(file: File, key: Key = None, as_json: asked.AsJson = False) -> None:
     """Show who spent what of a budget, what is left, and against whom the guarantee holds.
 
     Every line is verified, and epsilon is computed anew from the recorded events. The ledger of a
@@ -128,7 +126,7 @@ def verify(
         str | None,
         typer.Option(help="A hash that was kept elsewhere, to see whether lines were cut since."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: asked.AsJson = False,
 ) -> None:
     """Check that no line of a ledger was changed, removed or forged (exit code 1 if one was).
 

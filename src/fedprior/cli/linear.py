@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.experiment import new_table, show, show_json, watching
 from fedprior.core import check
 
@@ -12,8 +13,8 @@ def linear(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the clients.")] = False,
     runs: Annotated[int, typer.Option("--runs", "--seeds", help="How many seeds.")] = 1,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Errors of personal linear regressions with more features than rows (m = 10,000, n = 10).
 

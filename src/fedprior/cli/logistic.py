@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.experiment import new_table, show, show_json, watching
 
 
@@ -12,8 +13,8 @@ def logistic(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the groups.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Held-out log-loss of personal, local and pooled logistic regressions (m = 10,000).
 

@@ -22,13 +22,11 @@ def personalize(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
-    algorithm: Annotated[
-        str | None, typer.Option(help="Which of the run's methods (default: its first).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which of the run's seeds.")] = None,
+    algorithm: asked.OneMethod = None,
+    seed: asked.OneSeed = None,
     force: asked.Force = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Nothing on standard error.")] = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Predict new rows with each client's own model.
 

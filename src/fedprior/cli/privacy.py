@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli import ledger
+from fedprior.cli import asked, ledger
 from fedprior.cli.audit import audit
 from fedprior.core import check
 
@@ -26,12 +26,10 @@ app = typer.Typer(
 app.command("audit")(audit)
 app.add_typer(ledger.app, name="ledger")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("plan")
 def plan(
-    delta: Annotated[float, typer.Option(help="Delta; there is no default.")],
+    delta: asked.Delta,
     clients: Annotated[
         int | None,
         typer.Option(
@@ -67,10 +65,8 @@ def plan(
             "times, at least B rounds apart.",
         ),
     ] = None,
-    allow_delta: Annotated[
-        bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
-    ] = False,
-    as_json: AsJson = False,
+    allow_delta: asked.AllowDelta = False,
+    as_json: asked.AsJson = False,
 ) -> None:
     """Plan a private run: give two of epsilon, noise and rounds to compute the third.
 
@@ -239,7 +235,7 @@ def _print(
 @app.command("spent")
 def spent(
     run: Annotated[Path, typer.Argument(help="A run folder, or a ledger.jsonl.")],
-    as_json: AsJson = False,
+    as_json: asked.AsJson = False,
 ) -> None:
     """Compute what a run has spent from its ledgers, after verifying their hashes.
 

@@ -14,9 +14,7 @@ def regress(
         str | None,
         typer.Argument(help="CSV or Parquet file, or a glob; without one, a simulated example."),
     ] = None,
-    group: Annotated[
-        list[str] | None, _option("Column that names a row's group; several make one key.")
-    ] = None,
+    group: asked.Group = None,
     target: Annotated[str | None, _option("Column to be explained: numbers or classes.")] = None,
     features: Annotated[
         list[str] | None, _option("Columns with a coefficient for each group, between commas.")
@@ -43,11 +41,11 @@ def regress(
     out: Annotated[
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
-    plot: Annotated[Path | None, _option("Where the picture goes: .png, .svg or .pdf.")] = None,
+    plot: asked.Plot = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,
     force: asked.Force = False,
-    as_json: Annotated[bool, _option("Print JSON.", "--json")] = False,
+    as_json: asked.AsJson = False,
     seed: Annotated[int, _option("Decides which rows are held out, and restarts.")] = 0,
     quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
 ) -> None:

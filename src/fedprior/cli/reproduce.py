@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
@@ -15,8 +16,6 @@ from fedprior.cli.logistic import logistic
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
 Seed = Annotated[int, typer.Option(help="Seed of all draws.")]
 NoSeed = Annotated[int, typer.Option("--seed", help="Changes nothing: nothing is drawn.")]
 Runs = Annotated[int, typer.Option("--runs", "--seeds", help="How many runs.")]
@@ -37,7 +36,7 @@ app.command()(logistic)
 
 
 @app.callback(invoke_without_command=True)
-def reproduce(context: typer.Context, as_json: AsJson = False) -> None:
+def reproduce(context: typer.Context, as_json: asked.AsJson = False) -> None:
     """Run an experiment of the paper and print our figures next to the printed ones.
 
     Without a name: the list of experiments.
@@ -60,7 +59,7 @@ def reproduce(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def bernoulli(
-    runs: Runs = 20, seed: Seed = 0, as_json: AsJson = False, quiet: Quiet = False
+    runs: Runs = 20, seed: Seed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
 ) -> None:
     """Gains over raw means for rates drawn from four populations (m = 10,000, n = 14).
 
@@ -86,7 +85,7 @@ def bernoulli(
 
 @app.command()
 def elections(
-    data: Data = None, seed: NoSeed = 0, as_json: AsJson = False, quiet: Quiet = False
+    data: Data = None, seed: NoSeed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
 ) -> None:
     """County elections, one left out at a time: gains over raw means on the one left out.
 
@@ -125,8 +124,8 @@ def gaussian_dp(
     runs: Runs = 50,
     seed: Seed = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Error of locally private Gaussian means against epsilon (m = 10,000, n = 15).
 
@@ -164,7 +163,7 @@ def gaussian_dp(
 
 @app.command("private-rates")
 def private_rates(
-    runs: Runs = 100, seed: Seed = 0, as_json: AsJson = False, quiet: Quiet = False
+    runs: Runs = 100, seed: Seed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
 ) -> None:
     """Gains that private rates promise, and gains that came true, for 19 populations.
 
@@ -192,7 +191,7 @@ def private_rates(
 
 @app.command()
 def batting(
-    data: Data = None, seed: NoSeed = 0, as_json: AsJson = False, quiet: Quiet = False
+    data: Data = None, seed: NoSeed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
 ) -> None:
     """A player's later batting average predicted from his first season (Lahman database).
 

@@ -39,7 +39,7 @@ def sweep(
         Path | None,
         typer.Option(help="Folder (default: sweeps/TIME); an existing sweep is continued."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
 ) -> None:
     """Try values of rates and options, choose on validation scores, test the choice once.

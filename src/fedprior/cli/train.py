@@ -35,9 +35,7 @@ def train(
     seeds: asked.Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
-    allow_delta: Annotated[
-        bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
-    ] = False,
+    allow_delta: asked.AllowDelta = False,
     release_scores: Annotated[
         bool,
         typer.Option(
@@ -59,8 +57,8 @@ def train(
         Path | None,
         typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="File with the key of that ledger.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    key: asked.Key = None,
+    as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
 ) -> None:
     """Train a personal model for every client and compare methods at equal steps.
