@@ -1,3 +1,4 @@
+import gzip
 import json
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ a,4.5,true,green,
 a,6.5,false,blue,yes
 """
 NAMES = {"client": "shop", "label": "bought"}
+LARGE = ("a,b\n" + "".join(f"{number},{7 * number % 1009}\n" for number in range(20_000))).encode()
 
 
 @pytest.fixture
@@ -313,6 +315,9 @@ def test_argument_errors(csv, options, message):
         ("bad.parquet", b"PAR1 and then nothing", "must be a readable table, got"),
         ("bytes.csv", b"a,b\n\xfe\xff,1\n", "must be a readable table, got.* Save it as UTF-8"),
         ("half.csv", b"\xff\xfea\x00,", "must be a readable table, got: 'utf-16"),
+        ("cut.csv.gz", gzip.compress(b"a,b\nx,1\n" * 50)[:-12], "must be a readable table, got"),
+        ("large.csv.gz", gzip.compress(LARGE)[:-12], "must be a readable table, got"),
+        ("plain.csv.gz", b"a,b\nx,1\n", "must be a readable table, got: Not a gzipped file"),
     ],
 )
 def test_file_errors_are_one_line(tmp_path, name, content, message):

@@ -11,6 +11,7 @@ import gzip
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -224,8 +225,11 @@ def _csv(
 
 def _as_utf8(name: str, spill: str) -> str:
     """The file itself, or a copy in UTF-8 of one in UTF-16 or UTF-32."""
-    with _opened(name, "rb") as file:
-        start = file.read(1024)
+    try:
+        with _opened(name, "rb") as file:
+            start = file.read(1024)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
     head = start[:4]
     encoding = next((code for mark, code in _MARKS.items() if head.startswith(mark)), None)
     if encoding is None and len(head) == 4:

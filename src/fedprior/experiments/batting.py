@@ -55,9 +55,9 @@ class Score:
 
 def read_careers(folder: str | Path) -> Careers:
     """First and later seasons of every player of FILE in `folder`."""
-    kinds = {"playerID": str, "yearID": int, "AB": int, "H": int}
-    table = read_columns("batting", Path(folder) / FILE, kinds)
-    _, player = np.unique(table["playerID"], return_inverse=True)
+    path = Path(folder) / FILE
+    names, table = read_columns("batting", path, "playerID", ("yearID", "AB", "H"))
+    _, player = np.unique(names, return_inverse=True)
     order = np.lexsort((table["yearID"], player))
     player = player[order]
     seasons = np.stack([table["AB"][order], table["H"][order]])

@@ -68,9 +68,9 @@ class ElectionGain:
 
 def read_votes(folder: str | Path) -> Votes:
     """The counties of FILE in `folder` that report every election."""
-    kinds = {"fips": str, "year": int, "rep_votes": int, "dem_votes": int}
-    table = read_columns("elections", Path(folder) / FILE, kinds)
-    counties, county = np.unique(table["fips"], return_inverse=True)
+    numbers = ("year", "rep_votes", "dem_votes")
+    names, table = read_columns("elections", Path(folder) / FILE, "fips", numbers)
+    counties, county = np.unique(names, return_inverse=True)
     years, year = np.unique(table["year"], return_inverse=True)
     cell = county * len(years) + year
     once = len(np.unique(cell)) == len(cell)
