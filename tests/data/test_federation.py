@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprior.data.federation import Federation, Split, encode_labels, split_rows
+from fedprior.data.federation import Federation, Split, encode_labels
+from fedprior.data.partition import split_rows
 
 
 def split_of(sizes, shape=(3,), seed=0):

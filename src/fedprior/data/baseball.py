@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 AT_BATS = 45
-COLUMNS = ("player", "hits", "at_bats", "remaining_at_bats", "remaining_average")
 
 # player, hits in the first 45 at bats, at bats in the rest of the season, batting average in it
 _PLAYERS = (

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedprior.core import check, random
 from fedprior.data import partition
-from fedprior.data.federation import Federation, Split
+from fedprior.data.federation import Federation
 
 _SIDE = 8
 _SAMPLES = 60  # images a client at most, so that training sets stay small with few clients
@@ -40,18 +40,16 @@ def digits(*, num_clients: int = 30, classes_per_client: int = 5, seed: int = 0)
         f"The smallest client would have {fewest}.",
     )
     x = np.empty((*images.shape, 1), np.float32)
-    parts: list[list[np.ndarray]] = [[], [], []]
+    parts = []
     for client, rows in enumerate(groups):
         x[rows, ..., 0] = _styled(images[rows], random.stream(seed, "style", client))
         draws = random.stream(seed, "split", client)
         first = int(draws.integers(_TRAIN[0], _TRAIN[1], endpoint=True))
-        for part, own in zip(parts, np.split(rows, [first, first + _VALID]), strict=True):
-            part.append(own)
-    train, valid, test = (Split.gather(x, labels, part) for part in parts)
-    return Federation(
-        train=train,
-        valid=valid,
-        test=test,
+        parts.append(tuple(np.split(rows, [first, first + _VALID])))
+    return Federation.gather(
+        x,
+        labels,
+        parts,
         clients=np.arange(num_clients).astype(str),
         classes=tuple("0123456789"),
         name="digits",

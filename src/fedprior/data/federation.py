@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, PyTree
-from fedprior.data.partition import natural
+from fedprior.data.partition import check_shares, natural, split
 
 if TYPE_CHECKING:
     from fedprior.data.encoder import Encoder
@@ -243,7 +243,7 @@ class Federation:
             remedy = "Drop rows without a label first."
             raise ValueError(check.message(owner, "y", "finite", "NaN or infinity", remedy))
         codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
-        parts = split_clients(clients, valid_share, test_share, seed=seed)
+        parts = split(natural(clients), valid_share, test_share, seed=seed)
         fields = {"clients": np.unique(clients).astype(str), "classes": known, "name": name}
         fitted = () if regression or classes is not None else (COLLECTED,)
         return cls.gather(inputs, codes, parts, **fields, fitted=fitted)
@@ -272,34 +272,6 @@ def encode_labels(
     check.require(len(known) >= 2, "labels", "number of classes", "at least 2", len(known))
     lookup = np.array([position[str(label)] for label in present], np.int32)
     return lookup[np.searchsorted(present, y)], known
-
-
-def check_shares(owner: str, valid_share: float, test_share: float) -> None:
-    """Each share lies in [0, 1), and so does their sum: training keeps something."""
-    check.share(owner, valid_share=valid_share, test_share=test_share)
-    total = valid_share + test_share
-    check.require(total < 1, owner, "valid_share + test_share", "in [0, 1)", total)
-
-
-def split_clients(
-    names: np.ndarray, valid_share: float, test_share: float, *, seed: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(train, valid, test) rows of each client, in the sorted order of their names."""
-    return [
-        split_rows(rows, valid_share, test_share, seed=seed, client=number)
-        for number, rows in enumerate(natural(names))
-    ]
-
-
-def split_rows(
-    rows: np.ndarray, valid_share: float, test_share: float, *, seed: int, client: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(train, valid, test) rows of one client, at random; training keeps at least one."""
-    rows = random.stream(seed, "split", client).permutation(rows)
-    spare = len(rows) - 1
-    num_test = min(round(test_share * len(rows)), spare)
-    num_valid = min(round(valid_share * len(rows)), spare - num_test)
-    return rows[num_test + num_valid :], rows[num_test : num_test + num_valid], rows[:num_test]
 
 
 def _take(pool: np.ndarray, places: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -8,14 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.federation import (
-    COLLECTED,
-    Federation,
-    Split,
-    check_shares,
-    encode_labels,
-    split_rows,
-)
+from fedprior.data.federation import COLLECTED, Federation, Split, encode_labels
+from fedprior.data.partition import check_shares, split_rows
 from fedprior.data.reader import names
 
 _PARTS = ("train", "valid", "test")

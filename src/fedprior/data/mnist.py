@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data import download as downloads
 from fedprior.data import partition
-from fedprior.data.federation import Federation, Split, check_shares, split_rows
+from fedprior.data.federation import Federation, Split
 from fedprior.data.idx import read_idx
 
 _CLASSES = tuple("0123456789")
@@ -88,7 +88,7 @@ def mnist_writers(
     """
     owner = "mnist_writers"
     check.count(owner, num_clients=num_clients, writers_per_client=writers_per_client)
-    check_shares(owner, valid_share, test_share)
+    partition.check_shares(owner, valid_share, test_share)
     seed = check.seed(owner, seed)
     x, y = _read_pair(owner, Path(folder), 0)
     ids = _read_writers(Path(writers), len(y))
@@ -98,20 +98,9 @@ def mnist_writers(
         num_ids=num_clients * writers_per_client,
         seed=seed,
     )
-    parts = [
-        split_rows(rows, valid_share, test_share, seed=seed, client=client)
-        for client, rows in enumerate(groups)
-    ]
-    train, valid, test = (_scaled(x, y, [part[k] for part in parts]) for k in range(3))
+    parts = partition.split(groups, valid_share, test_share, seed=seed)
     names = ["+".join(map(str, dict.fromkeys(ids[rows].tolist()))) for rows in groups]
-    return Federation(
-        train=train,
-        valid=valid,
-        test=test,
-        clients=np.array(names),
-        classes=_CLASSES,
-        name="mnist-writers",
-    )
+    return _gathered(x, y, parts, np.array(names), "mnist-writers")
 
 
 def mnist_dirichlet(
@@ -129,10 +118,10 @@ def mnist_dirichlet(
     A client's images are split at random; those of the test file are images like the others.
     """
     owner = "mnist_dirichlet"
-    check_shares(owner, valid_share, test_share)
+    partition.check_shares(owner, valid_share, test_share)
     seed = check.seed(owner, seed)
-    parts = [_read_pair(owner, Path(folder), part) for part in (0, 1)]
-    x, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    pairs = [_read_pair(owner, Path(folder), part) for part in (0, 1)]
+    x, y = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
     groups = partition.dirichlet(
         y,
         num_clients=num_clients,
@@ -140,19 +129,8 @@ def mnist_dirichlet(
         seed=seed,
         min_samples=min_samples,
     )
-    split = [
-        split_rows(rows, valid_share, test_share, seed=seed, client=client)
-        for client, rows in enumerate(groups)
-    ]
-    train, valid, test = (_scaled(x, y, [own[k] for own in split]) for k in range(3))
-    return Federation(
-        train=train,
-        valid=valid,
-        test=test,
-        clients=np.arange(num_clients).astype(str),
-        classes=_CLASSES,
-        name="mnist-dirichlet",
-    )
+    parts = partition.split(groups, valid_share, test_share, seed=seed)
+    return _gathered(x, y, parts, np.arange(num_clients).astype(str), "mnist-dirichlet")
 
 
 def download(folder: str | Path) -> None:
@@ -166,6 +144,20 @@ def download(folder: str | Path) -> None:
 def download_writers(folder: str | Path) -> None:
     """Fetch QMNIST's training labels, which name the writer of every MNIST training digit."""
     downloads.fetch(downloads.WRITERS, folder)
+
+
+def _gathered(
+    x: np.ndarray,
+    y: np.ndarray,
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    clients: np.ndarray,
+    name: str,
+) -> Federation:
+    """Client i gets the rows `parts[i]`: those of training, validation and test."""
+    train, valid, test = (_scaled(x, y, [part[k] for part in parts]) for k in range(3))
+    return Federation(
+        train=train, valid=valid, test=test, clients=clients, classes=_CLASSES, name=name
+    )
 
 
 def _scaled(x: np.ndarray, y: np.ndarray, rows: partition.Rows) -> Split:

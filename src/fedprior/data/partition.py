@@ -1,7 +1,7 @@
 """Partitions: labels or ids to a list of row-index arrays, one per client.
 
-Every draw comes from `random.stream(seed, "partition", ...)`, so a partition depends on the seed
-and on its arguments and on nothing else.
+Every draw comes from `random.stream(seed, "partition", ...)`, or "split" for the parts of a
+client, so a partition depends on the seed and on its arguments and on nothing else.
 """
 
 import math
@@ -142,6 +142,34 @@ def grouped_natural(
         np.concatenate([groups[place] for place in order[first : first + ids_per_client]])
         for first in range(0, len(order), ids_per_client)
     ]
+
+
+def check_shares(owner: str, valid_share: float, test_share: float) -> None:
+    """Each share lies in [0, 1), and so does their sum: training keeps something."""
+    check.share(owner, valid_share=valid_share, test_share=test_share)
+    total = valid_share + test_share
+    check.require(total < 1, owner, "valid_share + test_share", "in [0, 1)", total)
+
+
+def split(
+    groups: Rows, valid_share: float, test_share: float, *, seed: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(train, valid, test) rows of each client."""
+    return [
+        split_rows(rows, valid_share, test_share, seed=seed, client=client)
+        for client, rows in enumerate(groups)
+    ]
+
+
+def split_rows(
+    rows: np.ndarray, valid_share: float, test_share: float, *, seed: int, client: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(train, valid, test) rows of one client, at random; training keeps at least one."""
+    rows = random.stream(seed, "split", client).permutation(rows)
+    spare = len(rows) - 1
+    num_test = min(round(test_share * len(rows)), spare)
+    num_valid = min(round(valid_share * len(rows)), spare - num_test)
+    return rows[num_test + num_valid :], rows[num_test : num_test + num_valid], rows[:num_test]
 
 
 def _check_classes(owner: str, classes_per_client: int, num_classes: int) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.cells import MISSING
 from fedprior.data.encoder import Encoder, fit_column, refuse_infinite, words_of
-from fedprior.data.federation import Federation, check_shares, split_clients
+from fedprior.data.federation import Federation
+from fedprior.data.partition import check_shares, natural, split
 from fedprior.data.reader import Columns, Table, names, read
 from fedprior.data.scan import need
 
@@ -67,7 +68,7 @@ def from_table(
     inputs = _choose(table, clients, label, features)
     refuse_infinite(table)
     words, kept, counts = _keep(table, label)
-    parts = split_clients(words, valid_share, test_share, seed=seed)
+    parts = split(natural(words), valid_share, test_share, seed=seed)
     if encoder is None:
         train = np.sort(np.concatenate([part[0] for part in parts]))
         encoder, reason = _fit(kept, clients, label, inputs, regression, train, missing)

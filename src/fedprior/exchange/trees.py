@@ -25,7 +25,6 @@ from fedprior.core.files import write_atomically
 _BEGIN = b'{"__metadata__": {"sha256": "'
 _PLACE = slice(8 + len(_BEGIN), 8 + len(_BEGIN) + 64)  # of the checksum in the content
 _LONGEST_HEADER = 2**27  # bytes; about a million arrays
-_HEADER_ROOM = 2**16, 2**9  # bytes of facts, and of each array's entry, that a message may have
 _CODES = {
     "bool": "BOOL",
     "uint8": "U8",
@@ -112,18 +111,6 @@ def unpack(content: bytes, *, source: str, kind: str, format: int) -> Packed:
             "A newer fedprior wrote it; upgrade."
         )
     return Packed(source, facts, arrays)
-
-
-def unpack_like(
-    content: bytes, like: PyTree, *, source: str, kind: str, format: int
-) -> tuple[PyTree, dict[str, Any]]:
-    """(tree, facts) of content from somebody else, whose size is checked before it is read."""
-    base, each = _HEADER_ROOM
-    most = tree.nbytes(like) + base + each * len(tree.names(like))
-    if len(content) > most:
-        raise ValueError(f"{source} must have at most {most} bytes, got {len(content)}.")
-    packed = unpack(content, source=source, kind=kind, format=format)
-    return packed.tree(like), packed.facts
 
 
 def write(path: Path, arrays: PyTree, *, kind: str, format: int, **facts: Any) -> None:
