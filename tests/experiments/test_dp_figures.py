@@ -70,7 +70,9 @@ def made():
     def rows(setting=TINY, levels=None, psi=(4.0, 1.0, 2.0), seeds=3):
         draws = np.random.default_rng(3)
         local = 0.5 + 0.01 * draws.standard_normal((seeds, 40))
-        noise = 0.001 * draws.standard_normal((len(METHODS), 2, seeds, 40))
+        noise = draws.standard_normal((len(METHODS), 2, seeds, 40))
+        noise -= noise.mean(axis=-1, keepdims=True)  # of itself no row is above or below local
+        noise = 0.001 * (noise + (np.arange(seeds) - (seeds - 1) / 2)[:, None])
         found = [_made_row(setting, ("local", None), local, local, None)]
         for number, method in enumerate(METHODS):
             for place, budget in enumerate((None, 1.0)):
@@ -165,7 +167,7 @@ def test_settings_are_chosen_by_name():
 
 
 def test_a_noise_file_belongs_to_its_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(dp_settings, "plan_noise", lambda panels, epsilons: NOISE)
+    monkeypatch.setattr(dp_settings, "plan_noise", lambda panels: NOISE)
     path = tmp_path / "noise.json"
     write_noise(path, [TINY])
     assert read_noise(path, [TINY]) == NOISE

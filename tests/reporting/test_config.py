@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fedprior.exchange.facts import Facts
 from fedprior.privacy.cohort import Poisson
-from fedprior.reporting.config import Config, as_tables, build, read
+from fedprior.reporting.config import Config, read
+from fedprior.reporting.tables import as_tables, build
 from fedprior.reporting.training import Study
 
 

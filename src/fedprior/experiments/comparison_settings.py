@@ -11,7 +11,8 @@ from fedprior.data.federation import Federation
 from fedprior.learning import catalog
 from fedprior.learning.method import Method
 from fedprior.reporting import federations
-from fedprior.reporting.config import Config, as_tables, read
+from fedprior.reporting.config import Config, read
+from fedprior.reporting.tables import as_tables
 
 GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's; of equals the lower rate is taken
 QUICK_GRID = (0.1,)

@@ -262,9 +262,9 @@ def _facts(panel: Panel) -> Facts:
     return Facts(num_clients=panel.num_clients, shape=(1,), num_classes=2, most_samples=1)
 
 
-def write_noise(path: Path, panels: Sequence[Panel], epsilons: Sequence[float] = EPSILONS) -> None:
+def write_noise(path: Path, panels: Sequence[Panel]) -> None:
     """A file for `read_noise`: what was planned, and what for."""
-    planned = plan_noise(panels, epsilons)
+    planned = plan_noise(panels)
     content = {
         one.name: {
             **{fact: getattr(one, fact) for fact in _FACTS},

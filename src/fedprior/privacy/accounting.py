@@ -73,14 +73,14 @@ def epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") ->
     return float(min(bounds))
 
 
-def renyi_epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") -> float:
+def renyi_epsilon(spent: Spent, *, delta: float) -> float:
     """Return epsilon by Renyi accounting alone, at a few integer orders: looser, much faster.
 
-    Infinite if there is no Renyi bound for the events.
+    For add-remove; infinite if there is no Renyi bound for the events.
     """
     check_delta("renyi_epsilon", delta)
     with _quiet():
-        return min([*_renyi(spent, delta, relation, _FEW_ORDERS), math.inf])
+        return min([*_renyi(spent, delta, "add-remove", _FEW_ORDERS), math.inf])
 
 
 def epsilon_from_renyi(order: float, divergence: float, *, delta: float) -> float:

@@ -20,6 +20,8 @@ from fedprior.privacy.ledger import Ledger
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
+_SHOWN = 5  # groups that moved most, and groups that moved least
+
 
 @contextmanager
 def open_groups(question: Question) -> Iterator[Groups]:
@@ -132,18 +134,16 @@ def _means(groups: Groups) -> Means:
     return Means(n=groups.n, mean=mean, within=groups.within, variance=groups.variance)
 
 
-def changed(estimates: Estimates, number: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def changed(estimates: Estimates) -> tuple[np.ndarray, np.ndarray]:
     """Places of the groups that moved most, and of those that moved least, |personal - raw|.
 
-    Groups without data have not moved; with fewer than twice `number` groups all are in the first.
+    Groups without data have not moved; with at most twice `_SHOWN` groups, all are in the first.
     """
     there = np.flatnonzero(estimates.n > 0)
     moved = np.abs(estimates.personal[there] - estimates.raw[there])
-    if len(there) <= 2 * number:
+    if len(there) <= 2 * _SHOWN:
         return there[np.argsort(-moved, kind="stable")], np.empty(0, int)
-    most = _smallest(-moved, number)
-    least = _smallest(moved, number)
-    return there[most], there[least]
+    return there[_smallest(-moved, _SHOWN)], there[_smallest(moved, _SHOWN)]
 
 
 def _smallest(values: np.ndarray, number: int) -> np.ndarray:

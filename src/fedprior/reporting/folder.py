@@ -16,7 +16,8 @@ from fedprior.core.files import (
 )
 from fedprior.exchange import checkpoint
 from fedprior.reporting import federations
-from fedprior.reporting.config import Config, as_tables, read
+from fedprior.reporting.config import Config, read
+from fedprior.reporting.tables import as_tables
 
 
 @dataclass(frozen=True)

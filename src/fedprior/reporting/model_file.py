@@ -23,8 +23,9 @@ from fedprior.engines.result import Result
 from fedprior.exchange import rows, trees
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
-from fedprior.reporting.config import Config, as_tables, build
+from fedprior.reporting.config import Config
 from fedprior.reporting.noise import PrivateSum, coefficients
+from fedprior.reporting.tables import as_tables, build
 from fedprior.reporting.training import Study, Training
 
 _KIND, FORMAT = "model", 1

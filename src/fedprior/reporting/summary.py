@@ -17,15 +17,15 @@ class Scores:
     valid: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-def summarize(scores: dict[str, Scores], *, baseline: str = "local") -> dict[str, dict[str, Any]]:
-    """Per method: scores as fractions, gain over the baseline in points, share of clients gaining.
+def summarize(scores: dict[str, Scores]) -> dict[str, dict[str, Any]]:
+    """Per method: scores as fractions, gain over local in points, share of clients gaining.
 
     Deciles are means of the lowest and highest tenth of the clients, at least one of them. Each
     figure is computed per seed and averaged, and None where a model diverged; `mean_sd` is the
     standard deviation of the mean over seeds, `gain_se` the standard error of the gain. Clients
     without test samples do not count.
     """
-    local = scores.get(baseline)
+    local = scores.get("local")
     return {name: _summary(own, local) for name, own in scores.items()}
 
 

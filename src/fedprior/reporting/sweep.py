@@ -20,8 +20,8 @@ from fedprior.core.files import (
 )
 from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
-from fedprior.reporting.config import as_tables
 from fedprior.reporting.sweep_plan import SweepPlan
+from fedprior.reporting.tables import as_tables
 
 FORMAT = 1
 _OWNER = "sweep"

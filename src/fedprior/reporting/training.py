@@ -26,8 +26,9 @@ from fedprior.models.network import Network, linear, logistic, mlp
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.plans import verdict
 from fedprior.privacy.terms import Terms, check_budget
-from fedprior.reporting.config import Config, ModelChoice, as_tables
+from fedprior.reporting.config import Config, ModelChoice
 from fedprior.reporting.noise import deviations, equivalent_noise, private_channel
+from fedprior.reporting.tables import as_tables
 from fedprior.reporting.veterans import Veterans
 
 RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a method trains

@@ -24,6 +24,7 @@ TILT = 1 / 3
 _POWER = 0.5
 _NEGLIGIBLE = 12.0  # densities below exp(-12) = 6e-6 of the highest are ignored
 _SCAN = 16  # nodes of each pass of the search for the bulk of the likelihood
+_NUM_MEANS = 11  # nodes of the mean, given the scale
 _LOOKS = 12  # each pass is at least 5 times finer: from a factor 1e6 to 1e-3 takes 12 at most
 
 
@@ -45,7 +46,7 @@ def known_grid(mean: float, concentration: float) -> BetaGrid:
     return BetaGrid(np.ones(1), np.array([concentration]), np.array([mean]), np.zeros(1))
 
 
-def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> BetaGrid:
+def integrate(data: Tally, *, num_scales: int = 20) -> BetaGrid:
     """Gauss-Legendre nodes in u over the bulk of the likelihood; given each, nodes of the mean.
 
     Nodes of the mean are quantiles of a proposal close to the posterior, weighted by posterior /
@@ -56,7 +57,7 @@ def integrate(data: Tally, *, num_scales: int = 20, num_means: int = 11) -> Beta
 
     low, high = _where(data)
     scales, widths = _legendre(num_scales, low, high)
-    levels, shares = _legendre(num_means, 0.0, 1.0)
+    levels, shares = _legendre(_NUM_MEANS, 0.0, 1.0)
     alpha, beta = (each[:, None] for each in _proposal(data, scales))
     mean = np.clip(betaincinv(alpha, beta, levels), 1e-290, 1 - 1e-16)
     log_weight = _log_ratio(data, mean, scales[:, None], alpha, beta)

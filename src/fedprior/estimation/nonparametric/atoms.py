@@ -47,7 +47,7 @@ class Atoms:
         return float(self.weights @ ((self.atoms - self.mean) ** 2 + self.spread**2))
 
 
-def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms:
+def fit_rates(pairs: Pairs, *, gap: float = 1e-7) -> Atoms:
     """The argmax over distributions of the rate p of sum count log E[p^z (1 - p)^(n - z)].
 
     The grid is even in asin(sqrt(p)) and thus dense near 0 and 1. Groups without trials are
@@ -59,14 +59,13 @@ def fit_rates(pairs: Pairs, *, num_atoms: int = 300, gap: float = 1e-7) -> Atoms
     >>> population.atoms.round(2).tolist(), population.weights.round(2).tolist()
     ([0.1, 0.8], [0.5, 0.5])
     """
-    check.count("fit_rates", num_atoms=num_atoms)
     some = (np.asarray(pairs.n) > 0) & (np.asarray(pairs.count) > 0)
     check.require(bool(some.any()), "fit_rates", "n", "above 0 for some group", 0)
     n, successes, count = (
         np.asarray(each, np.float64)[some] for each in (pairs.n, pairs.successes, pairs.count)
     )
     angle = np.arcsin(np.sqrt(successes / n))
-    position, cell = grid(angle, 1 / (4 * n), num_atoms=num_atoms)
+    position, cell = grid(angle, 1 / (4 * n))
     atoms = np.sin(position) ** 2
     # d p = 2 sqrt(p (1 - p)) d angle; for a rate of exactly 0 or 1 the cell is that point
     spread = 2 * np.sqrt(atoms * (1 - atoms)) * cell
@@ -81,7 +80,6 @@ def fit_means(
     variance: np.ndarray,
     *,
     count: np.ndarray | None = None,
-    num_atoms: int = 300,
     gap: float = 1e-7,
 ) -> Atoms:
     """The argmax over distributions of theta of sum count log E[N(mean; theta, variance)].
@@ -89,7 +87,6 @@ def fit_means(
     `variance` is the known sampling variance of each row's mean; rows of infinite variance are
     ignored. More than 2**24 / atoms rows are binned (`grid.bin_rows`).
     """
-    check.count("fit_means", num_atoms=num_atoms)
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
     count = np.ones(len(mean)) if count is None else np.asarray(count, np.float64)
     some = np.isfinite(variance) & (count > 0)
@@ -97,7 +94,7 @@ def fit_means(
     mean, variance, count = mean[some], variance[some], count[some]
     check.require(bool((variance > 0).all()), "fit_means", "variance", "above 0", 0.0)
     check.require(bool(np.isfinite(mean).all()), "fit_means", "mean", "finite", np.nan)
-    atoms, spread = grid(mean, variance, num_atoms=num_atoms)
+    atoms, spread = grid(mean, variance)
     place = bin_rows(mean, variance, most=MOST_CELLS // len(atoms))
     population = _solve(_log_means, (count, mean, variance), place, atoms, spread, gap)
     total = float(count @ log_likelihood_means(mean, variance, population))

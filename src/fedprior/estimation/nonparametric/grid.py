@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+_LEAST_ATOMS = 300
 MOST_ATOMS = 1000
 MOST_CELLS = 1 << 24  # rows x atoms of the likelihood table: 128 MB, 10 ms per matrix product
 _FIRST_WIDTH = 1 / 16
@@ -25,7 +26,7 @@ class AtomGrid(NamedTuple):
     spread: np.ndarray
 
 
-def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> AtomGrid:
+def grid(position: np.ndarray, variance: np.ndarray) -> AtomGrid:
     """An even grid over the data with steps of at most half the smallest standard deviation.
 
     The maximum-likelihood population has no mass outside the range of the rows. At most
@@ -37,12 +38,11 @@ def grid(position: np.ndarray, variance: np.ndarray, *, num_atoms: int) -> AtomG
         return AtomGrid(np.array([low]), np.zeros(1))
     finest = float(np.sqrt(variance.min())) / 2
     needed = (high - low) / finest + 1 if finest > 0 else np.inf
-    if needed <= max(num_atoms, MOST_ATOMS):
-        points = np.linspace(low, high, max(num_atoms, int(np.ceil(needed))))
+    if needed <= MOST_ATOMS:
+        points = np.linspace(low, high, max(_LEAST_ATOMS, int(np.ceil(needed))))
         return AtomGrid(points, np.zeros(len(points)))
-    most = max(num_atoms, MOST_ATOMS)
-    even = np.linspace(low, high, most - most // 2)
-    data = np.quantile(position, np.linspace(0, 1, most // 2))
+    even = np.linspace(low, high, MOST_ATOMS - MOST_ATOMS // 2)
+    data = np.quantile(position, np.linspace(0, 1, MOST_ATOMS // 2))
     points = np.unique(np.concatenate([even, data]))
     step = np.gradient(points)
     return AtomGrid(points, np.where(step > finest, step / np.sqrt(12), 0.0))

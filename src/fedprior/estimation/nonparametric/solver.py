@@ -27,7 +27,7 @@ def fit_atoms(
     check.positive("fit_atoms", gap=gap)
     share = np.asarray(count, np.float64) / np.sum(count)
     weights = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
-    weights = _expectation_steps(likelihood, share, weights, _EM_STEPS)
+    weights = _expectation_steps(likelihood, share, weights)
     for _ in range(_MOST_ROUNDS):
         fitted = likelihood @ weights
         gradient = (share / fitted) @ likelihood
@@ -37,7 +37,7 @@ def fit_atoms(
         proposal = _newton_weights(likelihood, share, weights, fitted, gradient)
         step = _line_search(likelihood, share, fitted, proposal, gradient)
         if step == 0:  # no ascent along the Newton direction: EM always ascends
-            weights = _expectation_steps(likelihood, share, weights, _EM_STEPS)
+            weights = _expectation_steps(likelihood, share, weights)
             continue
         weights = weights + step * (proposal - weights)
         weights = _without_dust(weights)
@@ -48,10 +48,10 @@ def fit_atoms(
 
 
 def _expectation_steps(
-    likelihood: np.ndarray, share: np.ndarray, weights: np.ndarray, num_steps: int
+    likelihood: np.ndarray, share: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """w_j <- w_j sum_u share_u L_uj / (L w)_u, which never lowers the likelihood."""
-    for _ in range(num_steps):
+    for _ in range(_EM_STEPS):
         weights = weights * ((share / (likelihood @ weights)) @ likelihood)
     return weights / weights.sum()
 
