@@ -1,6 +1,7 @@
 """The matrix mechanism for release: exact sums on the integers, and noise that is drawn once."""
 
 import math
+import shutil
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -11,14 +12,13 @@ from toys import averaging
 
 from fedprior.channels import MatrixGaussian
 from fedprior.core.check import PrivacyError
-from fedprior.core.files import write_json
 from fedprior.engines.debug import debug
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import simulate
 from fedprior.privacy import secure, secure_matrix
 from fedprior.privacy.cohort import Cyclic
 from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.opening import read
+from fedprior.privacy.opening import begin_ledger, read
 from fedprior.privacy.participation import Participation
 from fedprior.privacy.strategy import GRID_BITS, Banded, Buffered, sensitivity
 from fedprior.privacy.terms import Terms
@@ -161,6 +161,15 @@ def run(plane, tmp_path):
     return go
 
 
+def lose(tmp_path, first):
+    """What a run leaves that is killed in round `first`."""
+    path = tmp_path / "a" / "ledger.jsonl"
+    terms, records = read(path)
+    source = [record["source"] for record in records if record["kind"] == "reserve"][-1]
+    with Ledger(path, terms) as ledger:
+        assert ledger.begin(source, first=first, rounds=1)
+
+
 def charges(tmp_path):
     _, records = read(tmp_path / "a" / "ledger.jsonl")
     return [record["count"] for record in records if record["kind"] == "reserve"]
@@ -177,10 +186,10 @@ def test_a_saved_run_continues_for_what_was_paid(run, tmp_path, store):
 def test_rounds_that_were_lost_are_paid_for_again(run, tmp_path):
     """Their noise cannot be drawn again, and they may have been seen."""
     run(3)
-    write_json(tmp_path / "a" / "opened.json", {"round": 4})
+    lose(tmp_path, 3)
     run(4, resume=True)
     assert charges(tmp_path) == [1, 1]
-    (tmp_path / "a" / "opened.json").unlink()
+    lose(tmp_path, 4)
     budget = 1.01 * read_spent(tmp_path)
     result = run(resume=True, budget=budget)
     assert (result.rounds, result.ended_by) == (4, "budget")
@@ -196,7 +205,7 @@ def test_what_is_played_anew_is_not_amplified(run, tmp_path, kept, samplings):
     run(3, channel=channel, rate=0.5)
     if not kept:
         (tmp_path / "a" / "checkpoint.safetensors").unlink()
-    write_json(tmp_path / "a" / "opened.json", {"round": 4})
+    lose(tmp_path, 3)
     run(4, resume=True, channel=channel, rate=0.5)
     _, records = read(tmp_path / "a" / "ledger.jsonl")
     events = [record["event"] for record in records if record["kind"] == "reserve"]
@@ -205,6 +214,37 @@ def test_what_is_played_anew_is_not_amplified(run, tmp_path, kept, samplings):
         whole = channel.noise_multiplier / sensitivity(channel.strategy, channel.participation)
         assert events[1]["noise"] == whole
         assert charges(tmp_path)[1] == 1
+
+
+def test_a_copy_of_a_run_pays_for_what_it_plays(plane, tmp_path):
+    """Two folders, each with a ledger of its own, within that of a population."""
+    begin_ledger(tmp_path / "all.jsonl", epsilon=1e3, delta=1e-5)
+    terms = Terms(delta=1e-5, relation="add-remove", view="central", noise="secure")
+
+    def go(folder, rounds, *, resume=False):
+        with Ledger(tmp_path / "all.jsonl", terms, existing=True) as whole:
+            own = Ledger(tmp_path / folder / "ledger.jsonl", terms, within=whole)
+            saving = Saving(folder=tmp_path / folder, resume=resume)
+            return simulate(
+                averaging(),
+                plane,
+                rounds=rounds,
+                channel=CHANNEL,
+                cohort=Cyclic(parts=2),
+                saving=saving,
+                ledger=own,
+            )
+
+    def paid():
+        _, records = read(tmp_path / "all.jsonl")
+        return [record["kind"] for record in records].count("reserve")
+
+    go("first", 3)
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    go("first", ROUNDS, resume=True)
+    assert paid() == 1
+    go("second", ROUNDS, resume=True)
+    assert paid() == 2
 
 
 def read_spent(tmp_path):

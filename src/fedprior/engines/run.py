@@ -51,11 +51,6 @@ class Saving:
         return Path(self.folder) / "checkpoint.safetensors"
 
     @property
-    def opened(self) -> Path:
-        """The number of rounds that were begun, for noise that cannot be drawn again."""
-        return Path(self.folder) / "opened.json"
-
-    @property
     def token(self) -> Path:
         """The file with the random token by which a ledger recognizes the run."""
         return Path(self.folder) / "token"
@@ -146,19 +141,27 @@ class Run:
         """
         if self.ledger is None:
             return count
-        granted = reserve(
-            self.agreement,
-            self.ledger,
-            self.attendance,
-            first=first,
-            rounds=count,
-            source=self.source,
-        )
+        granted = self._charged(self.ledger, first, count)
         if granted and self.saving is not None:
             write_json(self.saving.head, asdict(self.ledger.head))
-            if self.unrepeatable:  # whatever happens to them, these rounds count as released
-                write_json(self.saving.opened, {"round": first + granted})
         return granted
+
+    def _charged(self, ledger: Ledger, first: int, count: int) -> int:
+        """Reserve rounds; those that have begun before count as released, and are paid for anew."""
+        while True:
+            granted = reserve(
+                self.agreement,
+                ledger,
+                self.attendance,
+                first=first,
+                rounds=count,
+                source=self.source,
+            )
+            if not granted or not self.unrepeatable:
+                return granted
+            if ledger.begin(self.source, first=first, rounds=granted):
+                return granted
+            self.attendance.paid = False
 
     @property
     def unrepeatable(self) -> bool:
@@ -203,11 +206,7 @@ class Run:
         arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
         self.attendance.restore(arrays.pop("participation", {}))
         arrays.setdefault("secrets", secrets)
-        if (
-            self.unrepeatable
-        ):  # a checkpoint of the last round that was begun continues; see reserve
-            opened = read_json(self.saving.opened) if self.saving.opened.exists() else {}
-            self.attendance.paid = opened.get("round") == facts["round"]
+        self.attendance.paid = self.unrepeatable  # if it has begun no further round: see _charged
         values = arrays.pop("history")
         history = [
             {name: float(values[name][r]) for name in values if not np.isnan(values[name][r])}

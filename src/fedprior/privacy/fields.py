@@ -103,6 +103,7 @@ _KINDS: dict[str, dict[str, Rule]] = {
         "time": _text,  # for readers; nothing depends on it
         "within": _optional(_head),
     },
+    "begin": {"source": _text, "round": _whole(1)},
     "commit": {"reserves": _numbers},
 }
 

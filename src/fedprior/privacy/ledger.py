@@ -26,6 +26,7 @@ from fedprior.privacy.held import HeldFile
 from fedprior.privacy.records import (
     Head,
     Record,
+    begun,
     encoded,
     head,
     line,
@@ -173,6 +174,21 @@ class Ledger:
         with self._turn, self._file.locked():
             self._read()
             return charges(self._records, request, self.terms, self.path)[0]
+
+    def begin(self, source: str, *, first: int, rounds: int) -> bool:
+        """Record that rounds which are charged for begin; False if they may have begun before.
+
+        One charge covers all rounds of noise that cannot be drawn again, but none of them twice:
+        neither rounds that were lost, nor those that another copy of the run plays.
+        """
+        with self._turn, self._file.locked():
+            self._check_open()
+            self._read()
+            within, new = self.within, begun(self._records, source) in (None, first)
+            if new and (within is None or within.begin(source, first=first, rounds=rounds)):
+                self._append(kind="begin", source=source, round=first + rounds)
+                return True
+            return False
 
     def commit(self) -> None:
         """Record that the reserved rounds have run."""

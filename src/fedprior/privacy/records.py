@@ -49,6 +49,18 @@ def reservations(records: list[Record]) -> Iterator[Record]:
     return (record for record in records if record["kind"] == "reserve")
 
 
+def begun(records: list[Record], source: str) -> int | None:
+    """Return the first round that `source` has not begun since its latest charge.
+
+    None if it has begun no round since then, and -1 if it has never been charged.
+    """
+    latest: int | None = -1
+    for record in records:
+        if record["kind"] in ("reserve", "begin") and record["source"] == source:
+            latest = record["round"] if record["kind"] == "begin" else None
+    return latest
+
+
 def spent_rounds(records: list[Record]) -> list[tuple[Event, int]]:
     """Return the event of each reservation and how many times it is composed."""
     return [(Event.from_json(r["event"]), r["count"]) for r in reservations(records)]
