@@ -183,7 +183,7 @@ def test_what_a_run_spent_agrees_with_an_independent_accountant(
     assert [row["rounds"] for row in answer["ledgers"]] == [3, 3]
     said = command("privacy", "spent", run).out.splitlines()
     assert len(said) == 3
-    assert said[-1].startswith("All 2 ledgers together")
+    assert said[-1].startswith("The 2 ledgers together")
     for line in said:
         assert line in found.err  # `train` says the same
         for word in ("at delta 0.01", "add-remove", "one client", "central view", "Poisson"):

@@ -48,7 +48,7 @@ def test_a_loss_is_called_one():
 def test_a_fallback_has_its_own_sentence():
     found = estimates(fell_back=True, gain_over_raw=0.0)
     assert found.sentence == (
-        "The private reports are too noisy to share: every group keeps its own raw value."
+        "The private reports show no gain from sharing: every group keeps its own raw value."
     )
     assert found.summary()["sentence"] == found.sentence
 

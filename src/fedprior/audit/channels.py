@@ -110,7 +110,7 @@ def attack_score(mean: MeanScore, *, draws: int, seed: int, confidence: float) -
         return np.array([mean.release(scores, key) for _ in range(draws)])
 
     scores = released(0, 7.0), released(1, end)
-    name = f"MeanScore, {mean.noise} noise, epsilon {mean.epsilon:g}"
+    name = f"MeanScore, {mean.noise} noise, epsilon {mean.epsilon:g}, {mean.relation}"
     claimed = epsilon([(mean.event, 1)], delta=0.0, relation=mean.relation)
     finding = _finding(name, scores, claimed, delta=0.0, confidence=confidence)
     return replace(finding, relation=mean.relation)

@@ -168,7 +168,7 @@ def clip_finding(
         delta=delta,
         relation="add-remove",
         confidence=1.0,
-        detail=f"{what}: {ratio:.6g} clips at most",
+        detail=f"{what}: at most {ratio:.6g} times the clip",
         faults=(f"{what}: {ratio:.4g} clips",) if excess > 1 else (),
     )
 

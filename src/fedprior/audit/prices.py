@@ -91,8 +91,11 @@ def check_prices(name: str) -> Finding:
         if claimed < least * (1 - _ROUNDING):
             faults.append(f"epsilon {claimed:.4g} is claimed under {relation}, at least {least:.4g}"
                           " is spent")  # fmt: skip
-    detail = f"{len(ratios)} settings priced from their densities"
-    return _finding(name, detail, f"{min(ratios):.4f} to {max(ratios):.4f} times ours", faults)
+    settings = "1 setting" if len(ratios) == 1 else f"{len(ratios)} settings"
+    detail = f"{settings} priced from the densities"
+    return _finding(
+        name, detail, f"{min(ratios):.4f} to {max(ratios):.4f} times the independent one", faults
+    )
 
 
 def check_caps() -> Finding:
@@ -119,14 +122,24 @@ def check_caps() -> Finding:
     if event.amplified or event.sampling != "fixed":
         faults.append("cohorts of a fixed size claim an amplification that nobody asked for")
     detail = "the events of four capped cohorts, against the binomial tail"
-    return _finding("cohorts that may exceed their cap", detail, f"up to {most:.3g}", faults)
+    return _finding(
+        "cohorts that may exceed their cap",
+        detail,
+        f"exceeded with probability {most:.3g} at most",
+        faults,
+    )
 
 
 def check_stated() -> Finding:
     """Check what is stated outside the accountant: guarantees, calibrations, plans, refusals."""
     faults = list(_stated())
     detail = "guarantees, calibrated scales, plans, rounding in print, and events without a proof"
-    return _finding("statements beside the accountant", detail, "", faults)
+    return _finding(
+        "statements beside the accountant",
+        detail,
+        "not as claimed" if faults else "as claimed",
+        faults,
+    )
 
 
 def _stated() -> Iterator[str]:

@@ -238,18 +238,31 @@ def check_exact_sums(*, seed: int) -> Finding:
             if np.linalg.norm(alone) > 0.5 * (1 + 1e-6):
                 faults.append("rounding to the grid lengthens a message")
     return _finding(
-        "secure sums", "up to 60 messages added in any order", "one bit", sorted(set(faults)), 1.0
+        "secure sums",
+        "up to 60 messages added in any order",
+        "one bit",
+        sorted(set(faults)),
+        1.0,
+        claim="exact sums, in which a client changes its own term only",
     )
 
 
-def _finding(name: str, detail: str, detects: str, faults: list[str], confidence: float) -> Finding:
+def _finding(
+    name: str,
+    detail: str,
+    detects: str,
+    faults: list[str],
+    confidence: float,
+    *,
+    claim: str = "fresh draws of the operating system",
+) -> Finding:
     return Finding(
         family="randomness",
         mechanism=name,
         detail=detail,
         detects=detects,
         confidence=confidence,
-        claim="fresh draws of the operating system",
+        claim=claim,
         measured="as claimed" if not faults else "not as claimed",
         faults=tuple(faults),
     )

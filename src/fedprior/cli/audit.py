@@ -36,8 +36,8 @@ def audit(
 
     Each attack is one line: what was attacked, what is claimed of it, what was measured, the
     smallest fault that it detects with probability 0.999, and how often a sound mechanism fails
-    it. Attacks on epsilon state a lower bound at the given confidence. At the end stands what the
-    audit cannot see. It takes less than 2 minutes on 2 cores.
+    it. Attacks on epsilon state a lower bound at the given confidence. The output ends with what
+    the audit cannot see. It takes less than 2 minutes on 2 cores.
 
     Example: `fedprior privacy audit --quick`
     """
@@ -83,8 +83,8 @@ def _print(findings: "list[Finding]", cannot_see: tuple[str, ...]) -> None:
         say(f"  - {sentence}")
     say(
         f"\n{len(findings) - len(failed)} of {len(findings)} attacks found nothing. If all "
-        f"mechanisms are sound, any attack fails with probability "
-        f"{chance_of_false_alarm(findings):.2g} at most."
+        f"mechanisms are sound, the probability of any false alarm is at most "
+        f"{chance_of_false_alarm(findings):.2g}."
     )
 
 

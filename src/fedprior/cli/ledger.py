@@ -1,6 +1,7 @@
 """`fedprior privacy ledger`: the budget of a population."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,13 +65,15 @@ def init(
     from fedprior.reporting.population import statement
 
     owner = "ledger init"
-    check.require(epsilon > 0, owner, "--epsilon", "a positive number", epsilon)
+    finite = 0 < epsilon < math.inf
+    check.require(finite, owner, "--epsilon", "a positive number", epsilon)
+    check.choice(owner, "--relation", relation, ("replace-one", "add-remove"))
     remedy = "Choose one well below 1 / clients."
     check.require(0 < delta < 1, owner, "--delta", "in (0, 1)", delta, remedy)
     if clients is not None:
         check.require(clients >= 1, owner, "--clients", "at least 1", clients)
         check_delta_below(delta, clients, allowed=allow_delta)
-    neighbors: Relation = relation  # type: ignore[assignment]  # checked by Terms
+    neighbors: Relation = relation  # type: ignore[assignment]
     begin_ledger(
         file,
         epsilon=epsilon,

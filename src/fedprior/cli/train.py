@@ -183,7 +183,7 @@ def _trusted(trust: float) -> str:
     """How far clients followed the population of a private run, in words."""
     if trust == 0:
         return "the shared model did not stand out from its noise; clients kept to their own data."
-    return f"trust in the shared model is {trust:.2f}, between 0 (all noise) and 1 (none)."
+    return f"trust in the shared model is {trust:.2f}, between 0 (all noise) and 1 (no noise)."
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:

@@ -49,6 +49,11 @@ def compare(
     )
 
 
+def _figure(value: float) -> str:
+    """Three digits without an exponent, for noise of any usual size."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def show(compared: list["Alternative"], planned: "Plan", parameters: int | None) -> None:
     """Print the comparison as a table, in norms if the number of parameters is known."""
     console = Console(highlight=False)
@@ -60,7 +65,7 @@ def show(compared: list["Alternative"], planned: "Plan", parameters: int | None)
     scale = math.sqrt(parameters or 1)
     for each in compared:
         figures = (each.noise_multiplier, scale * each.update_noise, scale * each.learned_noise)
-        shown = [f"{figure:.3g}" for figure in figures]
+        shown = [_figure(figure) for figure in figures]
         table.add_row(each.mechanism, each.cohorts, each.sees, *shown)
     console.print(table)
     unit = "norm" if parameters else "standard deviation per parameter"

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedprior.privacy.guarantee import Guarantee
 
-FELL_BACK = "The private reports are too noisy to share: every group keeps its own raw value."
+FELL_BACK = "The private reports show no gain from sharing: every group keeps its own raw value."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

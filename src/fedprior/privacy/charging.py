@@ -112,8 +112,9 @@ def _check_draws(records: list[Record], request: Request, path: Path) -> None:
         if record["draws"] == request.draws and overlap:
             raise PrivacyError(
                 f"ledger: the simulated noise of round {max(request.first, begin)} was already "
-                f"used by another run in {path}. Choose another seed or identity, or resume that "
-                "run in its folder, with the same data, device and version of JAX."
+                f"used by another run in {path}. Choose another seed or identity. To repeat "
+                "that run at no cost, leave it unchanged: the same options, data, device and "
+                "version of JAX, and for a training its folder (--resume)."
             )
 
 

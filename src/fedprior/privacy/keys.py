@@ -12,7 +12,8 @@ from fedprior.core.files import make_folder, naming, sync_folder
 def read(path: Path) -> bytes:
     """Return the key in a file; the key itself is never part of a message."""
     path = Path(path)
-    check.expect(path.is_file(), "ledger", f"the key file {path} does not exist.")
+    check.expect(path.exists(), "ledger", f"the key file {path} does not exist.")
+    check.expect(not path.is_dir(), "ledger", f"the key file {path} is a folder.")
     text = path.read_bytes().strip()
     if re.fullmatch(rb"[0-9a-f]{64}", text) is None:
         raise ValueError(

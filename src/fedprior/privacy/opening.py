@@ -71,17 +71,22 @@ def begin_ledger(
         allow_delta=allow_delta,
     )
     check.require(not path.is_dir(), "ledger", "FILE", "a new file", str(path))
-    make_folder(path.parent)
     if path.exists() or path.is_symlink():
         remedy = "What was spent on it still counts."
         check.require(False, "ledger", "FILE", "a file that does not exist", str(path), remedy)
-    secret = None if key is None else keys.read_or_make(key)
-    first = line(first_line(terms, key=secret, shared=True), [], secret)
+    if key is not None and Path(key).exists():
+        keys.read(key)  # a bad key is refused before anything is made
+    make_folder(path.parent)
     with naming(path), path.open("xb"):
         pass
-    file = HeldFile(path, existing=True)
-    with file.locked():
-        file.append(encoded(first))
+    try:
+        secret = None if key is None else keys.read_or_make(key)
+        file = HeldFile(path, existing=True)
+        with file.locked():
+            file.append(encoded(line(first_line(terms, key=secret, shared=True), [], secret)))
+    except BaseException:
+        path.unlink()
+        raise
     sync_folder(path.parent)
 
 
@@ -89,6 +94,7 @@ def read(path: Path, key: Path | None = None) -> tuple[Terms, list[Record]]:
     """Return the terms and the verified lines of a ledger, without an incomplete last line."""
     path = Path(path)
     check.expect(path.exists(), "ledger", f"{path} does not exist.")
+    check.expect(not path.is_dir(), "ledger", f"{path} is a folder, not a ledger.")
     secret = None if key is None else keys.read(key)
     records = parse(split(path.read_bytes())[0], path, key=secret)
     if not records:

@@ -186,7 +186,10 @@ def _views(event: Event, rounds: int, delta: float) -> tuple[View, ...]:
 def verdict(ratio: float, *, num_parameters: int, num_clients: int) -> str:
     """Return what a noise-to-signal ratio over a whole run means, and what would lower it."""
     shown = f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 10 else f"{ratio:.2g}"
-    fact = f"over all rounds, the noise is {shown} times the longest that the updates can add up to"
+    fact = (
+        f"over all rounds, the noise is {shown} times as large as the sum of the updates can "
+        "possibly be"
+    )
     if ratio <= WORKABLE:
         return f"Workable: {fact}."
     clients = math.ceil(num_clients * ratio / WORKABLE)

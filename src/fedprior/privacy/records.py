@@ -166,7 +166,9 @@ def _check_opening(record: Record, path: Path, key: bytes | None) -> None:
         )
     wanted, got = record.get("key"), key_name(key)
     if wanted != got:
-        reason = "was made with another key" if wanted else "was made without a key"
+        reason = "was made with another key"
+        if not wanted:
+            reason = "was made without a key. Omit --key, unless a ledger with a key was replaced"
         if got is None:
             reason = "was made with a key, and is opened only with it (--key FILE)"
         raise PrivacyError(f"ledger: {path} {reason}.")

@@ -40,7 +40,10 @@ def check_budget(event: Event, terms: Terms, *, count: int = 1) -> None:
     cost = epsilon([(event, count)], delta=terms.delta, relation=terms.relation)
     if terms.budget is not None and cost > terms.budget:
         what = "one round" if count == 1 else f"{count} events"
+        remedy = "Raise the noise or the budget, or lower the sampling rate."
+        if event.mechanism == "response":
+            remedy = "Ask for a smaller epsilon, or raise the budget."
         raise PrivacyError(
             f"ledger: budget must cover the cost of {what} (epsilon {shown(cost, digits=4)}), got "
-            f"{terms.budget:g}. Raise the noise or the budget, or lower the sampling rate."
+            f"{terms.budget:g}. {remedy}"
         )

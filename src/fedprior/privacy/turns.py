@@ -100,9 +100,10 @@ def alternatives(
 def _check_size(rule: Participation, rate: float) -> None:
     """Check that cohorts of `rate` * m clients can obey the rule."""
     most = min(rule.most / rule.rounds, 1 / rule.apart)
+    times = "once" if rule.most == 1 else f"{rule.most} times"
     if rate > most * (1 + 1e-9):
         raise ValueError(
-            f"plan: the sampling rate must be at most {most:.4g} if clients take part at most "
-            f"{rule.most} times in {rule.rounds} rounds, {rule.apart} rounds apart, got {rate:g}. "
+            f"plan: the sampling rate must be at most {most:.4g} if a client takes part at most "
+            f"{times} in {rule.rounds} rounds, {rule.apart} rounds apart, got {rate:g}. "
             "Lower --sampling-rate or --cohort-size, or allow more participations."
         )

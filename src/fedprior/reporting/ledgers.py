@@ -153,7 +153,7 @@ def sentence(row: dict[str, Any]) -> str:
 
 def sentence_together(row: dict[str, Any]) -> str:
     """All ledgers in words."""
-    whole = f"All {row['ledgers']} ledgers together, on the same clients"
+    whole = f"The {row['ledgers']} ledgers together, on the same clients"
     if row["epsilon"] is None:
         reason = "they differ in delta, relation, view or unit, or share their simulated noise"
         return f"{whole}: no epsilon is proven ({reason})."

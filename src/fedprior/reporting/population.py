@@ -144,7 +144,7 @@ def described(record: Record) -> str:
     event = Event.from_json(record["event"])
     if event.mechanism == "response":
         return f"randomized reports of epsilon {shown(event.noise, digits=6)}"
-    return f"{event.mechanism} noise {event.noise:.12g}, {sampling([record])}"
+    return f"{event.mechanism.capitalize()} noise {event.noise:.12g}, {sampling([record])}"
 
 
 def _charged(records: list[Record]) -> list[list[Record]]:

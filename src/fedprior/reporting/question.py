@@ -153,6 +153,8 @@ class Question:
         for option, number in {**positive, "--budget": self.budget}.items():
             fits = number is None or 0 < number < float("inf")
             _require(fits, option, "a positive number", number)
+        fits = self.budget is None or self.epsilon is None or self.budget >= self.epsilon
+        _require(fits, "--budget", f"at least --epsilon ({self.epsilon})", self.budget)
         fits = self.noise_scale is None or 0 < self.noise_scale * self.noise_scale < float("inf")
         _require(fits, "--noise-sd", "a number whose square is above 0", self.noise_scale)
         fits = self.delta is None or 0 <= self.delta < 1

@@ -13,9 +13,9 @@ _REACH = 20.0  # log-likelihoods further below the largest do not count: e^-20 =
 _LEVEL = 0.998
 _MIDDLES = (np.arange(_NODES) + 0.5) / _NODES
 TOO_LITTLE = (
-    "At this budget and number of groups the reports say too little about the population: "
-    "shrinking could do harm, so every group keeps its raw value (fallback to local). The "
-    "population shown is then mostly the flat prior, not a finding."
+    "At this budget and number of groups, the reports do not show that sharing helps, so every "
+    "group keeps its raw value (fallback to local). If the standard errors of the population are "
+    "large, it is mostly the flat prior, not a finding."
 )
 
 
