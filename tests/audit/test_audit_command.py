@@ -48,7 +48,7 @@ def test_sound_mechanisms_end_with_0_and_say_so(run):
     code, out, err = run(tasks=[cheap(SOUND)])
     assert code == 0
     assert "1 of 1 attacks found nothing" in out
-    assert "probability 0.0001 at most" in out
+    assert "the probability of any false alarm is at most 0.0001." in out
     assert "Claimed: epsilon 2.3" in out
     assert "Detects a true epsilon of" in out
     assert all(sentence in out for sentence in suite.CANNOT_SEE)
