@@ -44,7 +44,10 @@ def untouched(refused, tmp_path, monkeypatch):
         ("training.theta_rate=nan", "theta_rate must be a number of at least 0, got nan"),
         ("training.clip=-1", "clip must be a number of at least 0"),
         ("training.decay=1.5", "decay must be in (0, 1], got 1.5"),
-        ("training.cohort=fixd", "one of auto, everyone, fixed, poisson, got 'fixd'. Did you mean"),
+        (
+            "training.cohort=fixd",
+            "one of auto, everyone, fixed, poisson, cyclic, got 'fixd'. Did you mean",
+        ),
         (
             "training.cohort_size=31",
             "cohort_size must be at most the number of clients (30), got 31",

@@ -458,7 +458,7 @@ NOISE = 12.0
 def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
     """40 clients, a noise of 0.3 on the mean share: without the floor a center leaves for 1e3."""
     clients, m = two_kinds(40, size=10), 40
-    floor = shares_under_noise(None, ChannelNoise(NOISE, 1.0, 1.0, m))
+    floor = shares_under_noise(None, ChannelNoise(NOISE, 1.0, 1.0, m, 1))
     assert floor == {"share_floor": 0.3}
     algorithm = factory(
         fedprior.models.logistic(3), jitter=0.3, steps=fedprior.Steps(local_steps=2), **floor
@@ -472,7 +472,7 @@ def test_a_floor_of_the_noise_keeps_centers_from_dividing_by_nothing(factory):
 
 def test_the_floor_of_the_noise_leaves_little_noise_alone():
     for num_clients, floor in ((10**6, 1e-3), (1000, 0.015), (10, 0.15)):
-        noise = ChannelNoise(1.0, 0.5, 0.1, num_clients)
+        noise = ChannelNoise(1.0, 0.5, 0.1, num_clients, 1)
         options = shares_under_noise(None, noise, num_components=4)
         assert options == {"share_floor": pytest.approx(floor)}
     own = shares_under_noise(None, noise, num_components=4, share_floor=0.2)

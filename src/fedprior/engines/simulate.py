@@ -22,6 +22,7 @@ from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
 from fedprior.exchange.agreement import Agreement
+from fedprior.privacy.events import Event
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.planning import noise_to_signal
 from fedprior.privacy.plans import HARD, verdict
@@ -126,9 +127,11 @@ def _warn_of_noise(run: Run) -> None:
     central = is_private(channel) and channel.view == "central" and agreement.rule is None
     if not central or not run.rounds or agreement.algorithm.discounts_noise:
         return
-    size = agreement.length
+    event, size = agreement.event, agreement.length
+    if not isinstance(event, Event) or event.mechanism != "gaussian":
+        return
     ratio = noise_to_signal(
-        noise=agreement.event.noise,
+        noise=event.noise,
         num_parameters=size,
         rate=agreement.cohort.expected_size(number) / number,
         num_clients=number,
