@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.audit.bound import lower_limit, two_sided
 from fedprior.audit.finding import POWER, Finding
 from fedprior.audit.losses import epsilon_from_below
-from fedprior.audit.probe import one_hot, probe, release, senders
+from fedprior.audit.probe import members, probe, release, senders
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.protocols import Cohort
 from fedprior.exchange.agreement import Agreement
@@ -73,10 +73,7 @@ def _draws(cohort: Cohort, num_clients: int, rounds: int, seed: int) -> np.ndarr
         cohort=cohort,
         seed=seed,
     )
-    draws = np.zeros((rounds, num_clients), bool)
-    for round in range(rounds):
-        draws[round, agreement.draw(round)] = True
-    return draws
+    return members(agreement.draw, rounds, num_clients)
 
 
 def check_engine_cohorts(
@@ -88,9 +85,7 @@ def check_engine_cohorts(
     """
     event: Event = cohort.amplify(gaussian(1.0), num_clients)
     channel = CentralGaussian(clip=1.0, noise_multiplier=0.05)
-    totals = release(
-        channel, one_hot(num_clients, num_clients), rounds=rounds, cohort=cohort, seed=seed
-    ).totals
+    totals = release(channel, np.eye(num_clients), rounds=rounds, cohort=cohort, seed=seed).totals
     counts = np.round(totals)
     faults = deviations(counts > 0, event, alarm=(1 - confidence) / _TESTS)
     if not np.isin(counts, (0, 1)).all():

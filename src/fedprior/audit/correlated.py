@@ -14,7 +14,7 @@ from fedprior.audit.finding import Finding
 from fedprior.audit.losses import epsilon_from_below
 from fedprior.audit.noise import detects, deviations
 from fedprior.audit.prices import sampled
-from fedprior.audit.probe import NOBODY, in_turn, ledger_of, one_hot, probe, release, senders
+from fedprior.audit.probe import NOBODY, in_turn, ledger_of, probe, release, senders
 from fedprior.audit.sources import opendp
 from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.core.check import PrivacyError
@@ -66,7 +66,7 @@ def check_matrix(channel: MatrixGaussian, *, confidence: float, seed: int) -> Fi
         round % rule.apart if round // rule.apart < rule.most else NOBODY
         for round in range(rule.rounds)
     ]
-    rows = 1e3 * one_hot(rule.apart, size)
+    rows = 1e3 * np.eye(rule.apart, size)
     paths = []
     for number in (seed, seed + 1):
         paths.append(release(channel, 0 * rows, rounds=rule.rounds, seed=number,

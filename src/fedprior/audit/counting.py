@@ -12,7 +12,7 @@ from fedprior.audit.finding import Finding
 from fedprior.audit.losses import GAP, epsilon_from_below
 from fedprior.audit.noise import deviations
 from fedprior.audit.prices import sampled
-from fedprior.audit.probe import kept, ledger_of, one_hot, probe, senders
+from fedprior.audit.probe import kept, ledger_of, probe, senders
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.core.check import PrivacyError
@@ -22,7 +22,7 @@ from fedprior.exchange.batch import Batch
 from fedprior.exchange.server import close_round, open_round
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.cohort import Poisson
-from fedprior.privacy.events import Event, gaussian, response
+from fedprior.privacy.events import Event, Relation, gaussian, response
 from fedprior.privacy.ledger import Ledger
 
 _DELTA = 1e-6
@@ -54,7 +54,7 @@ def check_whole_run(store: Literal["device", "disk"], *, confidence: float, seed
     if not np.allclose(released.weights, rate * clients, rtol=1e-6):
         faults.append("the divisor is not the public expected size")
     event = sampled(gaussian(noise), rate)
-    least = epsilon_from_below([(event, rounds)], delta=_DELTA, relation="add-remove")
+    least = _least((event, rounds))
     return Finding(
         family="counting",
         mechanism=f"a whole private run, memories on {store}",
@@ -74,7 +74,7 @@ def check_budget(*, seed: int) -> Finding:
     size, planned, noise, rate = 12, 60, 1.0, 0.5
     channel = CentralGaussian(clip=1.0, noise_multiplier=noise)
     event = sampled(gaussian(noise), rate)
-    budget = 1.02 * epsilon_from_below([(event, 9)], delta=_DELTA, relation="add-remove")
+    budget = 1.02 * _least((event, 9))
     with ledger_of(channel, budget=budget, delta=_DELTA) as ledger:
         result = simulate(
             probe(size, planned), senders(np.zeros((3, size))), rounds=planned, channel=channel,
@@ -82,7 +82,7 @@ def check_budget(*, seed: int) -> Finding:
         )  # fmt: skip
         faults = list(_recorded(ledger, result.rounds))
     count = int(kept(result.state).totals.any(axis=1).sum())
-    spent = epsilon_from_below([(event, count)], delta=_DELTA, relation="add-remove")
+    spent = _least((event, count))
     if count != result.rounds:
         faults.append(f"{count} rounds were released, {result.rounds} are reported")
     return Finding(
@@ -133,6 +133,10 @@ def check_ledger() -> Finding:
     )
 
 
+def _least(*spent: tuple[Event, int], relation: Relation = "add-remove") -> float:
+    return epsilon_from_below(spent, delta=_DELTA, relation=relation)
+
+
 def _less(name: str, spent: float, least: float) -> Iterator[str]:
     if spent < least * (1 - 1e-9):
         yield f"{name}: epsilon {spent:.4g} is recorded, at least {least:.4g} is spent"
@@ -155,9 +159,7 @@ def _one_by_one() -> Iterator[str]:
         with Ledger(ledger.path, ledger.terms) as again:
             reopened = again.spent
         yield from _recorded(ledger, 20)
-    least = epsilon_from_below(
-        [(sampled(gaussian(2.0), 0.5), 20)], delta=_DELTA, relation="add-remove"
-    )
+    least = _least((sampled(gaussian(2.0), 0.5), 20))
     yield from _less("rounds one by one", spent, least)
     yield from _less("a ledger that was reopened", reopened, least)
 
@@ -169,12 +171,12 @@ def _replayed() -> Iterator[str]:
     with ledger_of(replace(channel, noise="secure"), delta=_DELTA) as ledger:
         for _ in range(3):
             ledger.reserve(one, first=0, rounds=2, source="a run")
-        least = epsilon_from_below([(one, 6)], delta=_DELTA, relation="add-remove")
+        least = _least((one, 6))
         yield from _less("rounds replayed with secure noise", ledger.spent, least)
     with ledger_of(channel, delta=_DELTA) as ledger:
         for source in ("a run", "another"):
             ledger.reserve(one, first=0, rounds=4, source=source, draws=source)
-        least = epsilon_from_below([(one, 8)], delta=_DELTA, relation="add-remove")
+        least = _least((one, 8))
         yield from _less("two runs on one ledger", ledger.spent, least)
         try:
             ledger.reserve(one, first=0, rounds=4, source="a third", draws="a run")
@@ -189,12 +191,12 @@ def _different() -> Iterator[str]:
     with ledger_of(LocalGaussian(clip=1.0, scale=2.0), delta=_DELTA) as ledger:
         for place, (event, rounds) in enumerate(events):
             ledger.reserve(event, first=0, rounds=rounds, source=str(place))
-        least = epsilon_from_below(events, delta=_DELTA, relation="replace-one")
+        least = _least(*events, relation="replace-one")
         yield from _less("different events under replace-one", ledger.spent, least)
     capped = sampled(gaussian(1.0), 0.5, _DELTA / 12)
     with ledger_of(CentralGaussian(clip=1.0, noise_multiplier=1.0), delta=_DELTA) as ledger:
         ledger.reserve(capped, first=0, rounds=10, source="capped")
-        least = epsilon_from_below([(capped, 10)], delta=_DELTA, relation="add-remove")
+        least = _least((capped, 10))
         yield from _less("cohorts that may exceed their cap", ledger.spent, least)
 
 
@@ -207,7 +209,7 @@ def _local() -> Iterator[str]:
     with ledger_of(channel, delta=_DELTA) as ledger:
         for round in range(6):
             open_round(agreement, round, ledger=ledger, source="one")
-        least = epsilon_from_below([(gaussian(4.0), 6)], delta=_DELTA, relation="replace-one")
+        least = _least((gaussian(4.0), 6), relation="replace-one")
         yield from _less("a local channel under sampling", ledger.spent, least)
 
 
@@ -221,7 +223,7 @@ def _batch() -> Iterator[str]:
         with batch.charged(ledger, content=[1]) as rounds:
             key = rounds.key("decode")
             rounds.add(channel, [np.zeros((50, 3))], key, dimension=3)
-        least = epsilon_from_below([(gaussian(2.0), 7)], delta=_DELTA, relation="add-remove")
+        least = _least((gaussian(2.0), 7))
         yield from _less("a private estimate", min(ledger.spent, batch.epsilon), least)
 
 
@@ -232,7 +234,7 @@ def check_canaries(*, confidence: float, seed: int, delta: float) -> Finding:
     client; the cost of one round, as the ledger states it, is the claim.
     """
     clients, rounds, rate, noise = 600, 60, 0.5, 1.0
-    rows = one_hot(clients, clients)
+    rows = np.eye(clients)
     rows[clients // 2 :] = 0
     channel = CentralGaussian(clip=1.0, noise_multiplier=noise)
     with ledger_of(channel, delta=1e-4) as ledger:

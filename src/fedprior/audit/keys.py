@@ -14,7 +14,7 @@ import numpy as np
 from fedprior.audit.bound import two_sided
 from fedprior.audit.finding import POWER, Finding
 from fedprior.audit.noise import deviations
-from fedprior.audit.probe import in_turn, kept, one_hot, probe, release, senders
+from fedprior.audit.probe import in_turn, kept, members, probe, release, senders
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
@@ -156,13 +156,8 @@ def _agreement(channel: KaryResponse | OneBit, size: int) -> float:
 def check_cohort_keys(*, confidence: float) -> Finding:
     """Check that simulated cohorts differ between rounds, seeds, methods and configurations."""
     size = 64
-    federation_rows = one_hot(size, size)
-    agreements = list(_agreements(federation_rows, Poisson(rate=0.5)))
-    drawn = np.zeros((len(agreements), 8, size), bool)
-    for place, agreement in enumerate(agreements):
-        for round in range(8):
-            drawn[place, round, agreement.draw(round)] = True
-    flat = drawn.reshape(-1, size)
+    agreements = _agreements(np.eye(size), Poisson(rate=0.5))
+    flat = np.concatenate([members(agreement.draw, 8, size) for agreement in agreements])
     same = len(flat) - len(np.unique(flat, axis=0))
     agree = (flat[:, None] == flat[None]).sum(axis=-1)[np.triu_indices(len(flat), 1)]
     faults = []

@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 from fedprior.audit.finding import Finding
+from fedprior.audit.probe import federation_of
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core.algorithm import Algorithm, Array, Key
-from fedprior.data.federation import Federation, Split
+from fedprior.data.federation import Federation
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.run import Run
 from fedprior.exchange.agreement import Agreement
@@ -76,10 +77,4 @@ def _crowd(sizes: tuple[int, ...], scale: float) -> Federation:
     y = np.concatenate([np.arange(_OWN) % 2, others.integers(0, 2, sum(sizes))]).astype(np.int32)
     edges = np.cumsum([0, _OWN, *sizes])
     rows = [np.arange(low, high) for low, high in pairwise(edges)]
-    train = Split.gather(x, y, rows)
-    zeros = np.zeros(len(rows), np.int32)
-    empty = Split(x[:0], y[:0], zeros, zeros)
-    names = np.array([f"client-{place}" for place in range(len(rows))])
-    return Federation(
-        train=train, valid=empty, test=empty, clients=names, classes=("a", "b"), name="crowd"
-    )
+    return federation_of(x, y, rows, name="crowd")

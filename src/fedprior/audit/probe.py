@@ -5,7 +5,7 @@ would have released, in as many dimensions and of whatever values an attack asks
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,13 +85,29 @@ def senders(rows: np.ndarray, memories: np.ndarray | float = 0.0) -> Federation:
     x = np.concatenate([first[:, None], np.asarray(rows, np.float32)], axis=1)
     for code, meaning in _CODES.items():
         x = np.where(np.isnan(x) if np.isnan(meaning) else x == meaning, np.float32(code), x)
-    train = Split.gather(x, np.zeros(number, np.int32), list(np.arange(number)[:, None]))
-    zeros = np.zeros(number, np.int32)
+    rows_of = list(np.arange(number)[:, None])
+    return federation_of(x, np.zeros(number, np.int32), rows_of, name="senders")
+
+
+def federation_of(
+    x: np.ndarray, y: np.ndarray, rows_of: list[np.ndarray], *, name: str
+) -> Federation:
+    """Return clients with training rows alone, of two classes; `rows_of` are each client's."""
+    train = Split.gather(x, y, rows_of)
+    zeros = np.zeros(len(rows_of), np.int32)
     empty = Split(x[:0], train.y[:0], zeros, zeros)
-    names = np.array([f"client-{place}" for place in range(number)])
+    names = np.array([f"client-{place}" for place in range(len(rows_of))])
     return Federation(
-        train=train, valid=empty, test=empty, clients=names, classes=("a", "b"), name="senders"
+        train=train, valid=empty, test=empty, clients=names, classes=("a", "b"), name=name
     )
+
+
+def members(draw: Callable[[int], np.ndarray], rounds: int, num_clients: int) -> np.ndarray:
+    """Return whom `draw(round)` takes in each round, (rounds, num_clients)."""
+    drawn = np.zeros((rounds, num_clients), bool)
+    for round in range(rounds):
+        drawn[round, draw(round)] = True
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -173,11 +189,6 @@ def kept(state: State) -> Released:
     return Released(
         np.asarray(gamma["totals"], np.float64), np.asarray(gamma["weights"], np.float64)
     )
-
-
-def one_hot(clients: int, size: int, *, length: float = 1.0) -> np.ndarray:
-    """Return orthogonal messages of the given length, one per client."""
-    return length * np.eye(clients, size)
 
 
 def in_turn(clients: Sequence[int]) -> Named:

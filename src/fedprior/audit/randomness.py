@@ -14,7 +14,7 @@ import numpy as np
 from fedprior.audit.bound import two_sided
 from fedprior.audit.finding import Finding
 from fedprior.audit.noise import correlation
-from fedprior.audit.probe import one_hot, probe, release, senders
+from fedprior.audit.probe import members, probe, release, senders
 from fedprior.audit.sources import delivered, off_grid, opendp, repeats, system_bytes
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
@@ -92,7 +92,7 @@ def check_secure_run(*, confidence: float) -> Finding:
     """Attack a secure run in the engine: two runs of one seed share neither noise nor cohorts."""
     size, rounds = 24, 40
     channel = CentralGaussian(clip=1.0, noise_multiplier=0.02, noise="secure")
-    rows = one_hot(size, size)
+    rows = np.eye(size)
     method = probe(size, rounds)
     cohort = Poisson(rate=0.5)
     with opendp() as drawn_by:
@@ -117,9 +117,7 @@ def check_secure_run(*, confidence: float) -> Finding:
         cohort=cohort,
     )  # fmt: skip
     for guess in (lambda round: cohort.draw(0, round, size), simulated.draw):
-        known = np.zeros((rounds, size), bool)
-        for round in range(rounds):
-            known[round, guess(round)] = True
+        known = members(guess, rounds, size)
         if two_sided((known[None] == drawn).sum(axis=(1, 2)), known.size, 0.5) < alarm:
             faults.append("cohorts that follow from the public seed")
     return _finding(
@@ -142,9 +140,7 @@ def check_cohort_source() -> Finding:
         )
 
         def draw(agreement: Agreement = agreement) -> np.ndarray:
-            drawn = np.zeros(clients)
-            drawn[agreement.draw(0)] = 1
-            return drawn
+            return members(agreement.draw, 1, clients)[0]
 
         name = type(cohort).__name__
         faults += [f"{name}: {fault}" for fault in repeats(draw)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprior.audit.bound import detects, lower_bound
 from fedprior.audit.finding import Finding
+from fedprior.audit.probe import members
 from fedprior.audit.subject import Subject
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, State
@@ -67,12 +68,9 @@ def run_seeds(seed: int, runs: int) -> np.ndarray:
 
 def drawn(subject: Subject, seeds: np.ndarray) -> np.ndarray:
     """Return the agreement's cohorts for each seed, (num_runs, rounds, num_clients)."""
-    present = np.zeros((len(seeds), subject.rounds, subject.federation.num_clients), bool)
-    for place, seed in enumerate(seeds):
-        agreement = replace(subject.agreement, seed=int(seed))
-        for round in range(subject.rounds):
-            present[place, round, agreement.draw(round)] = True
-    return present
+    agreements = (replace(subject.agreement, seed=int(seed)) for seed in seeds)
+    shape = (subject.rounds, subject.federation.num_clients)
+    return np.array([members(agreement.draw, *shape) for agreement in agreements])
 
 
 def play(

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.audit.probe import federation_of
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.core import tree
 from fedprior.core.algorithm import Algorithm
-from fedprior.core.protocols import Channel, Cohort
-from fedprior.data.federation import Federation, Split
+from fedprior.core.protocols import Channel
+from fedprior.data.federation import Federation
 from fedprior.exchange.agreement import Agreement
 from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
@@ -30,6 +31,7 @@ _SHOUT = 10.0
 # Inputs of clients that try to exceed the clip; the last two overflow float32 along the way.
 _EXTREMES = (0.0, 1e-30, 1.0, 1e4, 1e18, 3e38)
 _MOMENTUM = 0.95
+_PSI_SCALE = 2.0
 _STEPS = Steps(local_steps=2, batches=Batches(size=4))
 
 
@@ -84,10 +86,6 @@ class Subject:
 def dp_adaped(
     *,
     channel: Channel | None = None,
-    cohort: Cohort | None = None,
-    rounds: int = 3,
-    psi_scale: float = 2.0,
-    psi_floor: float = 0.5,
     factory: Callable[..., Algorithm] = adaped,
     **options: Any,
 ) -> Subject:
@@ -97,12 +95,11 @@ def dp_adaped(
         steps=_STEPS,
         theta_rate=1.0,
         gamma_rate=1.0,
-        psi_scale=psi_scale,
-        psi_floor=psi_floor,
+        psi_scale=_PSI_SCALE,
+        psi_floor=0.5,
         **options,
     )
-    plain = _subject("DP-AdaPeD", algorithm, channel, cohort, rounds)
-    return replace(plain, scales={"psi": psi_scale})
+    return replace(_subject("DP-AdaPeD", algorithm, channel), scales={"psi": _PSI_SCALE})
 
 
 def dp_adaped_fine_tuning() -> Subject:
@@ -111,46 +108,41 @@ def dp_adaped_fine_tuning() -> Subject:
     return replace(tuned, name="DP-AdaPeD with fine-tuning")
 
 
-def dp_adamap(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+def dp_adamap() -> Subject:
     """DP-AdaMAP: the increments of one network, to which the server adds momentum."""
     algorithm = adamap(logistic(2), steps=_STEPS, gamma_rate=1.0, momentum=_MOMENTUM)
-    plain = _subject("DP-AdaMAP", algorithm, channel, cohort, rounds=3)
-    return replace(plain, momentum=_MOMENTUM)
+    return replace(_subject("DP-AdaMAP", algorithm), momentum=_MOMENTUM)
 
 
-def dp_fedavg(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+def dp_fedavg() -> Subject:
     """DP-FedAvg: the increments of one model."""
     algorithm = fedavg(logistic(2), steps=_STEPS, gamma_rate=1.0)
-    return _subject("DP-FedAvg", algorithm, channel, cohort, rounds=3)
+    return _subject("DP-FedAvg", algorithm)
 
 
-def dp_fedem(*, channel: Channel | None = None, cohort: Cohort | None = None) -> Subject:
+def dp_fedem() -> Subject:
     """DP-FedEM: the increments of two models, clipped and noised as one vector."""
     algorithm = fedem(logistic(2), steps=_STEPS, gamma_rate=1.0)
-    return _subject("DP-FedEM", algorithm, channel, cohort, rounds=3)
+    return _subject("DP-FedEM", algorithm)
 
 
 def dp_adaptive_clip() -> Subject:
     """DP-FedAvg with a clip that follows a quantile, covered by the same event as the message."""
     algorithm = adaptive_clip(fedavg(logistic(2), steps=_STEPS, gamma_rate=1.0))
     channel = CentralGaussian(clip=1.0, noise_multiplier=1.0)
-    return _subject("DP-FedAvg with an adaptive clip", algorithm, channel, None, rounds=3)
+    return _subject("DP-FedAvg with an adaptive clip", algorithm, channel)
 
 
-def _subject(
-    name: str, algorithm: Algorithm, channel: Channel | None, cohort: Cohort | None, rounds: int
-) -> Subject:
+def _subject(name: str, algorithm: Algorithm, channel: Channel | None = None) -> Subject:
     federation = quiet_federation()
     agreement = Agreement.of(
         algorithm,
         federation,
         channel=CentralGaussian(clip=0.2, noise_multiplier=1.0) if channel is None else channel,
-        cohort=Poisson(rate=0.5, cap=len(_SIZES)) if cohort is None else cohort,
+        cohort=Poisson(rate=0.5, cap=len(_SIZES)),
     )
     canary = len(_SIZES) - 1
-    return Subject(
-        name=name, agreement=agreement, federation=federation, rounds=rounds, canary=canary
-    )
+    return Subject(name=name, agreement=agreement, federation=federation, rounds=3, canary=canary)
 
 
 def quiet_federation() -> Federation:
@@ -160,10 +152,5 @@ def quiet_federation() -> Federation:
     x = np.zeros((len(owner), 2), np.float32)
     x[canary, 0] = _SHOUT
     y = np.where(canary, 1, np.arange(len(owner)) % 2).astype(np.int32)
-    train = Split.gather(x, y, [np.flatnonzero(owner == client) for client in range(len(_SIZES))])
-    zeros = np.zeros(len(_SIZES), np.int32)
-    empty = Split(x[:0], y[:0], zeros, zeros)
-    names = np.array([f"client-{number}" for number in range(len(_SIZES))])
-    return Federation(
-        train=train, valid=empty, test=empty, clients=names, classes=("a", "b"), name="quiet"
-    )
+    rows_of = [np.flatnonzero(owner == client) for client in range(len(_SIZES))]
+    return federation_of(x, y, rows_of, name="quiet")
