@@ -15,6 +15,8 @@ from fedprior.core.check import PrivacyError
 from fedprior.engines.debug import debug
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import simulate
+from fedprior.exchange.agreement import Agreement
+from fedprior.exchange.server import open_round
 from fedprior.privacy import secure, secure_matrix
 from fedprior.privacy.cohort import Cyclic
 from fedprior.privacy.ledger import Ledger
@@ -245,6 +247,18 @@ def test_a_copy_of_a_run_pays_for_what_it_plays(plane, tmp_path):
     assert paid() == 1
     go("second", ROUNDS, resume=True)
     assert paid() == 2
+
+
+def test_a_server_that_opens_a_round_again_pays_again(plane, tmp_path):
+    """What it released of the round before cannot be taken back."""
+    terms = Terms(delta=1e-5, relation="add-remove", view="central", noise="secure")
+    agreement = Agreement.of(averaging(), plane, channel=CHANNEL, cohort=Cyclic(parts=2))
+    (tmp_path / "a").mkdir()
+    with Ledger(tmp_path / "a" / "ledger.jsonl", terms) as ledger:
+        given = {"ledger": ledger, "source": "server", "attendance": agreement.attendance()}
+        for round, paid in ((0, 1), (1, 1), (1, 2), (2, 2)):
+            assert open_round(agreement, round, **given) is not None
+            assert len(charges(tmp_path)) == paid
 
 
 def read_spent(tmp_path):

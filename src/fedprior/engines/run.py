@@ -141,27 +141,17 @@ class Run:
         """
         if self.ledger is None:
             return count
-        granted = self._charged(self.ledger, first, count)
+        granted = reserve(
+            self.agreement,
+            self.ledger,
+            self.attendance,
+            first=first,
+            rounds=count,
+            source=self.source,
+        )
         if granted and self.saving is not None:
             write_json(self.saving.head, asdict(self.ledger.head))
         return granted
-
-    def _charged(self, ledger: Ledger, first: int, count: int) -> int:
-        """Reserve rounds; those that have begun before count as released, and are paid for anew."""
-        while True:
-            granted = reserve(
-                self.agreement,
-                ledger,
-                self.attendance,
-                first=first,
-                rounds=count,
-                source=self.source,
-            )
-            if not granted or not self.unrepeatable:
-                return granted
-            if ledger.begin(self.source, first=first, rounds=granted):
-                return granted
-            self.attendance.paid = False
 
     @property
     def unrepeatable(self) -> bool:
@@ -206,7 +196,7 @@ class Run:
         arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
         self.attendance.restore(arrays.pop("participation", {}))
         arrays.setdefault("secrets", secrets)
-        self.attendance.paid = self.unrepeatable  # if it has begun no further round: see _charged
+        self.attendance.paid = self.unrepeatable  # if it has begun no further round: see reserve
         values = arrays.pop("history")
         history = [
             {name: float(values[name][r]) for name in values if not np.isnan(values[name][r])}

@@ -110,12 +110,17 @@ def reserve(
         event, count = channel.event(agreement.length), 1
     if rule is None:
         return ledger.reserve(event, first=first, rounds=rounds, source=source, draws=draws)
-    if not attendance.paid:
-        granted = ledger.reserve(
-            event, first=0, rounds=rule.rounds, source=source, draws=draws, count=count
-        )
-        attendance.paid = granted == rule.rounds
-    return rounds if attendance.paid else 0
+    while True:
+        if not attendance.paid:
+            granted = ledger.reserve(
+                event, first=0, rounds=rule.rounds, source=source, draws=draws, count=count
+            )
+            attendance.paid = granted == rule.rounds
+        if not attendance.paid:
+            return 0
+        if not agreement.secure or ledger.begin(source, first=first, rounds=rounds):
+            return rounds
+        attendance.paid = False  # these rounds have begun before, and count as released
 
 
 def admit(agreement: Agreement, upload: Any) -> np.ndarray:
