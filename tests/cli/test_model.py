@@ -109,9 +109,9 @@ def test_a_newcomer_does_not_depend_on_the_others(alone, frame):
         own = (two["shop"] == name).to_numpy()
         single, _, _ = model.outputs(two[own])
         np.testing.assert_allclose(single, together[own], rtol=1e-4, atol=1e-6)
-    unlabelled = model.outputs(two.drop(columns="outcome"))
-    assert set(unlabelled[1]) == {"population"}
-    assert np.abs(unlabelled[0] - together).max() > 1e-3
+    unlabeled = model.outputs(two.drop(columns="outcome"))
+    assert set(unlabeled[1]) == {"population"}
+    assert np.abs(unlabeled[0] - together).max() > 1e-3
 
 
 def test_a_model_is_the_result_of_the_run(tmp_path):

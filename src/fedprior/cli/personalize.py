@@ -30,7 +30,7 @@ def personalize(
 ) -> None:
     """Predict new rows with each client's own model.
 
-    A client of the run gets its own model; a new client is personalized on its labelled rows in
+    A client of the run gets its own model; a new client is personalized on its labeled rows in
     the file, from the learned population, and without any gets the population's model. The run's
     own data are not needed.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="privacy",
-    help="Plan the cost of a private run, compute what it has spent, and audit its mechanisms.",
+    help="Plan private runs, keep budgets, compute what was spent, and audit the mechanisms.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -40,7 +40,7 @@ def sweep(
         typer.Option(help="Folder (default: sweeps/TIME); an existing sweep is continued."),
     ] = None,
     as_json: asked.AsJson = False,
-    quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
     """Try values of rates and options, choose on validation scores, test the choice once.
 

@@ -59,7 +59,7 @@ def train(
     ] = None,
     key: asked.Key = None,
     as_json: asked.AsJson = False,
-    quiet: Annotated[bool, typer.Option(help="No progress on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
     """Train a personal model for every client and compare methods at equal steps.
 
@@ -138,7 +138,8 @@ def train(
 
 
 _LOST = (
-    " All rounds are paid for together, once more if rounds were lost after their noise was drawn."
+    " All rounds are paid for together. If a run is killed after the noise of a round was drawn, "
+    "they must all be paid for once more."
 )
 
 

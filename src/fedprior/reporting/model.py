@@ -53,7 +53,7 @@ class TrainedModel:
         `frame` is a data frame, a mapping of columns or the path of a table, encoded as in
         training; for a run on arrays, an array of inputs. `client` names the client of all rows, or
         of each; by default the client column says it. A client that the run does not know is
-        personalized on its labelled rows in `frame`; without any, and where no client is named,
+        personalized on its labeled rows in `frame`; without any, and where no client is named,
         the population's model predicts.
         """
         outputs = self.outputs(frame, client)[0]

@@ -38,14 +38,14 @@ class Personalizer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(outputs, whose) of each row: logits or values, and whose model gave them.
 
-        `own`: that of a known client. `newcomer`: a new client's, personalized on its labelled rows
+        `own`: that of a known client. `newcomer`: a new client's, personalized on its labeled rows
         (a label of -1 or NaN is missing). `population`: of a new client without any, or without a
         name.
         """
         clients, code = np.unique(names.astype(str), return_inverse=True)
         rows = _Rows(x, y, code)
         own = np.array([name in self.known for name in clients])
-        new = ~own & (rows.num_labelled > 0) & (clients != "")
+        new = ~own & (rows.num_labeled > 0) & (clients != "")
         self._check_known(clients[~own])
         whose = np.where(own, "own", np.where(new, "newcomer", "population")).astype(object)
         outputs, done = None, 0
@@ -68,8 +68,8 @@ class Personalizer:
         """Groups of clients with their models, as many at a time as memory shall hold."""
         for group in _chunks(np.flatnonzero(own), rows.size, self._most):
             yield group, self.read(np.array([self.known[str(name)] for name in clients[group]]))
-        for group in _chunks(np.flatnonzero(new), rows.num_labelled, self._most):
-            yield group, self._newcomers(clients[group], *rows.labelled_of(group))
+        for group in _chunks(np.flatnonzero(new), rows.num_labeled, self._most):
+            yield group, self._newcomers(clients[group], *rows.labeled_of(group))
         rest = np.flatnonzero(~own & ~new)
         if len(rest):  # one model for all of them
             nothing = np.zeros((1, 1), int)
@@ -121,8 +121,8 @@ class _Rows:
         self.order = np.argsort(code, kind="stable")
         self.size = np.bincount(code)
         self.start = np.cumsum(self.size) - self.size
-        self.labelled = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
-        self.num_labelled = np.bincount(code, weights=self.labelled).astype(int)
+        self.labeled = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+        self.num_labeled = np.bincount(code, weights=self.labeled).astype(int)
 
     def batches(
         self, group: np.ndarray, most: int
@@ -150,18 +150,18 @@ class _Rows:
                 rows = self.order[first[filled][:, None] + np.where(inside, column, 0)]
                 yield np.where(inside, rows, -1)[: len(own)], self.x[rows], place[filled]
 
-    def labelled_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(x, y, size) of the labelled rows of a group of clients, padded to few shapes."""
-        size = self.num_labelled[group]
+    def labeled_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(x, y, size) of the labeled rows of a group of clients, padded to few shapes."""
+        size = self.num_labeled[group]
         length, width = int(_rounded(len(group))), int(_rounded(size).max())
         rows = np.zeros((length, width), int)
         for place, client in enumerate(group):
             begin = self.start[client]
             own = self.order[begin : begin + self.size[client]]
-            rows[place, : size[place]] = own[self.labelled[own]]
+            rows[place, : size[place]] = own[self.labeled[own]]
             rows[place, size[place] :] = rows[place, size[place] - 1]
         padded = np.concatenate([size, np.zeros(length - len(size), int)]).astype(np.int32)
-        y = np.where(self.labelled, self.y, 0).astype(self.y.dtype)
+        y = np.where(self.labeled, self.y, 0).astype(self.y.dtype)
         return self.x[rows], y[rows], padded
 
 
