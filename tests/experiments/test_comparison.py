@@ -8,7 +8,7 @@ import pytest
 
 import fedprior
 from fedprior.exchange.facts import Facts
-from fedprior.experiments import comparison, comparison_drawing, comparison_report
+from fedprior.experiments import compare, comparison, comparison_drawing, comparison_report
 from fedprior.experiments import comparison_settings as settings
 from fedprior.reporting.config import Config, Data, ModelChoice, Schedule
 from fedprior.reporting.training import Study
@@ -231,7 +231,7 @@ def test_unknown_names_are_refused():
 def test_a_picture_and_the_files(parts, tmp_path):
     found = comparison_report.rows(parts, [TINY])
     document = comparison_report.to_json(found, [TINY], parts, experiment="tiny")
-    comparison_report.save(document, comparison_report.markdown(found, [TINY]), tmp_path)
+    compare.save(document, comparison_report.markdown(found, [TINY]), tmp_path)
     assert json.loads((tmp_path / "rows.json").read_text())["rows"][0]["setting"] == "tiny"
     assert "### Tiny" in (tmp_path / "table.md").read_text()
     comparison_drawing.draw(parts, [TINY], tmp_path / "clients.png")

@@ -174,12 +174,13 @@ def _report(
 ) -> dict[str, Any]:
     """Table, picture and JSON of every part in the folder."""
     from fedprior.experiments import comparison_report as report
+    from fedprior.experiments.compare import save
     from fedprior.experiments.comparison_drawing import draw
 
     rows = report.rows(parts, settings)
     document = report.to_json(rows, settings, parts, experiment=name, command=command, quick=quick)
     text = "\n\n".join([report.markdown(rows, settings), *document["remarks"]])
-    report.save(document, text, folder)
+    save(document, text, folder)
     draw(parts, settings, folder / "clients.png")
     return document
 

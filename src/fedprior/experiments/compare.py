@@ -1,9 +1,13 @@
-"""What the experiments share: the methods side by side, and the gain of one over raw means."""
+"""What the experiments share: methods side by side, the gain of one over raw means, files."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from fedprior.core.files import write_atomically
 
 # Called with (done, total) after each part of an experiment.
 Watch = Callable[[int, int], None]
@@ -36,6 +40,13 @@ def spread(values: Iterable[float]) -> Spread:
     """Mean and standard deviation of `values`; one value alone has standard deviation 0."""
     array = np.array(list(values), np.float64)
     return Spread(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else 0.0)
+
+
+def save(document: Mapping[str, Any], text: str, folder: Path) -> None:
+    """rows.json and table.md in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "rows.json", (json.dumps(document, indent=1) + "\n").encode())
+    write_atomically(folder / "table.md", (text + "\n").encode())
 
 
 def unwatched(done: int, total: int) -> None:

@@ -1,14 +1,11 @@
 """The comparison in rows, in words, as a table and as a file."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedprior.core.files import write_atomically
 from fedprior.experiments.comparison import FORMAT, Part
 from fedprior.experiments.comparison_settings import GRID, Setting
 from fedprior.reporting.summary import deciles
@@ -215,10 +212,3 @@ def to_json(
         "rows": [asdict(row) for row in shown_rows],
         "remarks": remarks(shown_rows, settings),
     }
-
-
-def save(document: Mapping[str, Any], text: str, folder: Path) -> None:
-    """rows.json and table.md in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "rows.json", (json.dumps(document, indent=1) + "\n").encode())
-    write_atomically(folder / "table.md", (text + "\n").encode())

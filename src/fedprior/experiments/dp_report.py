@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedprior.core import check
+from fedprior.experiments import compare
 
 METHODS = ("adamap", "adaped", "adaped-fine-tuning", "fedavg", "fedavg-fine-tuning", "fedem")
 # With noise that is correlated over rounds, by the matrix mechanism.
@@ -183,10 +184,7 @@ def to_json(rows: Sequence[PrivateRow]) -> dict[str, Any]:
 
 def save(rows: Sequence[PrivateRow], folder: Path) -> None:
     """rows.json and table.md in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rows.json").write_text(json.dumps(to_json(rows), indent=1) + "\n")
-    text = "\n\n".join([markdown(rows), *remarks(rows)])
-    (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+    compare.save(to_json(rows), "\n\n".join([markdown(rows), *remarks(rows)]), folder)
 
 
 def read(*files: Path) -> list[PrivateRow]:

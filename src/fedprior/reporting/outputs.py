@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.data.writing import writing
 
 OUT_SUFFIXES = (".csv", ".parquet")
@@ -17,10 +18,8 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 def require(owner: str, holds: bool, name: str, rule: str, value: object, remedy: str = "") -> None:
     """A check in the project's wording; words are shown as they are, without quotes."""
     shown = value if isinstance(value, str) else repr(value)
-    if not holds:
-        raise ValueError(
-            f"{owner}: {name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
-        )
+    told = f"{name} must be {rule}, got {shown}." + f" {remedy}" * bool(remedy)
+    check.expect(holds, owner, told)
 
 
 def check_output(

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedprior.regression.mixture.batches import padded
 from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
-from fedprior.regression.mixture.totals import MixtureTotals, log_shares, soften, sum_totals
+from fedprior.regression.mixture.totals import MixtureTotals, responsibilities, sum_totals
 from fedprior.regression.rows import GroupedRows
 
 
@@ -69,7 +69,7 @@ class LinearEvidence:
         )
         for batch in self.batches:
             views = [_view(batch, parts, place) for place in range(count)]
-            table, log_likelihood = _responsibilities(views, parts)
+            table, log_likelihood = responsibilities((view.log_density for view in views), parts)
             posterior.responsibilities[batch.groups] = table
             posterior.log_likelihood[batch.groups] = log_likelihood
             for place, view in enumerate(views):
@@ -97,7 +97,7 @@ def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> Mixtu
     """
     size = parts.means.shape[1]
     views = [_view(batch, parts, place) for place in range(len(parts.shares))]
-    table, log_likelihood = _responsibilities(views, parts)
+    table, log_likelihood = responsibilities((view.log_density for view in views), parts)
     scores, information, outer, squares = [], [], [], []
     for view, alpha in zip(views, table.T, strict=True):
         flat = view.table.reshape(-1, view.table.shape[2])  # with y: a slice would be copied
@@ -116,13 +116,6 @@ def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> Mixtu
         float(batch.sizes.sum()),
         float(log_likelihood.sum()),
     )
-
-
-def _responsibilities(
-    views: list[_LinearView], parts: MixtureParameters
-) -> tuple[np.ndarray, np.ndarray]:
-    densities = np.stack([view.log_density for view in views], axis=1)
-    return soften(log_shares(parts) + densities)
 
 
 def _view(batch: LinearBatch, parts: MixtureParameters, place: int) -> _LinearView:

@@ -23,7 +23,7 @@ from fedprior.regression.logistic.posterior import laplace_posterior, propagated
 from fedprior.regression.mixture.batches import padded
 from fedprior.regression.mixture.linear import MixturePosterior
 from fedprior.regression.mixture.parts import MixtureParameters
-from fedprior.regression.mixture.totals import MixtureTotals, log_shares, soften, sum_totals
+from fedprior.regression.mixture.totals import MixtureTotals, responsibilities, sum_totals
 from fedprior.regression.packed import pack
 from fedprior.regression.rows import GroupedRows
 
@@ -84,7 +84,7 @@ class LogisticEvidence:
         )
         for number, batch in enumerate(self.batches):
             views, groups = self._views(number, parts), batch.part.groups
-            table, level = _responsibilities(views, parts)
+            table, level = responsibilities((each.log_density for each in views), parts)
             posterior.responsibilities[groups] = table
             posterior.log_likelihood[groups] = level
             for place, view in enumerate(views):
@@ -120,7 +120,7 @@ def logistic_mixture_totals(
 ) -> MixtureTotals:
     """Sum over groups of alpha (1, g, J, h h'), with theta integrated out."""
     size = parts.means.shape[1]
-    table, level = _responsibilities(views, parts)
+    table, level = responsibilities((each.log_density for each in views), parts)
     pairs = list(zip(views, table.T, strict=True))
     own = [each.scores[:, :size] for each in views]
     return MixtureTotals(
@@ -132,12 +132,6 @@ def logistic_mixture_totals(
         float(batch.sizes.sum()),
         float(level.sum()),
     )
-
-
-def _responsibilities(
-    views: list[LogisticView], parts: MixtureParameters
-) -> tuple[np.ndarray, np.ndarray]:
-    return soften(log_shares(parts) + np.stack([each.log_density for each in views], axis=1))
 
 
 def view(

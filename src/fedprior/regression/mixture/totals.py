@@ -43,10 +43,13 @@ def soften(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table / whole, (most + np.log(whole))[:, 0]
 
 
-def log_shares(parts: MixtureParameters) -> np.ndarray:
-    """Log p_l, which is -inf for a component without members."""
-    with np.errstate(divide="ignore"):
-        return np.log(parts.shares)
+def responsibilities(
+    densities: Iterable[np.ndarray], parts: MixtureParameters
+) -> tuple[np.ndarray, np.ndarray]:
+    """alpha_il and log p(data_i), from log p(data_i | component l) of every group, by component."""
+    with np.errstate(divide="ignore"):  # -inf for a component without members
+        shares = np.log(parts.shares)
+    return soften(shares + np.stack(list(densities), axis=1))
 
 
 def move_means(
