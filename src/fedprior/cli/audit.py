@@ -37,7 +37,7 @@ def audit(
     Each attack is one line: what was attacked, what is claimed of it, what was measured, the
     smallest fault that it detects with probability 0.999, and how often a sound mechanism fails
     it. Attacks on epsilon state a lower bound at the given confidence. The output ends with what
-    the audit cannot see. It takes less than 2 minutes on 2 cores.
+    the audit cannot see. It needs OpenDP (the extra `secure`), and less than 2 minutes on 2 cores.
 
     Example: `fedprior privacy audit --quick`
     """
