@@ -23,12 +23,12 @@ def logistic(
 
     Example: `fedprior reproduce logistic --plot losses.png`
     """
-    from fedprior.experiments.gaussian_dp import check_plot
+    from fedprior.experiments.figures import check_plot
     from fedprior.experiments.logistic import draw_losses, remarks
     from fedprior.experiments.logistic import logistic as run
 
     if plot is not None:
-        check_plot(plot, owner="logistic")
+        check_plot("logistic", plot)
     with watching("logistic", quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:

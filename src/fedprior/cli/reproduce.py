@@ -134,11 +134,12 @@ def gaussian_dp(
 
     Example: `fedprior reproduce gaussian-dp --plot privacy.png`
     """
-    from fedprior.experiments.gaussian_dp import check_plot, draw, remarks
+    from fedprior.experiments.figures import check_plot
+    from fedprior.experiments.gaussian_dp import draw, remarks
     from fedprior.experiments.gaussian_dp import gaussian_dp as run
 
     if plot is not None:
-        check_plot(plot)
+        check_plot("gaussian-dp", plot)
     with watching("gaussian-dp", quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:

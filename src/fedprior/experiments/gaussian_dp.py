@@ -14,6 +14,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.estimation.risk import gaussian_risk
 from fedprior.estimation.statistics import Means
 from fedprior.experiments.compare import Watch, spread, unwatched
+from fedprior.experiments.figures import side_by_side
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 # Both scales are the paper's; it prints neither the bound on |mu| nor delta. At 10,000 clients this
@@ -22,7 +23,6 @@ THETA_SCALE, NOISE_SCALE, BOUND, DELTA = 0.1, 0.5, 1.0, 1e-4
 # Where the variances are unknown a range of the clients' means must be public: [-2, 2] leaves six
 # of their standard deviations beyond the bound on mu.
 _WIDE = 2.0
-_SUFFIXES = (".png", ".pdf", ".svg")
 _KNOWN: dict[str, Any] = {
     "low": -BOUND,
     "high": BOUND,
@@ -178,27 +178,9 @@ def _true(row: MeanError) -> float:
     return row.true_epsilon or 0.0
 
 
-def check_plot(path: Path, *, owner: str = "gaussian-dp") -> None:
-    """A figure can be drawn to `path`: suffix known, folder there, matplotlib installed."""
-    rule = "a .png, .pdf or .svg file"
-    check.require(path.suffix in _SUFFIXES, owner, "--plot", rule, str(path))
-    folder = path.resolve().parent
-    check.require(folder.is_dir(), owner, "--plot", "in a folder that exists", str(path))
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        remedy = "Install it with: pip install 'fedprior[plot]'"
-        raise ValueError(f"{owner}: --plot needs matplotlib. {remedy}") from error
-
-
 def draw(rows: Sequence[MeanError], path: Path) -> None:
     """Error against epsilon: exact lines, simulated points with two standard errors."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, (axes,) = side_by_side(1, height=4.0)
     styles = {
         "paper": ("tab:orange", "printed noise"),
         "default": ("tab:blue", "analytic noise"),
