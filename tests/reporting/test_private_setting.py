@@ -64,20 +64,21 @@ def test_momentum_falls_with_the_noise(federation):
 
 
 def test_the_verdict_of_a_training_counts_its_rounds(federation):
-    facts = Facts.of(federation)
+    def verdict(changes, name):
+        found = setting(read(None, changes), name, federation)
+        rest = {"channel": found.channel, "cohort": found.cohort}
+        return found.verdict(Agreement.of(found.algorithm, federation, **rest).length)
+
     noise = ["privacy.noise_multiplier=4", "privacy.epsilon=1000"]
     said = {
-        rounds: setting(
-            read(None, [*PRIVATE, *noise, f"training.rounds={rounds}"]), "fedavg", federation
-        ).verdict(facts)
+        rounds: verdict([*PRIVATE, *noise, f"training.rounds={rounds}"], "fedavg")
         for rounds in (1, 10_000_000)
     }
     assert said[1].startswith("Pure noise")
     assert said[10_000_000].startswith("Workable")
     assert "no other model" in said[1]
-    own = setting(read(None, PRIVATE), "adamap", federation)
-    assert "Clients follow the shared model only as far" in own.verdict(facts)
-    assert setting(read(None, []), "adamap", federation).verdict(facts) is None
+    assert "Clients follow the shared model only as far" in verdict(PRIVATE, "adamap")
+    assert verdict([], "adamap") is None
 
 
 def test_shares_do_not_fall_below_the_noise(federation):

@@ -79,8 +79,9 @@ class _Cautious:
             noise = deviation * random.normal(jax.random.fold_in(key, number), flat.shape)
             value = tree.unflatten(noise, total.value)
             # A clip that follows the updates scales the noise of all of them.
-            scale = {name: state[name] for name in ("clip",) if name in twin}
-            return self.method.update({**twin, **scale}, total._replace(value=value))
+            if "clip" in twin:
+                twin = {**twin, "clip": state["clip"]}
+            return self.method.update(twin, total._replace(value=value))
 
         own = self.method.update(_own(state), total)
         twins = jax.vmap(noised)(state["twins"], jnp.arange(_num_twins(own)))

@@ -285,13 +285,15 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
         if training.channel.noise == "secure":
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)
-        if training.channel.private:  # raises where a message needs more than what is public
-            _ = Agreement.of(
+        verdict = None
+        if training.channel.private:
+            agreement = Agreement.of(
                 training.algorithm, clients, channel=training.channel, cohort=training.cohort
-            ).message
+            )
+            # The length raises if a message would need more than what is public.
+            verdict = training.verdict(agreement.length)
         released.check_release(training, config, clients)
         remarks += _room(training, config.privacy, clients.num_clients)
-        verdict = training.verdict(study.facts)
         if training.patience and not clients.valid.size.any():
             raise ValueError(
                 f"{name} stops when validation scores stop rising, and the clients have no "

@@ -9,10 +9,9 @@ from typing import Any
 
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
-from fedprior.core import check, tree
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
-from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
@@ -63,15 +62,12 @@ class Training:
             event, count = self.channel.charge(self.cohort, num_clients, 1)
             check_budget(event, self.terms, count=count or 1)
 
-    def verdict(self, facts: Facts) -> str | None:
-        """What noise leaves of the method's messages, from public facts; None in the clear."""
+    def verdict(self, num_parameters: int) -> str | None:
+        """What noise leaves of messages of this length, from public facts; None without noise."""
         if self.noise is None:
             return None
-        agreement = Agreement(
-            algorithm=self.algorithm, facts=facts, channel=self.channel, cohort=self.cohort
-        )
-        size, number = tree.size(agreement.message.value), self.noise.num_clients
-        said = verdict(self.noise.to_signal(size), num_parameters=size, num_clients=number)
+        ratio, number = self.noise.to_signal(num_parameters), self.noise.num_clients
+        said = verdict(ratio, num_parameters=num_parameters, num_clients=number)
         if self.method.personal:
             return (
                 f"{said} Clients follow the shared model only as far as it stands out from noise."
@@ -240,8 +236,10 @@ class Study:
             followed = {"quantile": privacy.adaptive_clip, "initial": privacy.clip}
             algorithm = adaptive_clip(algorithm, **followed)
         if plain.method.personal:
-            steps = {name: own[name] for name in ("newcomer_steps",) if name in own}
-            alone = self._build(method("local"), {**self.options("local"), **steps}, rate)
+            options_alone = self.options("local")
+            if "newcomer_steps" in own:  # as many steps as the method takes
+                options_alone["newcomer_steps"] = own["newcomer_steps"]
+            alone = self._build(method("local"), options_alone, rate)
             algorithm = cautious(algorithm, alone, deviation=deviations(channel))
         return replace(
             plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms, noise=facts
