@@ -12,6 +12,7 @@ from scipy.stats import binom
 from fedprior.audit import extremes
 from fedprior.audit.bound import lower_limit, upper_limit
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.matrix_gaussian import MatrixGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
@@ -91,6 +92,13 @@ class HalfLocalNoise(LocalGaussian):
     def encode(self, message, key):
         quiet = LocalGaussian(clip=self.clip, scale=self.scale / 2, center=self.center)
         return quiet.encode(message, key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfShares(DistributedGaussian):
+    @property
+    def _multiplier(self):
+        return super()._multiplier / 2
 
 
 @dataclass(frozen=True, kw_only=True)

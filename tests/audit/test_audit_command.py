@@ -116,6 +116,7 @@ def test_every_private_channel_that_is_shipped_is_audited():
     audited = (
         *suite.CENTRAL,
         *suite.CHAINS,
+        *suite.DISTRIBUTED,
         *suite.LOCAL,
         *suite.ONE_BIT,
         *suite.RESPONSES,

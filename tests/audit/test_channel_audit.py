@@ -7,6 +7,7 @@ from faults import (
     BlockClip,
     HalfLocalNoise,
     HalfNoise,
+    HalfShares,
     KeptSymbol,
     LoudBit,
     NoClip,
@@ -20,6 +21,7 @@ from scipy.stats import binom, chi2, norm
 from fedprior.audit import channels, draws, responses
 from fedprior.audit.noise import deviations, upper_scale
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 
@@ -90,6 +92,24 @@ def test_secure_noise_passes():
     pytest.importorskip("opendp")
     channel = CentralGaussian(**CENTRAL, noise="secure")
     assert draws.check_central_noise(channel, **AT | {"draws": 2000}).passed
+
+
+def test_sound_shares_of_the_noise_pass_and_half_shares_are_caught():
+    """Power above 0.999: as half the local noise, below."""
+    fields = {"clip": 0.5, "noise_multiplier": 2.0, "size": 4, "missing": 1}
+    attack = channels.attack_distributed(DistributedGaussian(**fields), **AT)
+    assert attack.passed
+    assert attack.lower_bound > 0.5 * attack.claimed
+    assert not channels.attack_distributed(HalfShares(**fields), **AT).passed
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_secure_shares_of_the_noise_pass(missing):
+    pytest.importorskip("opendp")
+    channel = DistributedGaussian(
+        clip=0.5, noise_multiplier=1.0, size=3, missing=missing, noise="secure"
+    )
+    assert channels.attack_distributed(channel, **AT | {"draws": 1000}).passed
 
 
 def test_half_the_central_noise_is_caught_by_the_attack():

@@ -289,7 +289,7 @@ def test_every_attack_has_a_planted_fault():
         attack.func if isinstance(attack, partial) else attack for _, attack in PLANTED.values()
     }
     elsewhere = {
-        "attack_central", "attack_local", "attack_one_bit", "attack_response",
+        "attack_central", "attack_distributed", "attack_local", "attack_one_bit", "attack_response",
         "check_central_noise", "check_local_noise", "check_central_clip", "check_local_clip",
         "check_chain_reach", "check_response", "check_cohort",
         "check_uploads", "check_influence", "check_noise", "attack",

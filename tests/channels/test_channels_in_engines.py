@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import fedprior
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import OneBit
@@ -17,6 +18,7 @@ from fedprior.exchange.agreement import Keys, Rules
 CHANNELS = {
     "quantize": Quantize(bits_per_coordinate=3, low=-2.0, high=2.0, weighted=True),
     "local-gaussian": LocalGaussian(clip=5.0, scale=0.5),
+    "masked": DistributedGaussian(clip=5.0, noise_multiplier=0.5, size=4, missing=1),
     "one-bit": OneBit(epsilon=2.0, low=-2.0, high=2.0),
 }
 
@@ -49,7 +51,7 @@ def test_an_absent_client_adds_exactly_zero(name):
     assert float(totals[0].weight) == (4.0 if channel.private else 2.0)
 
 
-@pytest.mark.parametrize("name", ["local-gaussian", "one-bit"])
+@pytest.mark.parametrize("name", ["local-gaussian", "masked", "one-bit"])
 def test_an_update_that_is_not_finite_is_noised_like_any_other(name):
     """Or the missing noise would tell that its client's data overflowed."""
     broken = jnp.asarray([[np.nan, 1.0], [0.0, 0.0]], jnp.float32)

@@ -46,7 +46,7 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ((*VALUE, "--stderr", "se", "--noise-sd", "1"), "--noise-sd must be left out where --st"),
         ((*VALUE, "--above", "many"), "Invalid value for '--above'"),
         ((*VALUE, "--above", "nan"), "--above must be a finite number, got nan"),
-        ((*VALUE, "--abve", "1"), "No such option: --abve"),
+        ((*VALUE, "--abve", "1"), "No such option"),
         ((*VALUE, "--level", "1"), "--level must be above 0 and below 1, got 1.0"),
         ((*VALUE, "--noise-sd", "0"), "--noise-sd must be a positive number, got 0.0"),
         ((*VALUE, "--population", "beta"), "--population must be one of gaussian, nonparametric,"),

@@ -102,6 +102,15 @@ def test_a_plan_as_json_agrees_with_the_accountant(command):
             (*BARE, "--delta", "1e-3", "--sampling-rate", "0"),
             "--sampling-rate must be in (0, 1], got 0.0. It is the probability",
         ),
+        ((*BARE, "--delta", "1e-3", "--missing", "3"), "--secure-sums may be absent: give both"),
+        (
+            (*BARE, "--delta", "1e-3", "--secure-sums", "--missing", "100"),
+            "--missing must be from 0 to 99, below the cohort's size, got 100",
+        ),
+        (
+            (*BARE, "--delta", "1e-3", "--secure-sums", "--cohort-size", "2"),
+            "--secure-sums must be of at least 3 clients in a round, got 2",
+        ),
         (("privacy", "spent", "nowhere"), "a run folder or a ledger"),
     ],
 )
@@ -119,6 +128,36 @@ def test_a_plan_with_all_three_says_whether_they_fit(command):
     assert "Does not fit: epsilon" in short.out
     answer = command(*given, "0.4", "--json")
     assert (answer.code, json.loads(answer.out)["fits"]) == (1, False)
+
+
+@pytest.mark.parametrize(("missing", "cost"), [(0, 10.0), (5, 12.0), (10, 15.5)])
+def test_a_plan_says_what_secure_sums_cost(command, missing, cost):
+    """20 clients that add a standard deviation of 10 / sqrt(20) clips each, 100 rounds, delta 1e-5,
+    replace-one: epsilon 10.0 if all of them do, 12.0 without 5 of them, 15.5 without 10.
+    """
+    left = repr(10 * ((20 - missing) / 20) ** 0.5)
+    given = ("--delta", "1e-5", "--clients", "20", "--rounds", "100", "--noise-multiplier", left)
+    asked = ("privacy", "plan", *given, "--secure-sums", "--missing", str(missing))
+    found = json.loads(command(*asked, "--json").out)["secure_sums"]
+    assert found["relation"] == "replace-one"
+    assert found["share"] == pytest.approx(10 / 20**0.5)
+    assert found["complete_epsilon"] == pytest.approx(10.0, abs=0.05)
+    assert found["epsilon"] == pytest.approx(cost, abs=0.05)
+    assert found["complete_noise_multiplier"] == pytest.approx(10)
+    out = command(*asked).out
+    for word in (f"secure, {missing} absent", "secure, nobody absent", "2.237", "trust nobody"):
+        assert word in out
+
+
+def test_a_plan_finds_the_noise_of_secure_sums_for_a_budget(command):
+    """For known cohorts of the same size; a third of each may be absent."""
+    found = json.loads(command(*PLAN, "--epsilon", "4", "--rounds", "10", "--secure-sums", "--json")
+                       .out)  # fmt: skip
+    sums = found["secure_sums"]
+    assert (sums["cohort_size"], sums["missing"]) == (10, 3)
+    assert 3.9 < sums["epsilon"] <= 4
+    assert sums["complete_epsilon"] < sums["epsilon"]
+    assert sums["noise_multiplier"] > found["noise_multiplier"]
 
 
 def test_a_plan_finds_the_clients_that_are_needed(command):

@@ -17,7 +17,7 @@ from fedprior.engines.run import Saving
 from fedprior.engines.simulate import simulate
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.server import open_round
-from fedprior.privacy import secure, secure_matrix
+from fedprior.privacy import secure
 from fedprior.privacy.cohort import Cyclic
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import begin_ledger, read
@@ -63,7 +63,7 @@ def no_noise(monkeypatch):
         seen.append(np.array(values, dtype=object))
         return values
 
-    monkeypatch.setattr(secure_matrix, "_gaussian", lambda *given: identity)
+    monkeypatch.setattr(secure, "discrete_gaussian", lambda *given: identity)
     return seen
 
 
@@ -123,8 +123,12 @@ def test_the_noise_is_that_of_the_inverse(namespace):
     assert (again != released).any(axis=1).all()
 
 
-def test_the_scale_covers_what_rounding_adds():
-    mechanism = secure_matrix._gaussian(5000, 0.7, 2.0)
+def test_the_scale_covers_what_rounding_adds(monkeypatch):
+    build, asked = secure.discrete_gaussian, []
+    monkeypatch.setattr(secure, "discrete_gaussian", lambda *of: asked.append(of) or build(*of))
+    channel = replace(CHANNEL, clip=0.7, noise_multiplier=2.0)
+    channel.release(channel.add(np.zeros((1, 5000), "f4")), None, channel.begin(5000))
+    mechanism = build(*asked[0])
     unit = secure.grid(0.7) / 2**GRID_BITS
     assert mechanism.map(secure.reach(0.7, 5000) / unit) <= 1 / (2 * 2.0**2)
     assert mechanism.map(0.7 / unit) == pytest.approx(1 / (2 * 2.0**2), rel=1e-3)

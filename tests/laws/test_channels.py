@@ -25,12 +25,14 @@ MATRIX = channels.MatrixGaussian(
     strategy=fedprior.privacy.Banded((1.0, 0.5)),
     participation=fedprior.privacy.Participation(rounds=3),
 )
+MASKED = channels.DistributedGaussian(clip=1.0, noise_multiplier=0.5, size=3, missing=1)
 ROUNDING = channels.Quantize(bits_per_coordinate=2, low=-1.0, high=1.0)
 CHANNELS = {
     "identity": channels.Identity(),
     "central": CENTRAL,
     "matrix": MATRIX,
     "local": LOCAL,
+    "masked": MASKED,
     "quantize": ROUNDING,
     "one bit": channels.OneBit(epsilon=2.0, low=-1.0, high=1.0),
     "k-ary": channels.KaryResponse(epsilon=2.0, num_symbols=NUM),
@@ -44,6 +46,7 @@ REACH = {
     "central": 2.0,
     "matrix": 2.0,
     "local": 2.0,
+    "masked": 2.0,
     "quantize": 2 * NUM**0.5,
     "one bit": _ONE_BIT,
     "k-ary": 2**0.5 / CHANNELS["k-ary"].keep,
@@ -173,12 +176,15 @@ def test_channels_are_values(name):
     assert hash(twin) == hash(channel)
     assert channel.private == (name not in ("identity", "quantize"))
     if channel.private:
-        assert channel.view in ("central", "local")
+        assert channel.view in ("central", "local", "masked")
         assert channel.event(NUM).noise > 0
 
 
+# A masked sum refuses cohorts of varying size; tests/channels/test_channels_in_engines.py has it.
 IN_ENGINE = {
-    name: channel for name, channel in CHANNELS.items() if name not in ("quantize", "k-ary")
+    name: channel
+    for name, channel in CHANNELS.items()
+    if name not in ("quantize", "k-ary", "masked")
 } | {
     "quantize": channels.Quantize(bits_per_coordinate=3, low=-1.0, high=1.0, weighted=True),
     "k-ary": channels.KaryResponse(epsilon=2.0, num_symbols=9),  # a message of `fedavg` here

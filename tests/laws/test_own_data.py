@@ -57,6 +57,11 @@ class Local(Seen, channels.LocalGaussian):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Masked(Seen, channels.DistributedGaussian):
+    """Clipped uploads with their share of the noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bit(Seen, channels.OneBit):
     """One randomized bit."""
 
@@ -65,6 +70,7 @@ CENTRAL = Central(clip=1.0, noise_multiplier=1.0)
 CHANNELS = {
     "central": CENTRAL,
     "local": Local(clip=1.0, scale=0.5),
+    "masked": Masked(clip=1.0, noise_multiplier=1.0, size=4, missing=1),
     "one bit": Bit(epsilon=2.0, low=-1.0, high=1.0),
 }
 
@@ -97,6 +103,8 @@ def populations(**public):
 def uploads(algorithm, federation, channel=CENTRAL, engine=DeviceEngine, **more):
     """What every client sent in each round, (rounds, clients, size), as the engine computed it."""
     everybody = Turns(((0, 1, 2, 3),) * ROUNDS, places=4)
+    if channel.view == "masked":  # whose cohorts must state their size
+        everybody = fedprior.Everyone()
     agreement = Agreement.of(algorithm, federation, channel=channel, cohort=everybody)
     SENT.clear()
     run = Run(agreement=agreement, federation=federation, rounds=ROUNDS, **more)

@@ -12,9 +12,11 @@ import numpy as np
 from fedprior.audit.bound import detects, lower_bound
 from fedprior.audit.finding import Finding
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
+from fedprior.core.algorithm import Key
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.scores import MeanScore
 
@@ -44,6 +46,31 @@ def attack_central(
     name = f"CentralGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}"
     finding = _finding(name, scores, claimed, delta=delta, confidence=confidence)
     return replace(finding, relation="add-remove")
+
+
+def attack_distributed(
+    channel: DistributedGaussian, *, draws: int, seed: int, confidence: float, delta: float
+) -> Finding:
+    """Distinguish a canary's opposite messages in a sum from which `missing` clients are absent."""
+    direction = _direction(DIMENSION)
+
+    def score(world: int, sign: float) -> np.ndarray:
+        secure = channel.noise == "secure"
+        key: Key = random.secure() if secure else random.stream(seed, "encode", world)
+        others = np.zeros((draws, DIMENSION))
+        units = channel.units(others + sign * FAR * channel.clip * direction, key)
+        for _ in range(channel.fewest - 1):
+            units = units + channel.units(others, key)
+        released = channel.decode(channel.total(units), key)
+        return 2 * (released @ direction) / channel.clip / channel.noise_multiplier**2
+
+    scores = score(0, 1.0), score(1, -1.0)
+    claimed = epsilon([(channel.event(DIMENSION), 1)], delta=delta, relation="replace-one")
+    name = (
+        f"DistributedGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}, "
+        f"{channel.missing} of {channel.size} absent"
+    )
+    return _finding(name, scores, claimed, delta=delta, confidence=confidence)
 
 
 def attack_local(

@@ -28,6 +28,7 @@ from fedprior.audit.runs import attack
 from fedprior.audit.subject import Subject
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.chain import Chain
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import KaryResponse, OneBit
@@ -60,6 +61,7 @@ CENTRAL = (
     CentralGaussian(clip=2.0, noise_multiplier=4.0),
 )
 SECURE: dict[str, Any] = {"clip": 0.5, "noise": "secure"}
+DISTRIBUTED = (DistributedGaussian(clip=0.5, noise_multiplier=1.0, size=3, missing=1),)
 LOCAL = (
     LocalGaussian(clip=1.0, scale=1.0, center=(3.0, -2.0, 0.5)),
     LocalGaussian(clip=1.0, scale=5.0),
@@ -144,6 +146,8 @@ def _channels(number: int, options: dict[str, Any]) -> Iterator[Task]:
         yield _task(draws.check_central_clip, central, delta=DELTA, seed=seed)
     for chain in CHAINS:
         yield _task(draws.check_chain_reach, chain, draws=number // 5, delta=DELTA, seed=seed)
+    for shared in DISTRIBUTED:
+        yield _task(channels.attack_distributed, shared, delta=DELTA, **some)
     for local in LOCAL:
         yield _task(channels.attack_local, local, delta=DELTA, **many)
         yield _task(draws.check_local_noise, local, delta=DELTA, **some)
@@ -191,6 +195,8 @@ def _randomness(options: dict[str, Any]) -> Iterator[Task]:
     secure = CentralGaussian(noise_multiplier=1.0, **SECURE)
     few = {**options, "draws": SECURE_DRAWS}
     yield _task(draws.check_central_noise, secure, delta=DELTA, **few)
+    shared, fewer = replace(DISTRIBUTED[0], noise="secure"), {**few, "draws": SECURE_DRAWS // 4}
+    yield _task(channels.attack_distributed, shared, delta=DELTA, **fewer)
     yield _task(randomness.check_noise_source)
     yield _task(randomness.check_score_source)
     yield _task(randomness.check_cohort_source)

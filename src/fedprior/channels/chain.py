@@ -42,6 +42,11 @@ class Chain(PrivateChannel):
                 f"Chain: members must release rounds independently, got {self._member!r}. Use it "
                 "by itself."
             )
+        if self.view == "masked":
+            raise PrivacyError(
+                f"Chain: members must not need masks, got {self._member!r}, whose uploads are "
+                "whole units of a grid. Use it by itself."
+            )
         for member in self._between():
             if not hasattr(member, "sensitivity"):
                 raise PrivacyError(

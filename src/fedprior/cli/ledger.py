@@ -37,8 +37,8 @@ def init(
     relation: Annotated[
         str,
         typer.Option(
-            help="Neighbors: replace-one, or add-remove, which refuses local reports and cohorts "
-            "of fixed size."
+            help="Neighbors: replace-one, or add-remove, which refuses local reports, secure sums "
+            "and cohorts of fixed size."
         ),
     ] = "replace-one",
     clients: Annotated[
@@ -186,6 +186,8 @@ def _notes(stated: dict[str, Any]) -> list[str]:
     lines = []
     if any(row["view"] == "central" for row in rows):
         lines.append("Charges of the central view trust whoever adds up the messages.")
+    if any(row["view"] == "masked" for row in rows):
+        lines.append("Charges of the masked view trust that enough clients add their noise.")
     simulated = sum(row["noise"] == "simulated" for row in rows)
     if simulated:
         lines.append(

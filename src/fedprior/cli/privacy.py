@@ -65,6 +65,18 @@ def plan(
             "times, at least B rounds apart.",
         ),
     ] = None,
+    secure_sums: Annotated[
+        bool,
+        typer.Option(
+            "--secure-sums", help="Compare with noise that clients add to sums under masks."
+        ),
+    ] = False,
+    missing: Annotated[
+        int | None,
+        typer.Option(
+            help="Most clients of a secure sum that may be absent (default: a third of them)."
+        ),
+    ] = None,
     allow_delta: asked.AllowDelta = False,
     as_json: asked.AsJson = False,
 ) -> None:
@@ -76,7 +88,7 @@ def plan(
     Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 10000 --sampling-rate 0.01
     --rounds 500 --parameters 44426 --participation 5,100`
     """
-    from fedprior.cli import turns
+    from fedprior.cli import shares, turns
     from fedprior.privacy.plans import plan as make
 
     _check_options(
@@ -91,6 +103,8 @@ def plan(
             "--local-steps": local_steps,
         },
     )
+    sentence = "--missing is how many clients of --secure-sums may be absent: give both."
+    check.expect(missing is None or secure_sums, "plan", sentence)
     rule = None if participation is None else turns.parse(participation)
     searched = clients is None
     if clients is None:
@@ -112,16 +126,24 @@ def plan(
         cost = planned.views[0].epsilon
         fits = cost is not None and epsilon is not None and cost <= epsilon
     compared = rule and turns.compare(planned, rule, rate=rate, num_clients=clients, target=epsilon)
+    shared = None
+    if secure_sums:
+        asked_for = {"target": epsilon, "noise_multiplier": noise_multiplier}
+        shared = shares.compare(planned, missing, rate=rate, num_clients=clients, **asked_for)
     setting = {"clients": clients, "sampling": "poisson", "sampling_rate": rate, "unit": "client"}
     if as_json:
         answer = {**planned.describe(), **setting, "trusts": _trusts(), "fits": fits}
         if compared:
             answer["participation"] = [each.describe() for each in compared]
+        if shared:
+            answer["secure_sums"] = shared.describe()
         typer.echo(json.dumps(answer))
     else:
         _print(planned, clients, rate, searched=searched, budget=epsilon, fits=fits)
         if compared:
             turns.show(compared, planned, parameters)
+        if shared:
+            shares.show(shared, planned)
     if fits is False:
         raise typer.Exit(1)
 

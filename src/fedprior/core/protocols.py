@@ -7,6 +7,7 @@ from fedprior.core import check
 from fedprior.core.algorithm import Array, Key, PyTree
 
 Gamma = dict[str, PyTree]  # the population's parameters, by block
+View = Literal["central", "local", "masked"]  # what an adversary sees of a private channel
 Predict = Callable[[PyTree, Array], Array]  # (parameters, batch of inputs) -> batch of outputs
 
 
@@ -197,7 +198,8 @@ class Channel(Protocol):
 class PrivateChannel(Channel, Protocol):
     """A channel whose noise protects a client, and the privacy cost of one round.
 
-    `view` is what the adversary sees: the noisy sums (`central`) or single uploads (`local`).
+    `view` is what the adversary sees: the noisy sums (`central`), single uploads (`local`), or, at
+    the server, sums to which clients have added their noise under masks (`masked`).
     `rule` says how often clients may take part (`privacy.participation.Participation`), for
     channels that charge a whole run at once: its number of rounds is fixed.
     """
@@ -207,7 +209,7 @@ class PrivateChannel(Channel, Protocol):
         return True
 
     @property
-    def view(self) -> Literal["central", "local"]: ...
+    def view(self) -> View: ...
 
     def event(self, dimension: int, /) -> Any:
         """Return the privacy event of one round for messages of `dimension`, before sampling."""

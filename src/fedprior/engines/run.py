@@ -75,10 +75,10 @@ class Run:
     def __post_init__(self) -> None:
         check.count(_OWNER, least=0, rounds=self.rounds)
         channel = self.agreement.channel
-        if self.agreement.secure and is_private(channel) and channel.view == "local":
+        if self.agreement.secure and is_private(channel) and channel.view != "central":
             raise check.PrivacyError(
-                f"{_OWNER}: a local channel must have simulated noise, got {channel!r}. Secure "
-                "local noise is drawn on the client: call exchange.client.take_part there."
+                f"{_OWNER}: a {channel.view} channel must have simulated noise, got {channel!r}. "
+                "Its secure noise is drawn on the client: call exchange.client.take_part there."
             )
         if channel.private:
             check_public(self.federation)

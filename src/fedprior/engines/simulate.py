@@ -124,8 +124,8 @@ def _warn_of_noise(run: Run) -> None:
     """Log the verdict of a private run's plan where its clients would follow noise."""
     agreement = run.agreement
     channel, number = agreement.channel, agreement.num_clients
-    central = is_private(channel) and channel.view == "central" and agreement.rule is None
-    if not central or not run.rounds or agreement.algorithm.discounts_noise:
+    summed = is_private(channel) and channel.view != "local" and agreement.rule is None
+    if not summed or not run.rounds or agreement.algorithm.discounts_noise:
         return
     event, size = agreement.event, agreement.length
     if not isinstance(event, Event) or event.mechanism != "gaussian":

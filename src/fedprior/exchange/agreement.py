@@ -57,7 +57,7 @@ class Agreement:
 
     `identity` is any JSON value that names what decides a run's bits and the other fields do not
     show, such as an algorithm's rates. Seeded draws are for simulated noise: with secure noise the
-    server draws cohorts and central noise, and a client its local noise, from the operating system,
+    server draws cohorts and central noise, and a client its own noise, from the operating system,
     and neither can be derived from the agreement.
     """
 
@@ -67,6 +67,7 @@ class Agreement:
     cohort: Cohort = field(default_factory=Everyone)
     seed: int = 0
     identity: Any = ""
+    vetted: bool = False  # the network was checked before: what it does is not tried out again
 
     def __post_init__(self) -> None:
         check.seed(_OWNER, self.seed)
@@ -76,6 +77,8 @@ class Agreement:
         check.require(fits, _OWNER, "number of clients", rule, self.num_clients)
         if self.secure and is_private(self.channel) and self.channel.view == "central":
             secure.check_cohort_size(self.capacity)  # before anything is recorded as spent
+        if is_private(self.channel) and self.channel.view == "masked":
+            self.channel.charge(self.cohort, self.num_clients, 1)  # refuses cohorts of other sizes
         if not self.channel.weighted:
             raise ValueError(
                 f"{_OWNER}: channel must let the weight through, got {self.channel!r}. "
@@ -102,7 +105,7 @@ class Agreement:
 
     def _check_model(self) -> None:
         facts, model = self.facts, self.algorithm.model
-        if model is not None:
+        if model is not None and not self.vetted:
             from fedprior.models.fits import check_network
 
             outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fedprior.channels.randomized_response import KaryResponse
 from fedprior.core import check, random
 from fedprior.core.algorithm import Key
 from fedprior.core.check import PrivacyError
-from fedprior.core.protocols import Channel, PrivateChannel, is_private
+from fedprior.core.protocols import Channel, PrivateChannel, View, is_private
 from fedprior.exchange.server import check_terms
 from fedprior.privacy import accounting, secure
 from fedprior.privacy.events import Event, Relation
@@ -43,7 +43,7 @@ class Batch:
 
     owner: str
     event: Event
-    view: Literal["central", "local"]
+    view: View
     noise: Noise
     num_clients: int
     delta: float = 0.0
@@ -55,6 +55,7 @@ class Batch:
     def __post_init__(self) -> None:
         check.count(self.owner, num_clients=self.num_clients, rounds=self.rounds)
         check.seed(self.owner, self.seed)
+        check.choice(self.owner, "view", self.view, _TRUSTS)  # a batch has nobody to mask from
         if self.noise == "secure" and self.view == "central":
             secure.check_cohort_size(self.num_clients)
 

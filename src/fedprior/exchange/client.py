@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Memory, Message, State, Theta
+from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
 from fedprior.data.federation import ClientData
 from fedprior.exchange.agreement import Agreement, Keys, Rules
@@ -149,13 +151,36 @@ def local_inputs(
 def encode(
     agreement: Agreement, learned: Learned, client: int, round: int, *, compiled: bool = True
 ) -> np.ndarray:
-    """The upload of what was learned; secure local noise is drawn from the operating system."""
+    """The upload of what was learned; a client's secure noise comes from the operating system.
+
+    With secure noise that is to be masked, it is in whole units (`masked_units`).
+    """
     rules, channel = agreement.rules, agreement.channel
-    if agreement.secure and is_private(channel) and channel.view == "local":
+    if agreement.secure and is_private(channel) and channel.view != "central":
         vector = np.where(learned.finite, tree.flatten(learned.message.value), 0)
+        if isinstance(channel, DistributedGaussian):
+            return channel.units(vector, random.secure())
         return np.asarray(channel.encode(vector, random.secure()), np.float32)
     key = upload_key(agreement.keys(), np.int32(round), np.int32(client))
     return np.asarray(_call(send, compiled)(rules, learned.message, learned.finite, key))
+
+
+def masked_units(
+    agreement: Agreement, learned: Learned, client: int, round: int, *, compiled: bool = True
+) -> np.ndarray:
+    """The upload in whole units of the channel's grid (int64), as it is to be masked.
+
+    With simulated noise, it is the very upload of `encode`. Call it once per round: with secure
+    noise, a second call draws anew, and the two uploads together would have less noise.
+    """
+    channel = agreement.channel
+    if not isinstance(channel, DistributedGaussian):
+        raise PrivacyError(
+            f"masked_units: channel must be a DistributedGaussian, got {channel!r}. Other uploads "
+            "have no noise of their own, or are not whole numbers."
+        )
+    upload = encode(agreement, learned, client, round, compiled=compiled)
+    return upload if agreement.secure else channel.to_units(upload)
 
 
 def upload_key(keys: Keys, round: Array, client: Array) -> Key:

@@ -3,6 +3,10 @@
 A client cannot know whether its message arrived. So it keeps the memory from before a round
 (settled) beside the one from after it (pending), and the server tells it with the next request in
 which round it last accepted a message of this client. The two never disagree about who took part.
+
+The file also counts the client's turns. A client refuses what it has not agreed to, whatever the
+server says: more turns than the agreement allows, a round before its last one, or the same round
+again with another state.
 """
 
 import contextlib
@@ -17,9 +21,14 @@ from fedprior.core import check, lock
 from fedprior.core.algorithm import Memory
 from fedprior.core.files import make_folder
 from fedprior.exchange import trees
+from fedprior.privacy.participation import Attendance, Participation
 
-_KIND, FORMAT = "memory", 1
+_KIND, FORMAT = "memory", 2
 _TOKEN = re.compile(r"[0-9a-f]{16,64}")
+
+
+class AskedTooOften(check.PrivacyError):
+    """The server asks a client for more than was agreed on."""
 
 
 @contextlib.contextmanager
@@ -47,6 +56,7 @@ class ClientMemory:
     def __init__(self, path: Path, *, token: str, client: int) -> None:
         self.path, self._owner = path, {"token": token, "client": client}
         self._settled: tuple[Memory | None, int | None] | None = None
+        self._turns: dict[str, Any] = {"taken": 0, "last": None, "state": ""}
 
     def read(self, like: Memory, *, accepted: int | None) -> Memory | None:
         """The memory after round `accepted`, the last in which the server accepted a message.
@@ -58,6 +68,34 @@ class ClientMemory:
         memory = self._after(like, accepted)
         self._settled = (memory, accepted)
         return memory
+
+    def take_turn(
+        self, round: int, *, state: str, rule: Participation, drawn_anew: bool = False
+    ) -> None:
+        """Note that the client takes part in `round`, or raise AskedTooOften; `read` comes first.
+
+        `state` is a digest of what the server sent. The round that was answered last may be asked
+        for again with the same state: the answer is then the same to the bit. Where its noise is
+        `drawn_anew`, it is another release, and another turn.
+        """
+        check.count("memory", least=0, round=round)
+        last = self._turns["last"]
+        if last is not None and round < last:
+            raise AskedTooOften(f"{self.path}: round {round} is before round {last}.")
+        again = last == round
+        if again and self._turns["state"] != state:
+            raise AskedTooOften(f"{self.path}: round {round} was asked for with another state.")
+        attendance = Attendance(rule, 1)
+        if last is not None:
+            attendance.restore({"taken": [self._turns["taken"]], "last": [last]})
+        try:
+            attendance.admit(round, np.zeros(1, np.int32))
+        except check.PrivacyError as error:
+            raise AskedTooOften(f"{self.path}: {error}") from None
+        taken = int(attendance.taken[0]) + (again and drawn_anew)
+        if taken > rule.most:
+            raise AskedTooOften(f"{self.path}: the client has taken part {rule.most} times.")
+        self._turns = {"taken": taken, "last": int(round), "state": state}
 
     def _after(self, like: Memory, accepted: int | None) -> Memory | None:
         if not self.path.is_file():
@@ -71,6 +109,7 @@ class ClientMemory:
         owner = {name: packed.facts[name] for name in self._owner}
         if owner != self._owner:
             raise ValueError(f"{self.path} belongs to another run or client: {owner}.")
+        self._turns = packed.facts.get("turns", self._turns)
         rounds: dict[str, int | None] = packed.facts["rounds"]
         if accepted is None and rounds["settled"] is not None:
             raise ValueError(
@@ -98,7 +137,11 @@ class ClientMemory:
         settled, accepted = self._settled
         both: dict[str, Any] = {"settled": settled, "pending": memory}
         arrays = {part: own for part, own in both.items() if own is not None}
-        facts = {"rounds": {"settled": accepted, "pending": int(round)}, "held": sorted(arrays)}
+        facts = {
+            "rounds": {"settled": accepted, "pending": int(round)},
+            "held": sorted(arrays),
+            "turns": self._turns,
+        }
         trees.write(self.path, arrays, kind=_KIND, format=FORMAT, **facts, **self._owner)
 
 

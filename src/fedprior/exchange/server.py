@@ -4,6 +4,7 @@ A round with a ledger goes in this order: `open_round` (reserve, then draw), col
 upload by itself, `close_round` (add in client order, decode, update), save a checkpoint, and
 `ledger.commit()`. If the channel keeps secrets between rounds, `release_round` takes the place of
 `close_round`, and the checkpoint, with secrets and attendance, is saved before the state is sent.
+If uploads are added under masks, nobody admits single ones, and `release_sum` takes the sum.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Message, PyTree, State
 from fedprior.core.check import PrivacyError
@@ -49,10 +51,10 @@ def check_terms(ledger: Ledger | None, *, view: str | None, noise: str, num_clie
         got = getattr(terms, name)
         if wanted != got:
             raise PrivacyError(f"ledger: {name} must be the channel's, {wanted}, got {got}.")
-    if view == "local" and terms.relation != "replace-one":
+    if view != "central" and terms.relation != "replace-one":
         raise PrivacyError(
-            f"ledger: relation must be replace-one for a local channel, got {terms.relation}. A "
-            "visible upload reveals that its client takes part."
+            f"ledger: relation must be replace-one for a {view} channel, got {terms.relation}. "
+            "The server sees which clients take part."
         )
 
 
@@ -188,7 +190,6 @@ def release_round(
 
     `secrets` begin with `agreement.secrets()`; save them with the state, and never send them.
     """
-    rules = agreement.rules
     known = all(0 <= client < agreement.num_clients for client in uploads)
     if len(uploads) > agreement.capacity or not known:
         raise ValueError(
@@ -196,12 +197,54 @@ def release_round(
             f"below {agreement.num_clients}, got {len(uploads)} from {sorted(uploads)[-3:]}."
         )
     rows = [uploads[client] for client in sorted(uploads)]  # never in order of arrival
-    if rules.algorithm.pools == "gather":
-        total = _gather(agreement, rows)
-    else:
-        key = random.fold(agreement.keys().channel, "decode", np.int32(round))
-        total, secrets = receive(rules, add(agreement, rows), agreement.message, key, secrets)
-    return (_jitted() if compiled else _update)(rules, state, total), secrets
+    if agreement.algorithm.pools == "gather":
+        return _call(compiled)(agreement.rules, state, _gather(agreement, rows)), secrets
+    return _release(agreement, state, secrets, add(agreement, rows), round, compiled=compiled)
+
+
+def release_sum(
+    agreement: Agreement,
+    state: State,
+    secrets: PyTree,
+    units: np.ndarray,
+    round: int,
+    *,
+    compiled: bool = True,
+) -> tuple[State, PyTree]:
+    """The same from the sum of the round's uploads in `units` (int64), as masks reveal it.
+
+    Like `release_round`, it is to be called once per round. The sum must be of at least
+    `agreement.channel.fewest` clients of the round: with fewer, it has less noise than was charged.
+    """
+    import jax.numpy as jnp
+
+    channel = agreement.channel
+    if not isinstance(channel, DistributedGaussian):
+        raise PrivacyError(
+            f"release_sum: channel must be a DistributedGaussian, whose noise is in the sum, got "
+            f"{channel!r}."
+        )
+    rule = (agreement.length,)
+    if units.shape != rule:
+        raise ValueError(f"release_sum: units must have shape {rule}, got {units.shape}.")
+    total = jnp.asarray(channel.total(units))
+    return _release(agreement, state, secrets, total, round, compiled=compiled)
+
+
+def _release(
+    agreement: Agreement,
+    state: State,
+    secrets: PyTree,
+    total: Array,
+    round: int,
+    *,
+    compiled: bool,
+) -> tuple[State, PyTree]:
+    """The next state from the sum of the uploads, and the channel's secrets after this round."""
+    rules = agreement.rules
+    key = random.fold(agreement.keys().channel, "decode", np.int32(round))
+    message, secrets = receive(rules, total, agreement.message, key, secrets)
+    return _call(compiled)(rules, state, message), secrets
 
 
 def add(agreement: Agreement, rows: list[Array]) -> Array:
@@ -244,6 +287,10 @@ def _gather(agreement: Agreement, rows: list[Array]) -> Message:
 
 def _update(rules: Rules, state: State, total: Message) -> State:
     return rules.algorithm.update(state, total)
+
+
+def _call(compiled: bool) -> Any:
+    return _jitted() if compiled else _update
 
 
 @lru_cache

@@ -16,12 +16,15 @@ class DistributedNoise:
     Even if the noise of `missing` clients (dropped out, or colluding with the server) is lost, the
     rest is at least N(0, (noise_multiplier * clip)^2 I). K is fixed: with Poisson cohorts the
     number of noise terms would be random, and no guarantee is claimed for that case. Epsilon is
-    for the replace-one relation, because an absent client takes its noise with it.
+    for the replace-one relation, because an absent client takes its noise with it. If nobody is
+    missing in any round, the sum has more noise, and costs `complete_epsilon`.
     """
 
     scale: float
     noise_multiplier: float
+    complete_noise_multiplier: float
     epsilon: float
+    complete_epsilon: float
     delta: float
 
 
@@ -44,10 +47,16 @@ def distributed_noise(
             f"{owner}: missing must be below the cohort's size ({cohort_size}), got {missing}. "
             "At least one client has to add noise."
         )
-    spent = [(gaussian(noise_multiplier), rounds)]
+    complete = noise_multiplier * math.sqrt(cohort_size / (cohort_size - missing))
+
+    def cost(noise: float) -> float:
+        return epsilon([(gaussian(noise), rounds)], delta=delta, relation="replace-one")
+
     return DistributedNoise(
         scale=noise_multiplier * clip / math.sqrt(cohort_size - missing),
         noise_multiplier=noise_multiplier,
-        epsilon=epsilon(spent, delta=delta, relation="replace-one"),
+        complete_noise_multiplier=complete,
+        epsilon=cost(noise_multiplier),
+        complete_epsilon=cost(complete),
         delta=delta,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from fedprior.core.check import PrivacyError
 from fedprior.privacy.events import RELATIONS, Event
 
-VIEWS = ("central", "local")
+VIEWS = ("central", "local", "masked")
 NOISES = ("simulated", "secure")
 _MOST = 2**53  # a whole number that every reader of JSON keeps exactly
 _LONGEST = 200  # characters of a label

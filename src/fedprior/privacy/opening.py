@@ -57,9 +57,9 @@ def begin_ledger(
 ) -> None:
     """Make the ledger of a population, with a budget that all who charge it share.
 
-    Under replace-one, every mechanism of the package has a proof; under add-remove, local reports
-    and cohorts of fixed size are refused. `key` is the file of a key by which its lines are hashed;
-    a new key is written there if the file does not exist.
+    Under replace-one, every mechanism of the package has a proof; under add-remove, local reports,
+    secure sums and cohorts of fixed size are refused. `key` is the file of a key by which its lines
+    are hashed; a new key is written there if the file does not exist.
     """
     path = Path(path)
     terms = Terms(
@@ -113,10 +113,11 @@ def stated(records: list[Record]) -> dict[str, Any]:
 
 def adopted(terms: Terms, first: Record, path: Path) -> Terms:
     """Return the terms under which a population's ledger is charged: its own, and who asks."""
-    if terms.view == "local" and first["relation"] != "replace-one":
+    if terms.view != "central" and first["relation"] != "replace-one":
+        what = "local reports" if terms.view == "local" else "secure sums"
         raise PrivacyError(
-            f"ledger: relation of {path} must be replace-one for local reports, got "
-            f"{first['relation']}. A visible report reveals that its client takes part."
+            f"ledger: relation of {path} must be replace-one for {what}, got "
+            f"{first['relation']}. Whoever collects them sees which clients take part."
         )
     if terms.unit != first["unit"]:
         raise PrivacyError(

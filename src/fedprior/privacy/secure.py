@@ -62,9 +62,28 @@ def units(total: np.ndarray) -> np.ndarray:
     return high * 2**_LOW_BITS + low
 
 
+def parts(units: np.ndarray) -> np.ndarray:
+    """Invert `units`: whole numbers of units as `add_exactly` returns them."""
+    most = _MOST_CLIENTS * _LONGEST
+    fits = units.dtype == np.int64 and not ((units < -most) | (units > most)).any()
+    rule = f"64-bit integers of at most {_MOST_CLIENTS:,} uploads of {_LONGEST:,} units"
+    check.expect(bool(fits), "secure sum", f"units must be {rule}.")
+    return np.stack([units >> _LOW_BITS, units & (2**_LOW_BITS - 1)]).astype(np.int32)
+
+
 def value(total: np.ndarray, *, clip: float) -> np.ndarray:
     """Convert the result of `add_exactly` to double precision, which represents it exactly."""
     return units(total) * grid(clip)
+
+
+def rounded(total: Array, *, clip: float) -> Array:
+    """Convert the result of `add_exactly` to float32: the same bits on the host and compiled.
+
+    The first product and the last are exact, so no compiler can round them in another way.
+    """
+    xp = total.__array_namespace__()
+    high, low = total[0] + (total[1] >> _LOW_BITS), total[1] & (2**_LOW_BITS - 1)
+    return (high.astype(xp.float32) * 2**_LOW_BITS + low.astype(xp.float32)) * grid(clip)
 
 
 def grid(clip: float) -> float:
@@ -161,6 +180,25 @@ def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
         reach=reach(clip, size),
         noise_multiplier=noise_multiplier,
     )
+
+
+@lru_cache(maxsize=8)
+def discrete_gaussian(size: int, reach: float, noise_multiplier: float) -> Any:
+    """OpenDP's discrete Gaussian on vectors of `size` integers.
+
+    By its own account, a move of norm `reach` costs at most the zero-concentrated rho of the
+    claimed noise. Rho grows with the square of the move.
+    """
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
+
+    def build(scale: float) -> Any:
+        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+
+    scale = reach * noise_multiplier
+    return calibrated(build, scale=scale, reach=reach, noise_multiplier=noise_multiplier)
 
 
 def calibrated(

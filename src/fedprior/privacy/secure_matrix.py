@@ -8,8 +8,6 @@ function of C x + z, so its floating-point arithmetic reveals nothing more.
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -56,9 +54,10 @@ def release(
         weights = [round(c * 2**GRID_BITS) for c in coefficients]
         parts = [np.asarray(total), *np.asarray(sums)]
         mixed = sum(w * secure.units(part) for w, part in zip(weights, parts, strict=True))
-        mechanism = _gaussian(mixed.size, float(clip), float(noise_multiplier))
-        noisy = np.asarray(mechanism(mixed.tolist()), np.float64)
-        noisy *= secure.grid(clip) / 2**GRID_BITS
+        unit = secure.grid(clip) / 2**GRID_BITS
+        reach = secure.reach(clip, mixed.size) / unit  # of a move by one whole message
+        mechanism = secure.discrete_gaussian(mixed.size, reach, float(noise_multiplier))
+        noisy = unit * np.asarray(mechanism(mixed.tolist()), np.float64)
         before = np.tensordot(np.array(coefficients[1:]), np.asarray(released, np.float64), axes=1)
         return ((noisy - before) / coefficients[0]).astype(np.float32)
 
@@ -77,27 +76,3 @@ def release(
         "sums": xp.concatenate([total[None], memory["sums"]])[:kept],
         "released": xp.concatenate([now[None], memory["released"]])[:kept],
     }
-
-
-@lru_cache(maxsize=8)
-def _gaussian(size: int, clip: float, noise_multiplier: float) -> Any:
-    """OpenDP's discrete Gaussian on vectors of integers, in units of grid / 2^GRID_BITS.
-
-    By its own account, a move of one whole message, rounding of the clip included, costs at most
-    the zero-concentrated rho of the claimed noise. Rho grows with the square of the move.
-    """
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
-    unit = secure.grid(clip) / 2**GRID_BITS
-
-    def build(scale: float) -> Any:
-        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale / unit)
-
-    return secure.calibrated(
-        build,
-        scale=clip * noise_multiplier,
-        reach=secure.reach(clip, size) / unit,
-        noise_multiplier=noise_multiplier,
-    )

@@ -14,6 +14,7 @@ from fedprior.reporting.tables import as_tables, build, merged, put
 
 FORMAT = 1
 _SCORES = ("release_scores", "score_epsilon", "unprotected_scores")  # of [privacy]
+_SUMS = ("secure_sums", "missing")
 SHIPPED = Path(__file__).parent / "configs"  # configurations by name
 
 
@@ -48,7 +49,7 @@ class Schedule:
     """Rounds, cohorts and gradient steps, the same for all methods."""
 
     rounds: int = 600
-    # auto: fixed; poisson with privacy; cyclic with the matrix mechanism
+    # auto: fixed; poisson with privacy; cyclic with the matrix mechanism; fixed with secure sums
     cohort: Literal["auto", "everyone", "fixed", "poisson", "cyclic"] = "auto"  # who takes part
     cohort_size: int = 0  # clients per round (poisson: expected); 0: a third of them
     sampling_rate: float = 0.0  # poisson: share of the clients; cyclic: of those whose turn it is
@@ -84,6 +85,8 @@ class Privacy:
     separation: int = 0  # matrix: least rounds between a client's turns; 0: parts of the cohort
     participations: int = 0  # matrix: most turns of a client; 0: as many as fit
     coefficients: tuple[float, ...] = ()  # matrix: of the strategy; empty: by jax-privacy
+    secure_sums: bool = False  # clients add the noise, and nobody sees a sum without it
+    missing: int = 0  # secure_sums: most clients of a cohort that may be absent; 0: a third of it
     allow_delta: bool = False  # accept a delta of 1 / clients or more
     release_scores: bool = False  # release the mean test score, with noise of score_epsilon
     score_epsilon: float = 0.0  # what that release costs each method and seed, besides epsilon
@@ -153,7 +156,7 @@ class Config:
         fine = math.isfinite(privacy.clip) and privacy.clip > 0
         check.require(fine, owner, "clip", "a positive number", privacy.clip, remedy)
         if not privacy.epsilon:
-            flags = ("delta", "noise_multiplier", "adaptive_clip", *_SCORES)
+            flags = ("delta", "noise_multiplier", "adaptive_clip", *_SUMS, *_SCORES)
             given = any(getattr(privacy, name) for name in (*flags, "ledger", "key"))
             given = given or privacy.noise == "secure" or privacy.mechanism == "matrix"
             remedy = "The other keys of [privacy] have no effect without it."
@@ -164,6 +167,7 @@ class Config:
         check.require(inside, owner, "delta", "in (0, 1)", privacy.delta, remedy)
         self._check_matrix()
         self._check_scores()
+        self._check_secure_sums()
         if self.training.cohort == "fixed" and privacy.relation != "replace-one":
             raise check.PrivacyError(
                 f"{owner}: relation must be replace-one for cohorts of fixed size, got "
@@ -195,6 +199,35 @@ class Config:
             raise check.PrivacyError(
                 f"{owner}: unprotected_scores must be false with release_scores, got true. What is "
                 "written without noise needs no release with noise."
+            )
+
+    def _check_secure_sums(self) -> None:
+        owner, privacy, training = "config privacy", self.privacy, self.training
+        check.count(owner, least=0, missing=privacy.missing)
+        if not privacy.secure_sums:
+            remedy = "It is how many clients of a cohort may be absent from privacy.secure_sums."
+            rule, given = "0 without secure_sums", privacy.missing
+            check.require(not given, owner, "missing", rule, given, remedy)
+            return
+        wanted = (
+            ("mechanism", "gaussian", "Noise that is correlated over rounds needs one owner."),
+            ("adaptive_clip", "0", "Clients must know the grid of their units beforehand."),
+            ("relation", "replace-one", "A client that is absent takes its noise with it."),
+            ("release_scores", "false", "Whoever forms the mean would see every client's score."),
+        )
+        for name, value, reason in wanted:
+            got = getattr(privacy, name)
+            shown = f"{got:g}" if isinstance(got, float) else str(got).lower()
+            if shown != value:
+                raise check.PrivacyError(
+                    f"{owner}: {name} must be {value} with secure_sums, got {shown}. {reason} Set "
+                    f"privacy.{name}={value}."
+                )
+        if training.cohort in ("poisson", "cyclic") or training.sampling_rate:
+            raise check.PrivacyError(
+                "config training: cohort must be fixed or everyone with privacy.secure_sums, got "
+                f"{training.cohort} and a sampling_rate of {training.sampling_rate:g}. The noise "
+                "of a round must come from a known number of clients: set training.cohort_size."
             )
 
     def _check_matrix(self) -> None:

@@ -20,6 +20,9 @@ from fedprior.privacy.terms import Terms
 TRUSTS = {
     "central": "whoever adds up the messages and draws cohorts and noise",
     "local": "nobody",
+    "masked": "nobody with single messages or a sum without noise, provided that no more clients "
+    "of a round than planned are absent or tell what they sent, and that the server follows the "
+    "protocol",
 }
 _SHARED = ("delta", "relation", "view", "unit")  # what figures must have in common to be added up
 

@@ -18,6 +18,8 @@ from fedprior.reporting import model_file
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.personalize import Personalizer, Progress
 
+SITE_MODEL = Path("model") / "model.safetensors"  # in the folder of a site
+
 
 class TrainedModel:
     """The state that a run has learned, with its encoder, classes and facts; see `load`.
@@ -141,7 +143,7 @@ class Clients:
 
 
 def load(path: str | Path, *, method: str | None = None, seed: int | None = None) -> TrainedModel:
-    """The model in a run folder of `fedprior train`, or in a file of `fedprior export`.
+    """The model in a run folder of `fedprior train`, in a site's folder or a file of `export`.
 
     Of a run, the one of a method (default: the first) and seed (default: the first). Neither the
     data nor the ledger is opened, and nothing is written.
@@ -158,6 +160,9 @@ def file_of(path: str | Path, *, method: str | None = None, seed: int | None = N
             rule = f"that of the file, {facts[name]}"
             check.require(value in (None, facts[name]), "load", name, rule, value)
         return path
+    site = path / SITE_MODEL
+    if site.is_file():  # a site's folder, in a deployment
+        return file_of(site, method=method, seed=seed)
     folder = Folder(path)
     config = folder.read()
     method = config.methods[0] if method is None else method

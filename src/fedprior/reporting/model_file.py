@@ -5,7 +5,7 @@ single client. clients/ holds the clients' names, final models and memories.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core import check, random
-from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, Theta
+from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State, Theta
 from fedprior.core.files import make_folder
 from fedprior.data.federation import ClientData
 from fedprior.engines.evaluate import chunks
@@ -58,29 +58,47 @@ def save(
     guarantee: dict[str, Any] | None,
 ) -> None:
     """Write a finished run's model; `keeping_thetas` has written the clients' own before."""
-    folder, federation = clients_folder(file), result.federation
-    with rows.writing(folder / "memories.rows") as add:
+    federation = result.federation
+
+    def memories() -> Iterator[tuple[int, PyTree, Any]]:
         for clients, real in chunks(federation.num_clients, federation.train.largest):
-            memories, enrolled = result.store.read(clients[:real])
-            add(real, {"memory": memories, "enrolled": enrolled})
-    names = [str(name).encode() for name in federation.clients]
+            yield (real, *result.store.read(clients[:real]))
+
+    write_clients(file, [str(name) for name in federation.clients], memories())
+    write_state(
+        file,
+        jax.device_get(result.state),
+        method=training.method.name,
+        seed=result.seed,
+        rounds=result.rounds,
+        num_clients=federation.num_clients,
+        shape=list(federation.shape),
+        classes=None if federation.classes is None else list(federation.classes),
+        config=public_tables(config, training),
+        encoder=federation.encoder.to_json() if federation.encoder else None,
+        guarantee=guarantee,
+    )
+
+
+def write_state(file: Path, state: State, **facts: Any) -> None:
+    """The part of a model that may be published: a state, and all facts that `load` needs."""
+    trees.write(file, state, kind=_KIND, format=FORMAT, **facts)
+
+
+def write_clients(
+    file: Path, names: list[str], memories: Iterable[tuple[int, PyTree, Any]]
+) -> None:
+    """Names and memories of the clients, beside the model's `file`: (count, memories, enrolled)."""
+    folder = clients_folder(file)
+    with rows.writing(folder / "memories.rows") as add:
+        for count, own, enrolled in memories:
+            add(count, {"memory": own, "enrolled": enrolled})
+    encoded = [name.encode() for name in names]
     arrays = {
-        "text": np.frombuffer(b"".join(names), np.uint8),
-        "ends": np.cumsum([len(name) for name in names]),
+        "text": np.frombuffer(b"".join(encoded), np.uint8),
+        "ends": np.cumsum([len(name) for name in encoded]),
     }
     trees.write(folder / "names.safetensors", arrays, kind="clients", format=FORMAT)
-    facts = {
-        "method": training.method.name,
-        "seed": result.seed,
-        "rounds": result.rounds,
-        "num_clients": federation.num_clients,
-        "shape": list(federation.shape),
-        "classes": None if federation.classes is None else list(federation.classes),
-        "config": _public(config, training),
-        "encoder": federation.encoder.to_json() if federation.encoder else None,
-        "guarantee": guarantee,
-    }
-    trees.write(file, jax.device_get(result.state), kind=_KIND, format=FORMAT, **facts)
 
 
 def export(file: Path, out: Path) -> dict[str, Any]:
@@ -132,9 +150,9 @@ def shapes(algorithm: Algorithm, facts: dict[str, Any]) -> tuple[PyTree, PyTree]
     return {"memory": memory, "enrolled": flag}, theta
 
 
-def _public(config: Config, training: Training) -> dict[str, Any]:
+def public_tables(config: Config, training: Training) -> dict[str, Any]:
     """What builds the algorithm again: no word of where the data lie or what they hold."""
-    name, privacy = training.method.name, config.privacy
+    name, privacy = training.method.name, replace(config.privacy, ledger="", key="")
     channel = training.channel
     if isinstance(channel, PrivateSum):  # spares `load` the search for it
         noise = channel.noise_multiplier

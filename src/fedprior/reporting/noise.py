@@ -6,7 +6,9 @@ from functools import lru_cache
 import numpy as np
 
 from fedprior.channels.central_gaussian import CentralGaussian
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.matrix_gaussian import MatrixGaussian
+from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import Cohort
 from fedprior.learning.adaptive_clip import message_noise
 from fedprior.privacy import events
@@ -24,7 +26,8 @@ from fedprior.privacy.strategy import (
 )
 from fedprior.reporting.config import Privacy
 
-PrivateSum = CentralGaussian | MatrixGaussian
+PrivateSum = CentralGaussian | DistributedGaussian | MatrixGaussian
+_FEWEST = 3  # clients of a secure sum: of two, each would know the other's message
 
 
 def private_channel(
@@ -35,6 +38,8 @@ def private_channel(
     channel: PrivateSum
     if privacy.mechanism == "matrix":
         channel = _matrix(privacy, cohort, rounds)
+    elif privacy.secure_sums:
+        channel = _distributed(privacy, cohort.capacity(num_clients))
     else:
         clip = 1.0 if privacy.adaptive_clip else privacy.clip  # the method clips by itself
         channel = CentralGaussian(clip=clip, noise_multiplier=1.0, noise=privacy.noise)
@@ -46,8 +51,8 @@ def private_channel(
 
 def equivalent_noise(channel: PrivateSum, privacy: Privacy) -> float:
     """The multiplier of independent noise that disturbs what is learned as much, on average."""
-    if isinstance(channel, CentralGaussian):
-        noise = channel.noise_multiplier
+    if not isinstance(channel, MatrixGaussian):
+        noise = _scale(channel) / channel.clip
         return message_noise(noise) if privacy.adaptive_clip else noise
     rounds = channel.participation.rounds
     return channel.noise_multiplier * independent_equivalent(channel.strategy, rounds)
@@ -58,19 +63,40 @@ def deviations(channel: PrivateSum) -> np.ndarray:
 
     The sum of the first t rounds then has the variance that it has under the channel, for every t.
     """
-    scale = channel.clip * channel.noise_multiplier
-    if isinstance(channel, CentralGaussian):
-        return np.array([scale])
+    if not isinstance(channel, MatrixGaussian):
+        return np.array([_scale(channel)])
     errors = squared_errors(channel.strategy, channel.participation.rounds)
-    return scale * np.sqrt(np.diff(errors, prepend=0.0))
+    return _scale(channel) * np.sqrt(np.diff(errors, prepend=0.0))
 
 
 def coefficients(channel: PrivateSum) -> tuple[float, ...]:
     """The strategy of a channel, as a configuration holds it."""
-    if isinstance(channel, CentralGaussian):
+    if not isinstance(channel, MatrixGaussian):
         return ()
     chosen = channel.strategy
     return chosen.coefficients if isinstance(chosen, Banded) else chosen.decays + chosen.scales
+
+
+def _scale(channel: PrivateSum) -> float:
+    """Standard deviation of the noise on a sum, in secure sums of what all clients add to it."""
+    if isinstance(channel, DistributedGaussian):
+        return channel.total_scale
+    return channel.clip * channel.noise_multiplier
+
+
+def _distributed(privacy: Privacy, size: int) -> DistributedGaussian:
+    if size < _FEWEST:
+        raise PrivacyError(
+            f"config privacy: secure_sums must be of at least {_FEWEST} clients in a cohort, got "
+            f"{size}. Raise training.cohort_size."
+        )
+    return DistributedGaussian(
+        clip=privacy.clip,
+        noise_multiplier=1.0,
+        size=size,
+        missing=privacy.missing or size // 3,
+        noise=privacy.noise,
+    )
 
 
 def _matrix(privacy: Privacy, cohort: Cohort, rounds: int) -> MatrixGaussian:

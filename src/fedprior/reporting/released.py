@@ -1,8 +1,11 @@
 """The mean test score of a private run, released under an epsilon of its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedprior.core import random
 from fedprior.core.check import PrivacyError
@@ -10,6 +13,7 @@ from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
 from fedprior.engines.result import Result
+from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.privacy.accounting import epsilon
 from fedprior.privacy.events import Relation
@@ -83,26 +87,41 @@ def release(result: Result, privacy: Privacy, ledger: Ledger, folder: Path) -> d
     `folder` is the checkpoint folder of the training. With simulated noise, the same release is
     repeated when a run is resumed; with secure noise, each one is charged.
     """
-    mean, stream = mechanism(privacy, ledger), result.agreement.stream_id
-    federation, simulated = result.federation, privacy.noise == "simulated"
-    parts = ["score", sources.token(folder / "token", resume=True), result.agreement.fingerprint]
-    if simulated:
+    federation, agreement = result.federation, result.agreement
+    parts = ["score", sources.token(folder / "token", resume=True), agreement.fingerprint]
+    if privacy.noise == "simulated":
         parts.append(sources.content(federation.train, federation.test))
+    return charged_mean(
+        agreement, privacy, ledger, source=fingerprint(parts), scores=result.own_scores
+    )
+
+
+def charged_mean(
+    agreement: Agreement,
+    privacy: Privacy,
+    ledger: Ledger,
+    *,
+    source: str,
+    scores: Callable[[], np.ndarray],
+) -> dict[str, Any]:
+    """Charge the ledger for `source`, and only then compute the scores and draw their mean."""
+    mean, stream = mechanism(privacy, ledger), agreement.stream_id
+    simulated = privacy.noise == "simulated"
     granted = ledger.reserve(
         mean.event,
         first=0,
         rounds=1,
-        source=fingerprint(parts),
-        draws=f"{stream}-{result.seed}-score" if simulated else None,
+        source=source,
+        draws=f"{stream}-{agreement.seed}-score" if simulated else None,
     )
     value = None
     if granted:
-        key = random.stream(result.seed, "score", int(stream, 16)) if simulated else None
-        value = mean.release(result.own_scores(), key)
+        key = random.stream(agreement.seed, "score", int(stream, 16)) if simulated else None
+        value = mean.release(scores(), key)
         ledger.commit()
     return {
         "mean": value,
-        "standard_error": mean.standard_error(federation.num_clients),
+        "standard_error": mean.standard_error(agreement.num_clients),
         "epsilon": privacy.score_epsilon,
         "relation": mean.relation,
         "noise": privacy.noise,

@@ -83,7 +83,12 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
                 continue
             ends.append(end)
             lines += [
-                {"method": name, "seed": seed, "round": number + 1, **_shown(entry, config.privacy)}
+                {
+                    "method": name,
+                    "seed": seed,
+                    "round": number + 1,
+                    **shown_entry(entry, config.privacy),
+                }
                 for number, entry in enumerate(history)
             ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -93,7 +98,7 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     else:
         secure = config.privacy.noise == "secure"  # then scores are written, and nothing else
         write_clients(folder.clients, sizes, scores, sizes=not secure)
-    summary = _summary(config, folder, scores, ends)
+    summary = summary_of(config, folder, scores, ends)
     if config.privacy.score_epsilon:
         summary["released_scores"] = means
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
@@ -105,9 +110,10 @@ def scores_stay(privacy: Privacy) -> bool:
     return privacy.noise == "secure" and not privacy.unprotected_scores
 
 
-def _summary(
+def summary_of(
     config: Config, folder: Folder, scores: dict[str, Scores], ends: list[End]
 ) -> dict[str, Any]:
+    """What summary.json holds: scores by method, how runs ended, what was spent."""
     summary = {
         "format": 1,
         "run": str(folder.path),
@@ -124,7 +130,7 @@ def _summary(
     return summary
 
 
-def _shown(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
+def shown_entry(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
     """What a round may tell: with secure noise nothing about its cohort, and scores if released."""
     hidden = ["clients", "left_out"] if privacy.noise == "secure" else []
     hidden += ["valid"] if scores_stay(privacy) else []
@@ -155,17 +161,10 @@ class _Job:
         return f"{self.name}, seed {self.seed}" if self.config.seeds > 1 else self.name
 
     def ledger(self, terms: Terms) -> Ledger:
-        """The ledger of this training, within the population's where there is one."""
-        who = population.label(f"train {self.name}", f"seed {self.seed}", self.folder.path.name)
+        """The ledger of this training."""
+        place = (self.folder, self.name, self.seed)
         number = self.clients.num_clients
-        return Ledger(
-            self.folder.ledger(self.name, self.seed),
-            terms,
-            who=who,
-            num_clients=number,
-            purpose=self.folder.purpose,
-            within=charged(self.config.privacy, terms, who=who, num_clients=number),
-        )
+        return open_ledger("train", *place, terms, self.config.privacy, num_clients=number)
 
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
@@ -236,6 +235,28 @@ def _finish(
     return result.history, End.of(name, seed, result.history, planned, result.ended_by), mean
 
 
+def open_ledger(
+    what: str,
+    folder: Folder,
+    method: str,
+    seed: int,
+    terms: Terms,
+    privacy: Privacy,
+    *,
+    num_clients: int,
+) -> Ledger:
+    """The ledger of a run's method and seed, within the population's where there is one."""
+    who = population.label(f"{what} {method}", f"seed {seed}", folder.path.name)
+    return Ledger(
+        folder.ledger(method, seed),
+        terms,
+        who=who,
+        num_clients=num_clients,
+        purpose=folder.purpose,
+        within=charged(privacy, terms, who=who, num_clients=num_clients),
+    )
+
+
 def _places(privacy: Privacy) -> tuple[Path, Path | None]:
     return Path(privacy.ledger), Path(privacy.key) if privacy.key else None
 
@@ -282,6 +303,11 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
     study = Study(config, Facts.of(clients))
     for name in config.methods:
         training = study.training(name)
+        if training.channel.noise == "secure" and config.privacy.secure_sums:
+            raise PrivacyError(
+                f"{name}: noise must be simulated to rehearse secure sums on one machine, got "
+                "secure. Secure shares of the noise are drawn by real clients: deploy the run."
+            )
         if training.channel.noise == "secure":
             secure.check_cohort_size(training.cohort.capacity(clients.num_clients))
         training.check_affordable(clients.num_clients)

@@ -124,14 +124,15 @@ class Study:
     def cohort(self) -> Cohort:
         """Who takes part in a round; by default Poisson with privacy: a fixed size proves less.
 
-        With the matrix mechanism, clients take turns: the further apart, the less noise.
+        With the matrix mechanism, clients take turns: the further apart, the less noise. Secure
+        sums need a known number of clients.
         """
         schedule, number, privacy = self.config.training, self.veterans, self.config.privacy
         kind: str = schedule.cohort
         if kind == "auto":
             private = "cyclic" if privacy.mechanism == "matrix" else "poisson"
             sampled = "poisson" if schedule.sampling_rate else "fixed"
-            kind = private if privacy.epsilon else sampled
+            kind = private if privacy.epsilon and not privacy.secure_sums else sampled
         if kind == "everyone":
             return Everyone()
         size = schedule.cohort_size or max(1, round(number / 3))
@@ -216,9 +217,9 @@ class Study:
         cohort = plain.cohort
         if isinstance(cohort, FixedSize):
             # A mean score that is released tells of models that clients keep, and so of who took
-            # part in earlier rounds, even where no message does.
-            hidden = plain.algorithm.memoryless and not privacy.score_epsilon
-            cohort = replace(cohort, amplifies=hidden)
+            # part in earlier rounds, even where no message does. Masks show who takes part.
+            shown = bool(privacy.score_epsilon) or privacy.secure_sums
+            cohort = replace(cohort, amplifies=plain.algorithm.memoryless and not shown)
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
         noise = equivalent_noise(channel, privacy)
         facts = ChannelNoise(noise, privacy.clip, self.share, number, plain.rounds)
@@ -226,7 +227,7 @@ class Study:
         terms = Terms(
             delta=privacy.delta,
             relation=privacy.relation,
-            view="central",
+            view=channel.view,
             noise=privacy.noise,
             budget=privacy.epsilon,
             allow_delta=privacy.allow_delta,

@@ -1,0 +1,1 @@
+"""The exchange on real machines, through Flower."""

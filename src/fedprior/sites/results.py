@@ -1,0 +1,92 @@
+"""What a site keeps of a finished run: personal models that stand alone, and their scores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedprior.core.files import write_json
+from fedprior.data.federation import ClientData
+from fedprior.exchange import client as client_side
+from fedprior.exchange import memory as memories
+from fedprior.exchange.agreement import Agreement
+from fedprior.exchange.trees import Packed
+from fedprior.learning.catalog import METHODS
+from fedprior.reporting import model_file
+from fedprior.reporting.model import SITE_MODEL
+from fedprior.sites.document import Document
+from fedprior.sites.folder import Site
+
+
+def finish(
+    site: Site,
+    document: Document,
+    agreement: Agreement,
+    request: Packed,
+    *,
+    seat: Callable[..., int],
+    training: Callable[..., ClientData],
+) -> dict[str, dict[str, float]]:
+    """Write model/ and scores.json, and return the scores: method -> client -> test score."""
+    state, facts = request.tree(agreement.shapes[0]), request.facts
+    file = site.folder / SITE_MODEL
+    scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
+    kept: list[tuple[int, Any, np.ndarray]] = []
+    with model_file.keeping_thetas(file) as keep:
+        for name in site.clients:
+            asked = facts["clients"][name]
+            number, own = (
+                seat(site, document, name, asked["number"]),
+                training(site, document, name),
+            )
+            held = memories.held(site.folder / "memory", token=document.token, client=number)
+            with held as before:
+                memory = before.read(agreement.shapes[1], accepted=asked["accepted"])
+            theta = client_side.personal_model(agreement, state, memory, own, number)
+            keep(1, _row(theta))
+            blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), agreement.shapes[1])
+            row = blank if memory is None else memory
+            kept.append((1, _row(row), np.array([memory is not None])))
+            scores[document.method][name] = score(agreement, theta, site.samples(name)["test"])
+    if not METHODS[document.method].alone:
+        alone = document.alone()
+        for name in site.clients:
+            scores["local"][name] = _local(alone, site, document, name, facts, training)
+    model_file.write_clients(file, list(site.clients), kept)
+    model_file.write_state(file, state, **facts["model"])
+    write_json(site.folder / "scores.json", scores, indent=1)
+    return scores
+
+
+def score(agreement: Agreement, theta: Any, samples: tuple[np.ndarray, np.ndarray]) -> float:
+    """The mean score on a client's held-out samples; NaN without any."""
+    x, y = samples
+    size, width = len(x), max(1, len(x))
+    if not size:
+        return float("nan")
+    rows = np.arange(width, dtype=np.int32)
+    zero = np.zeros((), np.int32)
+    return client_side.score(agreement, theta, ClientData(x, y, zero, np.int32(size), rows))
+
+
+def _local(
+    alone: tuple[Agreement, int],
+    site: Site,
+    document: Document,
+    name: str,
+    facts: dict[str, Any],
+    training: Callable[..., ClientData],
+) -> float:
+    """The score of a model that the client trains by itself, with as many steps."""
+    agreement, rounds = alone
+    number, own = facts["clients"][name]["number"], training(site, document, name)
+    state, memory = agreement.initial_state(), None
+    for round in range(rounds):
+        memory = client_side.take_part(agreement, state, memory, own, number, round)[1]
+    theta = client_side.personal_model(agreement, state, memory, own, number)
+    return score(agreement, theta, site.samples(name)["test"])
+
+
+def _row(leaves: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], leaves)
