@@ -8,6 +8,7 @@ import typer
 
 from fedprior.cli import (
     catalog,
+    deploy,
     encoder,
     estimate,
     export,
@@ -39,6 +40,7 @@ app.command("algorithms")(catalog.algorithms)
 app.command("datasets")(catalog.datasets)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(deploy.app, name="deploy")
 
 
 # Bad input. Click errors are instances of click's own class or of typer's copy of it.

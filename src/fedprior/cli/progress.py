@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -167,3 +167,39 @@ class Rows:
         if time.perf_counter() - self._begun > _PATIENCE:
             self._bar.start()
         self._bar.update(self._task, completed=done, total=total)
+
+
+class Rehearsing(_Lines):
+    """Shows the rounds of a rehearsal: how many are done, who answered, the time left."""
+
+    def __init__(self, *, quiet: bool, rounds: int) -> None:
+        super().__init__(quiet=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[answered]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=rounds, answered="")
+        self._round = 0
+
+    def __enter__(self) -> "Rehearsing":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def seen(self, progress: dict[str, Any]) -> None:
+        """Take what the run says of itself."""
+        done, clients = progress["round"], progress.get("clients")
+        answered = "" if clients is None else f"{clients:.0f} clients answered"
+        self._bar.update(self._task, description="rounds", completed=done, answered=answered)
+        if done > self._round and not self.console.is_terminal:
+            said = f", {answered}" if answered else ""
+            self.say(f"round {done} of {progress['rounds']}: {progress['seconds']:.1f} s{said}")
+        self._round = done

@@ -1,7 +1,7 @@
 """Client data: every client's samples in one pool of rows, a client being a run of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -247,6 +247,17 @@ class Federation:
         fields = {"clients": np.unique(clients).astype(str), "classes": known, "name": name}
         fitted = () if regression or classes is not None else (COLLECTED,)
         return cls.gather(inputs, codes, parts, **fields, fitted=fitted)
+
+    def part(self, numbers: Sequence[int]) -> "Federation":
+        """The clients with the given numbers, in that order."""
+        chosen = np.asarray(numbers)
+
+        def rows(split: Split) -> Split:
+            own = [np.arange(split.size[k]) + split.start[k] for k in chosen]
+            return Split.gather(split.x, split.y, own)
+
+        train, valid, test = (rows(each) for each in (self.train, self.valid, self.test))
+        return replace(self, train=train, valid=valid, test=test, clients=self.clients[chosen])
 
     @classmethod
     def gather(

@@ -7,7 +7,6 @@ from typing import Any
 
 import tomli_w
 
-import fedprior
 from fedprior.core import check
 from fedprior.core.files import make_folder, may_be_folder, write_atomically
 from fedprior.reporting.config import Config
@@ -85,7 +84,8 @@ def _project(name: str) -> dict[str, Any]:
             "version": "1.0.0",
             "description": "A deployment of fedprior",
             "license": {"file": "LICENSE"},
-            "dependencies": [f"fedprior[flower]>={fedprior.__version__}", "flwr>=1.41,<2"],
+            # fedprior is installed by whoever runs a node: Flower must not choose its version.
+            "dependencies": ["flwr>=1.41,<2"],
         },
         "tool": {
             "flwr": {
