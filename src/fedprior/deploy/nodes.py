@@ -36,13 +36,7 @@ class FlowerNodes(Nodes):
         online = set(self._grid.get_node_ids())
         return {name for name in self.roster.active if self._where.get(name) in online}
 
-    def gather(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while len(self.present) < len(self.roster.active) and time.monotonic() < end:
-            self.greet()
-            time.sleep(_POLL)
-
-    def greet(self) -> None:
+    def greet(self) -> list[str]:
         now, known = time.monotonic(), set(self._where.values())
         new = [
             node
@@ -50,16 +44,21 @@ class FlowerNodes(Nodes):
             if node not in known and now - self._greeted.get(node, -_HELLO) >= _HELLO
         ]
         if not new:
-            return
+            return []
         self._greeted |= dict.fromkeys(new, now)
-        seconds = min(_HELLO, self._document.deadline)
+        seconds, failed = min(_HELLO, self._document.deadline), []
         for node, answer in self._exchange("hello", dict.fromkeys(new, ()), seconds, _SMALL):
+            if answer.failed:
+                failed.append(answer.failed)
             for name in answer.facts.get("clients", ()):
                 if name in self.roster.active and self._is_its_own(answer, name):
                     self._where[name] = node
                     mask = answer.facts.get("masks", {}).get(name)
                     if mask is not None:
                         self.masks[self.roster.numbers[name]] = bytes.fromhex(mask)
+                else:
+                    failed.append(f"client {str(name)[:80]!r} is not on the roster with that key")
+        return failed
 
     def ask(
         self,

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedprior.reporting import config as configs
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
-from fedprior.sites.document import Document
+from fedprior.sites.document import Document, deployed_method
 from fedprior.sites.requests import AgreementOf
 from fedprior.sites.roster import Roster
 from fedprior.sites.run import Deployment
@@ -39,6 +40,9 @@ def server_app(agreement_of: AgreementOf = lambda document: document.agreement) 
         with _owned(path), contextlib.ExitStack() as held:
             config, document, roster = _begin(path, settings)
             _log.info("fedprior: run folder %s", path)
+            if Folder(path).summary.is_file():
+                _log.info("fedprior: the run is finished.")
+                return
             nodes = FlowerNodes(grid, document, roster, folder=path / "sites")
             run = Deployment(Folder(path), config, document, agreement_of(document), nodes)
             run.open(held)
@@ -59,7 +63,8 @@ def _begin(path: Path, settings: dict[str, Any]) -> tuple[Config, Document, Rost
     folder, kept, listed = Folder(path), path / "agreement.json", path / "roster.json"
     if not folder.config.is_file():
         changes = [f"training.rounds={settings['rounds']}"] if settings.get("rounds") else []
-        folder.create(configs.read(app_file("config.toml"), changes))
+        given = configs.read(app_file("config.toml"), changes)
+        folder.create(replace(given, methods=(deployed_method(given),)))
     config = folder.read()
     if not kept.is_file() or not listed.is_file():
         document, roster = _agreed(config, float(str(settings.get("deadline", 600))))

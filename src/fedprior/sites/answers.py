@@ -59,12 +59,8 @@ class Nodes(Protocol):
         """Clients whose node is connected now."""
         ...
 
-    def gather(self, seconds: float) -> None:
-        """Wait until all clients are present, at most for `seconds`."""
-        ...
-
-    def greet(self) -> None:
-        """Ask nodes that are new for their clients."""
+    def greet(self) -> list[str]:
+        """Ask nodes that are new for their clients; returns why some have none."""
         ...
 
     def ask(

@@ -48,11 +48,10 @@ def sentences(document: Document) -> list[str]:
     ]
     promised = guarantee(document)
     if promised is None:
-        lines.append("No privacy: the server sees every client's message as it is.")
-    else:
-        lines += _private(promised)
-    if document.rehearsal:
-        lines.append("A rehearsal: nothing in it is valid for release.")
+        return [*lines, "No privacy: the server sees every client's message as it is."]
+    lines += _private(promised)
+    if promised["noise"] == "simulated":
+        lines.append("The noise is simulated, for a rehearsal: nothing is valid for release.")
     return lines
 
 

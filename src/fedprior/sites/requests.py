@@ -59,12 +59,12 @@ def _hello(site: Site, document: Document, agreement: Agreement, request: Packed
 
 def _round(site: Site, document: Document, agreement: Agreement, request: Packed) -> Answered:
     """An upload for each client that is asked; one that fails does not concern the others."""
-    state = request.tree(agreement.shapes[0])
+    state, digest = request.tree(agreement.shapes[0]), _digest(request)
     failed: dict[str, str] = {}
     uploads: dict[str, Any] = {}
     for name, asked in request.facts["clients"].items():
         try:
-            found = _upload(site, document, agreement, state, name, request)
+            found = _upload(site, document, agreement, state, digest, name, request)
         except Exception as error:
             failed[str(name)] = type(error).__name__
             site.log(error)
@@ -78,6 +78,7 @@ def _upload(
     document: Document,
     agreement: Agreement,
     state: Any,
+    digest: str,
     name: str,
     request: Packed,
 ) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _upload(
         memory = kept.read(agreement.shapes[1], accepted=asked["accepted"])
         kept.take_turn(
             round,
-            state=_digest(request),
+            state=digest,
             rule=document.turns(agreement),
             drawn_anew=agreement.secure and is_private(channel) and channel.view != "central",
         )

@@ -1,5 +1,6 @@
 """What a site keeps of a finished run: personal models that stand alone, and their scores."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,12 @@ from fedprior.exchange import client as client_side
 from fedprior.exchange import memory as memories
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.trees import Packed
-from fedprior.learning.catalog import METHODS
 from fedprior.reporting import model_file
 from fedprior.reporting.model import SITE_MODEL
 from fedprior.sites.document import Document
 from fedprior.sites.folder import Site
+
+_COMPARING = 0.4  # share of the deadline that local training, for comparison, may take
 
 
 def finish(
@@ -49,12 +51,16 @@ def finish(
             row = blank if memory is None else memory
             kept.append((1, _row(row), np.array([memory is not None])))
             scores[document.method][name] = score(agreement, theta, site.samples(name)["test"])
-    if not METHODS[document.method].alone:
-        alone = document.alone()
-        for name in site.clients:
-            scores["local"][name] = _local(alone, site, document, name, facts, training)
     model_file.write_clients(file, list(site.clients), kept)
     model_file.write_state(file, state, **facts["model"])
+    end = time.monotonic() + _COMPARING * float(facts["deadline"])
+    alone = document.alone()
+    for name in site.clients:
+        found = _local(alone, site, document, name, facts, training, end)
+        if found is None:  # a comparison with some of the clients would mislead
+            del scores["local"]
+            break
+        scores["local"][name] = found
     write_json(site.folder / "scores.json", scores, indent=1)
     return scores
 
@@ -77,12 +83,18 @@ def _local(
     name: str,
     facts: dict[str, Any],
     training: Callable[..., ClientData],
-) -> float:
-    """The score of a model that the client trains by itself, with as many steps."""
+    end: float,
+) -> float | None:
+    """The score of a model that the client trains by itself, with as many steps; None if too slow.
+
+    It tells the site what taking part has gained.
+    """
     agreement, rounds = alone
     number, own = facts["clients"][name]["number"], training(site, document, name)
     state, memory = agreement.initial_state(), None
     for round in range(rounds):
+        if time.monotonic() > end:
+            return None
         memory = client_side.take_part(agreement, state, memory, own, number, round)[1]
     theta = client_side.personal_model(agreement, state, memory, own, number)
     return score(agreement, theta, site.samples(name)["test"])

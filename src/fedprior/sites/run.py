@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from fedprior.channels.distributed_gaussian import DistributedGaussian
-from fedprior.core.files import write_atomically, write_json
+from fedprior.core.files import make_folder, write_atomically, write_json
 from fedprior.engines import cache
 from fedprior.engines.round import scalars
 from fedprior.exchange import checkpoint, server
@@ -59,6 +59,7 @@ class Deployment:
         self.secrets = self.agreement.secrets()
         self.attendance = self.agreement.attendance()
         self.part = self.folder.part(self.document.method, self.document.seed)
+        make_folder(self.part)
         self.quiet = self.agreement.secure  # of who took part: the log lands in a database
 
     def open(self, held: contextlib.ExitStack) -> None:
@@ -79,6 +80,8 @@ class Deployment:
         self.attendance.paid = self.agreement.secure and self.agreement.rule is not None
         self.history = saved.facts["history"]
         self.accepted = {int(k): round for k, round in saved.facts["accepted"].items()}
+        masks = {int(client): bytes.fromhex(key) for client, key in saved.facts["masks"].items()}
+        self.nodes.masks |= masks
         if self.ledger is not None:
             self.ledger.verify(Head(**saved.facts["ledger"]))
 
@@ -95,13 +98,14 @@ class Deployment:
             round=len(self.history),
             history=self.history,
             accepted={str(client): round for client, round in self.accepted.items()},
+            masks={str(client): key.hex() for client, key in self.nodes.masks.items()},
             ledger=None if self.ledger is None else asdict(self.ledger.head),
         )
 
     def play(self, join: float) -> None:
         """All rounds that are left, then the end."""
         rounds, ended_by = self.document.training.rounds, "rounds"
-        self.nodes.gather(join)
+        self._gather(join)
         while len(self.history) < rounds:
             begun = time.monotonic()
             if not self.round(len(self.history)):
@@ -110,12 +114,30 @@ class Deployment:
             self._progress(rounds, time.monotonic() - begun)
         self.finish(ended_by)
 
+    def _gather(self, seconds: float) -> None:
+        """Wait until all clients are present, at most for `seconds`, and for one of them."""
+        end = time.monotonic() + seconds
+        while len(self.nodes.present) < len(self.nodes.roster.active):
+            self._greet()
+            if time.monotonic() > end:
+                break
+            time.sleep(0.2)
+        if not self.nodes.present:
+            raise EveryoneFailed(
+                f"no client is present after {seconds:g} s. See {self.part / 'faults.jsonl'}, and "
+                "at the sites errors.log: has each accepted the agreement?"
+            )
+
+    def _greet(self) -> None:
+        for reason in self.nodes.greet():
+            self.fault(len(self.history), "a new node", reason)
+
     def round(self, number: int) -> bool:
         """One round; False where the budget ends."""
         source = self.document.token
         with_ledger = {"ledger": self.ledger, "source": source} if self.ledger else {}
         rule = {} if self.agreement.rule is None else {"attendance": self.attendance}
-        self.nodes.greet()
+        self._greet()
         drawn = server.open_round(self.agreement, number, **with_ledger, **rule)  # type: ignore[arg-type]
         if drawn is None:
             return False
