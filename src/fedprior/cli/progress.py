@@ -196,8 +196,8 @@ class Rehearsing(_Lines):
 
     def seen(self, progress: dict[str, Any]) -> None:
         """Take what the run says of itself."""
-        done, clients = progress["round"], progress.get("clients")
-        answered = "" if clients is None else f"{clients:.0f} clients answered"
+        done, clients = progress["round"], progress.get("answered")
+        answered = "" if clients is None else f"{clients} clients answered"
         self._bar.update(self._task, description="rounds", completed=done, answered=answered)
         if done > self._round and not self.console.is_terminal:
             said = f", {answered}" if answered else ""

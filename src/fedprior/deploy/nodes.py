@@ -105,8 +105,11 @@ class FlowerNodes(Nodes):
                 own |= {"simulation": str(self._folder), "document": self._document.to_json()}
             carried = arrays(names) if callable(arrays) else arrays
             payload = wire.content({} if carried is None else carried, own)
-            (sent,) = self._grid.push_messages([wire.request(node, payload, seconds=seconds)])
-            waiting[sent] = (node, nonce)
+            sent = list(self._grid.push_messages([wire.request(node, payload, seconds=seconds)]))
+            if not any(sent):  # a node that is being removed, or more than Flower carries
+                yield node, Answer(names, "the request was not taken")
+                continue
+            waiting[sent[0]] = (node, nonce)
         while waiting and time.monotonic() < end:
             for message in self._grid.pull_messages(list(waiting)):
                 found = waiting.pop(message.metadata.reply_to_message_id, None)

@@ -147,6 +147,7 @@ class Deployment:
         turn = Turn(self, number, [int(client) for client in drawn])
         masked = isinstance(self.agreement.channel, DistributedGaussian)
         answered = turn.masked() if masked else turn.clear()
+        self._note_answers(number, answered)
         self.accepted |= dict.fromkeys(answered, number)
         entry = {name: float(value) for name, value in scalars(self.state).items()}
         self.history.append({**entry, "clients": float(len(answered)), "left_out": 0.0})
@@ -170,10 +171,20 @@ class Deployment:
         if not self.quiet:
             _log.info("fedprior: round %s: %s: %s", round + 1, who, reason)
 
+    def _note_answers(self, round: int, clients: list[int]) -> None:
+        """Note who answered, for `debug` to repeat it; a round's last line counts.
+
+        With secure noise nothing can be repeated, and who took part is a secret.
+        """
+        if not self.quiet:
+            line = json.dumps({"round": round, "clients": clients})
+            with (self.part / "answers.jsonl").open("a") as file:
+                file.write(f"{line}\n")
+
     def _progress(self, rounds: int, seconds: float) -> None:
         progress = {"round": len(self.history), "rounds": rounds, "seconds": round(seconds, 3)}
         if not self.quiet:
-            progress["clients"] = self.history[-1]["clients"]
+            progress["answered"] = int(self.history[-1]["clients"])
         write_json(self.folder.path / "progress.json", progress)
         _log.info("fedprior: %s", ", ".join(f"{name} {each}" for name, each in progress.items()))
 
