@@ -1,4 +1,4 @@
-"""`fedprior deploy`: three hospitals with tables of their own, from the app to their predictions."""
+"""`fedprior deploy`: three hospitals with tables of their own, from the app to predictions."""
 
 import contextlib
 import csv
@@ -204,7 +204,7 @@ def test_an_unknown_class_is_refused(app, refused, tmp_path):
     data = write_visits(tmp_path / "east.csv", seed=3)
     data.write_text(data.read_text().replace("stays", "leaves"))
     words = ("deploy", "site", tmp_path / "east", "--app", app, "--data", data, "--name", "east")
-    refused(*words, wanted="must be one of home, stays, got leaves")
+    refused(*words, wanted="must be one of home, stays, got 'leaves'")
 
 
 def test_a_site_refuses_an_agreement_of_other_code(app, sites, refused, tmp_path):
@@ -213,7 +213,9 @@ def test_a_site_refuses_an_agreement_of_other_code(app, sites, refused, tmp_path
     path.write_text(json.dumps({**document, "code": "0" * 32}))
     refused("deploy", "site", sites[0], "--accept", path, wanted="another version of fedprior")
     path.write_text(json.dumps({**document, "classes": ["a", "b"]}))
-    refused("deploy", "site", sites[0], "--accept", path, wanted="its classes is not that")
+    refused(
+        "deploy", "site", sites[0], "--accept", path, wanted="its classes differs from the data"
+    )
     path.write_text("{}")
     refused("deploy", "site", sites[0], "--accept", path, wanted="not an agreement of fedprior")
 
@@ -263,9 +265,8 @@ def test_a_client_that_leaves(app, refused, tmp_path, command, finished):
     ],
 )
 def test_bad_input(words, wanted, refused, tmp_path):
-    refused(
-        "deploy", *(tmp_path / "new" if word == "DIR" else word for word in words), wanted=wanted
-    )
+    given = [tmp_path / "new" if word == "DIR" else word for word in words]
+    refused("deploy", *given, wanted=wanted)
     assert not (tmp_path / "new").exists()
 
 

@@ -165,10 +165,10 @@ class Machines:
                 raise RuntimeError(f"deploy: {name} ended: {' '.join(log.split())}")
 
     def stop(self) -> None:
-        """Stop everything that was started, nodes first, by process id."""
+        """Stop everything that was started, nodes first, with what they started themselves."""
+        left = [each for each in reversed(self.running.values()) if each.poll() is None]
         for sign, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
-            left = [each for each in reversed(self.running.values()) if each.poll() is None]
-            for process in left:
+            for process in left:  # the second time for children that outlive their parent
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, sign)
             end = time.monotonic() + patience
