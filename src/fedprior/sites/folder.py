@@ -177,7 +177,7 @@ def accept(folder: Path, path: Path) -> Document:
         "encoder": document.encoder,
     }
     for name, wanted in agreed.items():
-        sentence = f"its {name} differs from the data here. Make the site anew from the app."
+        sentence = f"it differs from the data here in its {name}. Make the site anew from the app."
         check.expect(card[name] == wanted, "agreement", sentence)
     for name in site.clients:
         facts.client_data(*site.samples(name)["train"])  # refuses too many samples, other shapes
