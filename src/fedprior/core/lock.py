@@ -43,19 +43,21 @@ def _taken(file: IO[bytes]) -> bool:
 
 
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[None]:
+def owned(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Own a folder, creating it if necessary; a second owner raises ValueError in the meantime.
+
+    `patience` is how many seconds to wait for another owner.
 
     Temporary files that killed processes left in the folder are removed.
     """
     make_folder(Path(folder))
-    with held(Path(folder) / NAME, folder):
+    with held(Path(folder) / NAME, folder, patience=patience):
         remove_temporary(Path(folder))
         yield
 
 
 @contextlib.contextmanager
-def held(path: Path, what: object) -> Iterator[None]:
+def held(path: Path, what: object, *, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock file `path` that protects `what`; raises ValueError if `what` is in use.
 
     The lock file contains the process id and is removed at exit. A lock file left behind by a
@@ -63,7 +65,7 @@ def held(path: Path, what: object) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with naming(path):
-            file = stack.enter_context(_opened(path))
+            file = stack.enter_context(_opened(path, patience))
         if file is None:
             process = _holder(path)
             raise ValueError(f"{what} is in use by {process}. Wait for it to end, or stop it.")
@@ -78,11 +80,11 @@ def held(path: Path, what: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes] | None]:
+def _opened(path: Path, patience: float) -> Iterator[IO[bytes] | None]:
     """Yield the locked file, or None if another process holds the lock."""
     while True:
         with path.open("a+b") as file:
-            if not take(file):
+            if not take(file, patience=patience):
                 yield None
                 return
             # The previous holder may have removed the file between opening and locking: try again.

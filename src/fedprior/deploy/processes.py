@@ -1,8 +1,6 @@
 """A SuperLink, a SuperExec and SuperNodes as processes on 127.0.0.1, for rehearsals and tests."""
 
 import contextlib
-import datetime
-import ipaddress
 import json
 import os
 import secrets
@@ -15,51 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from fedprior.core.files import make_folder, write_atomically
 from fedprior.sites import keys
 
 _NAME = "rehearsal"  # of the connection in Flower's configuration
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _START = 90  # seconds for a process of Flower to answer
-
-
-def make_certificates(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path, Path]:
-    """(ca.crt, server.pem, server.key) for a SuperLink on `host`, valid for 30 days."""
-    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedprior rehearsal")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
-    root = _certificate(issuer, issuer, authority, authority).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
-    )
-    leaf = _certificate(subject, issuer, server, authority).add_extension(
-        x509.SubjectAlternativeName(names), critical=False
-    )
-    files = folder / "ca.crt", folder / "server.pem", folder / "server.key"
-    for file, built in zip(files, (root, leaf), strict=False):
-        signed = built.sign(authority, hashes.SHA256())
-        write_atomically(file, signed.public_bytes(serialization.Encoding.PEM))
-    encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    keys.write_secret(files[2], server.private_bytes(*encodings, serialization.NoEncryption()))
-    return files
-
-
-def _certificate(subject: x509.Name, issuer: x509.Name, own: Any, signer: Any) -> Any:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(own.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=30))
-    )
 
 
 class Machines:
@@ -79,7 +38,7 @@ class Machines:
         self._trust = ["--insecure"]
         connection = f'address = "{self.address}"\ninsecure = true\n'
         if tls:
-            ca, self._certificate, self._key = make_certificates(self.folder)
+            ca, self._certificate, self._key = keys.make_certificates(self.folder)
             self._trust = ["--root-certificates", str(ca)]
             connection = f'address = "{self.address}"\nroot-certificates = "{ca}"\n'
         keys.write_secret(self.folder / "secret", secrets.token_hex(32).encode())

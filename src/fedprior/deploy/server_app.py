@@ -2,8 +2,6 @@
 
 import contextlib
 import logging
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,13 +35,14 @@ def server_app(agreement_of: AgreementOf = lambda document: document.agreement) 
     def main(grid: Grid, context: Context) -> None:
         settings = dict(context.run_config)
         path = Path(str(settings.get("run-folder") or f"runs/{context.run_id}")).absolute()
-        with _owned(path), contextlib.ExitStack() as held:
+        with lock.owned(path, patience=_WAIT), contextlib.ExitStack() as held:
             config, document, roster = _begin(path, settings)
             _log.info("fedprior: run folder %s", path)
             if Folder(path).summary.is_file():
                 _log.info("fedprior: the run is finished.")
                 return
-            nodes = FlowerNodes(grid, document, roster, folder=path / "sites")
+            simulated = None if _deployed() else path / "sites"
+            nodes = FlowerNodes(grid, document, roster, simulated=simulated)
             run = Deployment(Folder(path), config, document, agreement_of(document), nodes)
             run.open(held)
             run.play(float(str(settings.get("join", 60))))
@@ -91,23 +90,6 @@ def _agreed(config: Config, deadline: float) -> tuple[Document, Roster]:
         rehearsal=True,
     )
     return document, Roster.of(str(name) for name in clients.clients)
-
-
-@contextlib.contextmanager
-def _owned(path: Path) -> Iterator[None]:
-    """Own the run folder, after waiting for a ServerApp that is being stopped."""
-    end = time.monotonic() + _WAIT
-    while True:
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(lock.owned(path))
-            except ValueError:
-                if time.monotonic() > end:
-                    raise
-            else:
-                yield
-                return
-        time.sleep(0.5)
 
 
 app = server_app()

@@ -11,15 +11,16 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedprior.core.files import write_atomically
+from fedprior.core.files import replacing, write_atomically
 
 _HASH = ec.ECDSA(hashes.SHA256())
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that its owner alone may read."""
-    write_atomically(path, content)
-    os.chmod(path, 0o600)
+    """Write a file that its owner alone may read, from its first moment on."""
+    with replacing(path) as aside:
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
 
 
 def make_node_key(path: Path) -> str:
@@ -50,6 +51,44 @@ def is_signed(public: str, content: bytes, signature: bytes) -> bool:
     except (InvalidSignature, ValueError, TypeError, AttributeError):
         return False
     return True
+
+
+def make_certificates(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path, Path]:
+    """(ca.crt, server.pem, server.key) for a SuperLink on `host`, valid for 30 days."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+    def certificate(subject: str, own: Any, extension: x509.ExtensionType) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(named(subject))
+            .issuer_name(named(issuer))
+            .public_key(own.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_after(now + datetime.timedelta(days=30))
+            .add_extension(extension, critical=False)
+        )
+        signed = built.sign(authority, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    issuer = "fedprior rehearsal"
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
+    files = folder / "ca.crt", folder / "server.pem", folder / "server.key"
+    root = certificate(issuer, authority, x509.BasicConstraints(ca=True, path_length=0))
+    write_atomically(files[0], root)
+    write_atomically(files[1], certificate(host, server, x509.SubjectAlternativeName(names)))
+    encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    write_secret(files[2], server.private_bytes(*encodings, serialization.NoEncryption()))
+    return files
 
 
 def _private(path: Path) -> Any:
