@@ -18,9 +18,12 @@ _HASH = ec.ECDSA(hashes.SHA256())
 
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that its owner alone may read, from its first moment on."""
-    with replacing(path) as aside:
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+    with replacing(path) as aside, open(aside, "xb", opener=_private_file) as file:
+        file.write(content)
+
+
+def _private_file(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def make_node_key(path: Path) -> str:
