@@ -175,6 +175,12 @@ def test_scores_and_models_stay_at_the_sites(sites, finished):
     assert not list(folder.rglob("clients"))
 
 
+def test_the_server_s_folder_is_a_run_like_others(finished, command, refused, tmp_path):
+    folder, out = finished.folder.path, tmp_path / "model.safetensors"
+    assert command("export", folder, "--out", out).code == 0
+    refused("train", "--resume", folder, wanted="Continue it with flwr run")
+
+
 def test_status_of_a_run_and_of_a_site(sites, finished, command):
     found = command("deploy", "status", finished.folder.path)
     assert found.code == 0

@@ -131,6 +131,11 @@ class Folder:
     def open(self) -> Config:
         """The configuration of a run that was begun here and whose data have not changed."""
         config = self.read()
+        if (self.path / "agreement.json").is_file():
+            raise ValueError(
+                f"run: {self.path} is the run of a deployment. Continue it with flwr run, and "
+                "run-folder set to it."
+            )
         noted, current = config.data.fingerprint, federations.fingerprint(config.data)
         if config.privacy.noise == "secure":
             sentence = f"{self.path} has no checkpoint/, which stays with the owner of the data."
