@@ -219,9 +219,7 @@ def test_a_site_refuses_an_agreement_of_other_code(app, sites, refused, tmp_path
     path.write_text(json.dumps({**document, "code": "0" * 32}))
     refused("deploy", "site", sites[0], "--accept", path, wanted="another version of fedprior")
     path.write_text(json.dumps({**document, "classes": ["a", "b"]}))
-    refused(
-        "deploy", "site", sites[0], "--accept", path, wanted="its classes differs from the data"
-    )
+    refused("deploy", "site", sites[0], "--accept", path, wanted="in its classes")
     path.write_text("{}")
     refused("deploy", "site", sites[0], "--accept", path, wanted="not an agreement of fedprior")
 
