@@ -9,11 +9,10 @@ from fedprior.estimation.bernoulli.by_size import (
     pairs_log_likelihood,
 )
 from fedprior.estimation.bernoulli.fit import BetaFit
-from fedprior.estimation.bernoulli.likelihood import chain, rising_slopes
 from fedprior.estimation.bernoulli.model import average
 from fedprior.estimation.statistics import Pairs
 
-_SIGNIFICANT = 1e-3
+_SIGNIFICANT = 5e-3
 _MATERIAL = 0.98  # a warning only where the expected error is at least 2% lower
 _FEWEST = 20  # groups: the distribution of the test statistic is asymptotic
 
@@ -21,7 +20,7 @@ _FEWEST = 20  # groups: the distribution of the test statistic is asymptotic
 def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
     """A warning if one population for all sizes wastes information, else None.
 
-    Two tests must agree: the score test, which is valid for any shape of the population but rejects
+    Two tests must agree: one of moments, which is valid for any shape of the population but rejects
     too often with few groups, and the likelihood ratio test, which does not.
     """
     held = (pairs.n > 0) & (pairs.count > 0)
@@ -44,41 +43,56 @@ def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
 
 
 def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
-    """p-value of a score test that the logit mean (spline) and log M (line) depend on log n.
+    """p-value of a test that E[p] (spline) and E[p^2] (line) depend on log n.
 
-    The information is the sum of the groups' squared scores, so that a population of another shape
-    than Beta does not cause a warning.
+    Given n, z / n and z (z - 1) / (n (n - 1)) have these means whatever the shape of the
+    population, so that none of them causes a warning; the Beta fit only weighs the groups.
+    Hotelling's T^2 on the groups' contributions.
     """
-    from scipy.special import chdtrc
+    from scipy.special import fdtrc
 
-    gradient = _scores(pairs, pooled)
     knots = 4 if pairs.count.sum() >= 100 else 2
-    basis = log_size_basis(pairs.n, pairs.n, pairs.count, knots)
-    line = log_size_basis(pairs.n, pairs.n, pairs.count, 2)
-    scores = np.concatenate([basis * gradient[0][:, None], line * gradient[1][:, None]], axis=1)
+    scores = np.concatenate(
+        [_scores(pairs, *each) for each in zip(_moments(pairs, pooled), (knots, 2), strict=True)],
+        axis=1,
+    )
+    num = float(pairs.count.sum())
     weighted = pairs.count[:, None] * scores
     total = weighted.sum(axis=0)
-    values, vectors = np.linalg.eigh(scores.T @ weighted)
-    kept = values > 1e-10 * values.max()
-    statistic = float(((vectors.T @ total)[kept] ** 2 / values[kept]).sum())
-    freedom = int(kept.sum()) - (1 if pooled.is_point else 2)
-    return float(chdtrc(freedom, statistic)) if freedom > 0 else 1.0
+    values, vectors = np.linalg.eigh(scores.T @ weighted - np.outer(total, total) / num)
+    kept = values > 1e-8 * values.max()
+    freedom = int(kept.sum())
+    if not 0 < freedom < num:
+        return 1.0
+    statistic = float(((vectors.T @ total)[kept] ** 2 / values[kept]).sum()) * (num - 1) / num
+    return float(fdtrc(freedom, num - freedom, statistic * (num - freedom) / (num - 1) / freedom))
 
 
-def _scores(pairs: Pairs, pooled: BetaFit) -> np.ndarray:
-    """Derivatives of each pair by logit mean and log M, from tables over distinct counts."""
-    mean, size = pooled.mean, pooled.concentration
-    lost = pairs.n - pairs.successes
-    slopes = []
-    for shape, values in (
-        (mean * size, pairs.successes),
-        ((1 - mean) * size, lost),
-        (size, pairs.n),
-    ):
-        distinct, place = np.unique(values, return_inverse=True)
-        slopes.append([each[place] for each in rising_slopes(shape, distinct)])
-    first, second = (np.stack(each) for each in zip(*slopes, strict=True))
-    return chain(mean, size, first, second, won=pairs.successes, lost=lost).gradient
+def _moments(pairs: Pairs, pooled: BetaFit) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(estimate of E[p^k], its weight) of each pair, for k = 1 and 2.
+
+    Weights are inverse variances under the Beta fit; (z)_2^2 = (z)_4 + 4 (z)_3 + 2 (z)_2, and the
+    factorial moment (z)_k has the mean (n)_k E[p^k].
+    """
+    n, z = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
+    step = np.arange(4)
+    size = min(pooled.concentration, 1e8)
+    first, second, third, fourth = np.cumprod((pooled.mean * size + step) / (size + step))
+    spread = second - first**2 + (first - second) / n
+    two, three, four = np.cumprod([n * (n - 1), n - 2, n - 3], axis=0)
+    squares = four * fourth + 4 * three * third + 2 * two * second
+    some = np.maximum(two, 1.0)
+    wide = np.maximum(squares / some**2 - second**2, 1e-300)
+    return [(z / n, 1 / spread), (z * (z - 1) / some, np.where(n > 1, 1 / wide, 0.0))]
+
+
+def _scores(pairs: Pairs, moment: tuple[np.ndarray, np.ndarray], knots: int) -> np.ndarray:
+    """Contributions of each group of a pair to the slopes of a moment on splines of log n."""
+    values, weight = moment
+    basis = log_size_basis(pairs.n, pairs.n, pairs.count, knots)
+    shares = pairs.count * weight / max(float(pairs.count @ weight), 1e-300)
+    scores = (weight * (values - shares @ values))[:, None] * (basis - shares @ basis)
+    return scores / np.maximum(np.sqrt(pairs.count @ scores**2), 1e-300)
 
 
 def _chance_of_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
