@@ -379,6 +379,25 @@ def test_nonparametric_intervals_are_those_of_the_beta_fit():
     assert any("is safer below" in note for note in few.notes)
 
 
+def _covered(num_groups, seed, **options):
+    """Coverage with 80% zeros, and of the tenth of the groups with the highest rates."""
+    draws = np.random.default_rng([seed, num_groups])
+    rate = np.where(draws.random(num_groups) < 0.8, 0.0, draws.beta(2, 6, num_groups))
+    n = np.exp(draws.uniform(np.log(3), np.log(300), num_groups)).astype(int)
+    found = estimate_rates(Counts(n=n, successes=draws.binomial(n, rate)), **options)
+    inside = (found.lower <= rate + 1e-12) & (rate <= found.upper + 1e-12)
+    return inside.mean(), inside[rate >= np.quantile(rate, 0.9)].mean()
+
+
+def test_robust_intervals_are_no_less_robust_than_the_default_ones():
+    robust, default = (
+        np.mean([_covered(500, seed, intervals=kind) for seed in range(4)], axis=0)
+        for kind in ("robust", "default")
+    )
+    assert robust[0] > 0.96
+    assert (robust >= default - 0.01).all()
+
+
 def test_robust_intervals_cover_where_the_population_is_far_from_beta():
     # 2% of rates are extreme: fitted Betas leave them out of their narrow intervals
     counts, rate = sample(

@@ -22,7 +22,7 @@ from fedprior.estimation.bernoulli.model import (
     table_of,
 )
 from fedprior.estimation.bernoulli.posterior import moments
-from fedprior.estimation.intervals import robust_critical_value
+from fedprior.estimation.bernoulli.robust import robust_bounds
 from fedprior.estimation.nonparametric.atoms import fit_rates
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.selection import few_groups
@@ -106,25 +106,21 @@ def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateA
 def robust_answer(
     answer: RateAnswer, model: BetaModel, pairs: Pairs, *, level: float
 ) -> RateAnswer:
-    """Intervals mu + w (x - mu) +- c w sqrt(v), v = E[p (1 - p)] / n, c for E b^2 = M / n.
+    """Intervals that cover on average for any population of the fitted moments (`robust`).
 
-    M comes from the grid and is finite even if the fitted population is a point. The intervals are
-    clipped to [0, 1].
+    The moments come from the grid: their variance is above 0 even if the fitted population is a
+    point.
     """
-    law = law_of(model.grid)
-    n = np.maximum(pairs.n, 1)
-    sizes, place = np.unique(n, return_inverse=True)
-    critical = robust_critical_value(law.concentration / sizes, level=level)[place]
-    weight = n / (n + law.concentration)
-    center = law.mean + weight * (pairs.successes / n - law.mean)
-    half = critical * weight * np.sqrt(law.binomial / n)
     held = pairs.n > 0
+    law, n = law_of(model.grid), np.maximum(pairs.n, 1)
+    lower, upper = robust_bounds(n, pairs.successes, law, level=level)
     table = replace(
         answer.table,
-        lower=np.where(held, np.clip(center - half, 0, 1), answer.table.lower),
-        upper=np.where(held, np.clip(center + half, 0, 1), answer.table.upper),
+        lower=np.where(held, lower, answer.table.lower),
+        upper=np.where(held, upper, answer.table.upper),
     )
     widened = replace(answer, table=table.around(table.personal))
     return widened.with_notes(
-        "Robust intervals treat raw rates as normally distributed and are clipped to [0, 1]."
+        "Robust intervals cover on average over groups for any population with the fitted mean and "
+        "variance; where that costs more than it gains, they are those of each group alone."
     )
