@@ -451,3 +451,24 @@ def test_a_ledger_protects_one_kind_of_group(command, refused, tmp_path):
     words = ("estimate", copy, *words[2:], "doctor", "--group", "clinic", "--json")
     turned = command(*words, "--ledger", path.with_suffix(".ledger.jsonl"))
     assert json.loads(turned.out)["ledger"]["epsilon"] == 2
+
+
+def test_long_names_give_way_to_numbers(command, tmp_path, monkeypatch):
+    rows = [
+        f"{'a long name ' * 12}{group},{group + row % 3}" for group in range(6) for row in range(6)
+    ]
+    (tmp_path / "long.csv").write_text("\n".join(["shop,value", *rows]))
+    monkeypatch.setenv("COLUMNS", "80")
+    found = command("estimate", tmp_path / "long.csv", "--group", "shop", "--value", "value")
+    assert found.code == 0
+    table = found.out.split("Most changed groups")[1]
+    assert "a long name" in table
+    assert "personal" in table
+    assert "…  …" not in table
+
+
+def test_values_without_variation_are_said_to_have_none(command, tmp_path):
+    rows = [f"{group},5" for group in "abcdef" for _ in range(4)]
+    (tmp_path / "constant.csv").write_text("\n".join(["shop,value", *rows]))
+    found = command("estimate", tmp_path / "constant.csv", "--group", "shop", "--value", "value")
+    assert "Values do not vary within any group" in found.out

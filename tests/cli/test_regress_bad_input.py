@@ -31,7 +31,7 @@ GOOD = (*COLUMNS, "--features", "price")
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (COLUMNS, "a FILE needs --features or --fixed. Name columns"),
+        (COLUMNS, "for a mean or rate of each group alone, use fedprior estimate"),
         (GOOD[2:], "regress: --group is required with a FILE"),
         ((*GOOD[:2], *GOOD[4:]), "regress: --target is required with a FILE"),
         ((*COLUMNS, "--features", "price,sales"), "--features must be other columns than the grou"),

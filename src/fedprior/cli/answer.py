@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.progress import Watcher
+from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.aggregate import Groups
 from fedprior.estimation.result import Estimates
 from fedprior.reporting import charged
@@ -104,9 +104,10 @@ def _print(
     if not question.shows_groups:
         return
     most, least = reporting.changed(estimates)
-    console.print(_groups("Most changed groups", groups, estimates, most))
-    if len(least):
-        console.print(_groups("Least changed groups", groups, estimates, least))
+    for title, places in (("Most changed groups", most), ("Least changed groups", least)):
+        if len(places):
+            shown = _groups(title, groups, estimates, places)
+            console.print(keep_numbers(shown, console.width))
 
 
 def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:

@@ -17,12 +17,23 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 _PATIENCE = 2  # seconds before a bar appears
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
+
+
+def keep_numbers(table: Table, width: int) -> Table:
+    """The table with columns of numbers as wide as they need in `width`: long names give way."""
+    taken = 0
+    for column in table.columns[1:]:
+        lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
+        taken += 2 + max(len(line) for line in lines)
+    table.columns[0].max_width = max(8, width - taken - 2)
+    return table
 
 
 def say(line: str, *, quiet: bool) -> None:

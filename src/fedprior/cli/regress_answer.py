@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.progress import Watcher
+from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.writing import write_table
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
@@ -58,11 +58,11 @@ def _print(answer: RegressAnswer) -> None:
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
     found = answer.analysis
     console.print(_head(found))
-    console.print(_coefficients(found))
+    console.print(keep_numbers(_coefficients(found), console.width))
     if _BESIDE < len(found.names) <= _MOST_CORRELATIONS and _has_correlations(found):
-        console.print(_correlations(found))
+        console.print(keep_numbers(_correlations(found), console.width))
     if len(found.fit.population.components) > 1:
-        console.print(_components(found))
+        console.print(keep_numbers(_components(found), console.width))
     console.print(_variances(found))
     if answer.held_out is not None:
         console.print(_held_out(answer.held_out))

@@ -76,7 +76,10 @@ class RegressQuestion:
             check.expect(bool(name), _OWNER, f"{option} is required with a FILE.")
         once = len(set(self.group)) == len(self.group)
         _require(once, "--group", "different columns", ", ".join(self.group))
-        sentence = "a FILE needs --features or --fixed. Name columns, separated by commas."
+        sentence = (
+            "a FILE needs --features or --fixed. Name columns, separated by commas; for a mean or "
+            "rate of each group alone, use fedprior estimate."
+        )
         check.expect(bool(self.columns), _OWNER, sentence)
         for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
             twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))

@@ -33,6 +33,11 @@ from fedprior.estimation.statistics import Means
 
 POPULATIONS = ("gaussian", "nonparametric", "point", "auto")
 _OWNER = "estimate_means"
+_CONSTANT = (
+    "Values do not vary within any group: the noise seems to be zero, and intervals have no width. "
+    "If the values were rounded or averaged before, give a standard error for each group, or the "
+    "noise variance."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +96,7 @@ def estimate_means(
     bins = bins_of(statistics, noise_variance=noise_variance)
     raw = np.asarray(statistics.mean, np.float64).reshape(len(bins.place), -1)
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
-    notes: list[str] = []
+    notes = _constant_note(statistics, raw, noise_variance)
     if population == "auto":
         population, note = shapes.pick_mean_population(statistics, bins, common)
         notes.append(note)
@@ -158,6 +163,16 @@ def fit_gaussian(
         few=few,
         population=described,
     )
+
+
+def _constant_note(statistics: Means, raw: np.ndarray, noise_variance: float | None) -> list[str]:
+    """A note where values do not vary within groups, up to rounding, and the noise is not known."""
+    if statistics.within is None or noise_variance is not None:
+        return []
+    held = np.asarray(statistics.n) > 0
+    largest = float(np.abs(raw[held]).max(initial=0.0))
+    rows = float(np.sum(statistics.n))
+    return [_CONSTANT] if np.sum(statistics.within) <= rows * (1e-12 * largest) ** 2 else []
 
 
 def _rows_of(
