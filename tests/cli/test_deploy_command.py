@@ -159,7 +159,7 @@ def test_three_tables_are_one_run_equal_to_debug(app, sites, finished):
 
 def test_each_site_predicts_with_its_own_model(sites, finished, command, tmp_path):
     for seed, site in enumerate(sites):
-        new = write_visits(tmp_path / f"{site.name}.csv", seed=50 + seed, hospital=site.name)
+        new = write_visits(tmp_path / f"{site.name}.csv", seed=50 + seed)  # without a column
         out = tmp_path / f"{site.name}-predictions.csv"
         found = command("personalize", site, "--data", new, "--out", out, "--json")
         assert found.code == 0, found.err
@@ -245,7 +245,8 @@ def test_a_client_that_leaves(app, refused, tmp_path, command, finished):
     assert "samples, memories and models of e" in found.err
     assert "stays in the shared model" in found.err
     assert {path.name for path in site.iterdir()} == {"node.key", "node.pub", "site.toml"}
-    refused("deploy", "status", site, wanted="neither a run of a deployment nor a site")
+    refused("deploy", "status", site, wanted="it has left, or is not made")
+    refused("deploy", "status", app, wanted="neither a run of a deployment nor a site")
     roster = finished.folder.path / "roster.json"
     kept = roster.read_bytes()
     assert command("deploy", "forget", finished.folder.path, "west").code == 0

@@ -23,8 +23,12 @@ app = typer.Typer(
 )
 # A first rehearsal takes minutes, not hours: few rounds, of many steps each.
 _FIRST = ["training.rounds=10", "training.cohort='everyone'", "training.local_steps=40"]
-App = Annotated[Path, typer.Argument(help="An app folder of `fedprior deploy init`.")]
-Deadline = Annotated[float, typer.Option(help="Most seconds that a round waits for its clients.")]
+App = Annotated[
+    Path, typer.Argument(metavar="APP", help="An app folder of `fedprior deploy init`.")
+]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds that a round waits for its clients at most.")
+]
 
 
 @app.callback()
@@ -80,7 +84,8 @@ def init(
     write_app(folder, settings)
     if public:
         shutil.copy(public, folder / ENCODER)
-    say(f"Written to {folder}. Try it: fedprior deploy rehearse {folder}", quiet=quiet)
+    rows = " --data FILE" if settings.data.name == SITES else ""
+    say(f"Written to {folder}. Try it: fedprior deploy rehearse {folder}{rows}", quiet=quiet)
 
 
 @app.command()
@@ -94,7 +99,7 @@ def site(
         Path | None, typer.Option("--app", help="The app, as the coordinator sent it.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="All rows are this one client's; else a column says whose.")
+        str | None, typer.Option(help="Name of the client, if the table has no column for it.")
     ] = None,
     accept: Annotated[
         Path | None, typer.Option(help="An agreement.json to accept, and to print.")
@@ -114,6 +119,7 @@ def site(
     """
     from fedprior.cli.progress import say
     from fedprior.sites import folder as folders
+    from fedprior.sites.guarantee import counted
 
     chosen = [
         word for word, on in (("--data", data), ("--accept", accept), ("--leave", leave)) if on
@@ -127,7 +133,8 @@ def site(
         answer = _make_site(folder, app_folder, data, name)
         card = f"{folder / 'card.json'}"
         names = ", ".join(answer["clients"][:3]) + (", ..." if len(answer["clients"]) > 3 else "")
-        lines = [f"{len(answer['clients'])} clients ({names}). Send {card} to the coordinator."]
+        number = counted(len(answer["clients"]))
+        lines = [f"{number} ({names}). Send {card} to the coordinator."]
     elif accept is not None:
         from fedprior.sites.guarantee import guarantee, sentences
 
@@ -165,8 +172,8 @@ def roster(
     from fedprior.sites.guarantee import guarantee, sentences
 
     settings, path = _settings(app_folder), app_folder / "agreement.json"
-    rule = "absent, or --force given: sites may have accepted it"
-    check.require(force or not path.exists(), "deploy roster", "agreement.json", rule, str(path))
+    sentence = f"{path} exists, and sites may have accepted it. --force makes another agreement."
+    check.expect(force or not path.exists(), "deploy roster", sentence)
     found = {str(card): read_json(card) for card in cards}
     document, listed = write_agreement(app_folder, settings, found, deadline=deadline)
     answer = {"token": document.token, "clients": listed.active, "guarantee": guarantee(document)}
@@ -179,7 +186,7 @@ def rehearse(
     app_folder: App,
     nodes: Annotated[int, typer.Option(help="How many nodes share the clients.")] = 4,
     data: asked.Data = None,
-    rounds: Annotated[int | None, typer.Option(help="Fewer rounds than the app has.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds, if not the app's.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder (default: runs/rehearsal-TIME).")] = None,
     deadline: Deadline = 300.0,
@@ -232,7 +239,7 @@ def status(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a site's.")],
     as_json: asked.AsJson = False,
 ) -> None:
-    """How far a run is, what it has spent, and who failed last; at a site, what it has given.
+    """Show how far a run is, what it has spent and who failed last, or what a site has agreed to.
 
     Example: `fedprior deploy status runs/hospitals`
     """
@@ -254,7 +261,7 @@ def forget(
     client: Annotated[str, typer.Argument(help="The client that has left for good.")],
     quiet: asked.Quiet = False,
 ) -> None:
-    """Ask a client for nothing any more, and forget its key and where it stood.
+    """Stop asking a client that has left, and forget its key.
 
     What was learned from its messages stays in the shared model: nothing takes it out again.
 

@@ -22,6 +22,13 @@ def personalize(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose rows they are, if no column says it; by default those of a site's one "
+            "client."
+        ),
+    ] = None,
     algorithm: asked.OneMethod = None,
     seed: asked.OneSeed = None,
     force: asked.Force = False,
@@ -45,8 +52,10 @@ def personalize(
 
     check_output("personalize", "--out", out, OUT_SUFFIXES, source=str(data), force=force)
     model = load(run, method=algorithm, seed=seed)
+    if name is None and (run / "card.json").is_file() and model.clients is not None:
+        name = model.clients.names[0] if len(model.clients.names) == 1 else None
     with Rows(quiet=quiet) as progress:
-        table = predictions(model, data, progress=progress)
+        table = predictions(model, data, client=name, progress=progress)
     write_table(table, out, owner="personalize")
     models = [str(whose) for whose in table["model"]]
     counts = {kind: models.count(kind) for kind in ("own", "newcomer", "population")}

@@ -18,8 +18,9 @@ _README = """# A fedprior deployment
 
 Method: {method}. config.toml has all settings.
 
-    fedprior deploy rehearse .        # try it on this machine, with processes of its own
-    flwr run .                        # simulate it under Ray
+    fedprior deploy rehearse .        # try it on this machine, with processes of its own; for
+                                      # tables, with rows to try it with: --data FILE
+    flwr run .                        # simulate a dataset of fedprior's own under Ray
 
 With real sites, each of them makes its folder, and the coordinator collects their cards:
 

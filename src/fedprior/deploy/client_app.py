@@ -41,23 +41,21 @@ def client_app(agreement_of: AgreementOf = lambda document: document.agreement) 
 
 def _answered(message: Message, context: Context, agreement_of: AgreementOf) -> tuple[bytes, bytes]:
     """The content of an answer and its signature; where anything fails, the error's type alone."""
-    cache.enable()
     site: Site | None = None
-    facts: dict[str, Any] = {}
-    arrays: Any = {}
+    nonce: dict[str, Any] = {}
     try:
+        cache.enable()
         request = wire.read(message, most=_LARGEST)[0]
-        facts["nonce"] = request.facts["nonce"]
+        nonce = {"nonce": request.facts["nonce"]}
         site = _site(context, request)
         with _alarm(float(request.facts["deadline"]) * _ALARM):
-            found, arrays = answer(site, request, agreement_of)
-        facts |= found
-    except Exception as error:
-        facts["failed"], arrays = type(error).__name__, {}
+            facts, arrays = answer(site, request, agreement_of)
+        payload = wire.content(arrays, {**facts, **nonce})
+        return payload, site.sign(payload)
+    except Exception as error:  # Flower would send its words
         if site is not None:
             site.log(error)
-    payload = wire.content(arrays, facts)
-    return payload, b"" if site is None else site.sign(payload)
+        return wire.content({}, {**nonce, "failed": type(error).__name__}), b""
 
 
 def _site(context: Context, request: Packed) -> Site:

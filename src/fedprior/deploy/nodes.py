@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedprior.core.algorithm import PyTree
 from fedprior.deploy import wire
-from fedprior.sites.answers import Answer, Nodes
+from fedprior.sites.answers import Answer, Nodes, shown
 from fedprior.sites.document import Document
 from fedprior.sites.roster import Roster
 
@@ -47,18 +47,23 @@ class FlowerNodes(Nodes):
         if not new:
             return []
         self._greeted |= dict.fromkeys(new, now)
-        seconds, failed = min(_HELLO, self._document.deadline), []
+        seconds, failed, active = min(_HELLO, self._document.deadline), [], set(self.roster.active)
         for node, answer in self._exchange("hello", dict.fromkeys(new, ()), seconds, _SMALL):
             if answer.failed:
                 failed.append(answer.failed)
-            for name in answer.facts.get("clients", ()):
-                if name in self.roster.active and self._is_its_own(answer, name):
+            strangers = []
+            for name in answer.present:
+                if name in active and self._is_its_own(answer, name):
                     self._where[name] = node
-                    mask = answer.facts.get("masks", {}).get(name)
+                    mask = answer.mask(name)
                     if mask is not None:
-                        self.masks[self.roster.numbers[name]] = bytes.fromhex(mask)
+                        self.masks[self.roster.numbers[name]] = mask
                 else:
-                    failed.append(f"client {str(name)[:80]!r} is not on the roster with that key")
+                    strangers.append(name)
+            if strangers:
+                others = f" (and {len(strangers) - 1} others)" if strangers[1:] else ""
+                who = f"client {shown(strangers[0])!r}{others}"
+                failed.append(f"{who} is not on the roster with that key")
         return failed
 
     def ask(
@@ -112,7 +117,7 @@ class FlowerNodes(Nodes):
                 continue
             waiting[sent[0]] = (node, nonce)
         while waiting and time.monotonic() < end:
-            for message in self._grid.pull_messages(list(waiting)):
+            for message in self._pull(list(waiting)):
                 found = waiting.pop(message.metadata.reply_to_message_id, None)
                 if found is not None:
                     node, nonce = found
@@ -121,6 +126,13 @@ class FlowerNodes(Nodes):
                 time.sleep(_POLL)
         for node, _ in waiting.values():
             yield node, Answer(nodes[node], "no answer before the deadline")
+
+    def _pull(self, sent: list[str]) -> Iterable[Message]:
+        """What has been answered; nothing where Flower cannot even put together what was sent."""
+        try:
+            return list(self._grid.pull_messages(sent))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return []
 
     def _read(self, message: Message, names: tuple[str, ...], nonce: str, most: int) -> Answer:
         """An answer, if it is one to the request with this nonce."""
@@ -135,7 +147,7 @@ class FlowerNodes(Nodes):
             return Answer(names, "an answer to another request")
         signed = {"payload": payload, "signature": signature}
         if "failed" in facts:
-            return Answer(names, str(facts["failed"])[:80], signed)
+            return Answer(names, shown(facts["failed"]), signed)
         return Answer(names, None, {**facts, **signed}, packed.arrays)
 
     def _is_its_own(self, answer: Answer, name: str) -> bool:

@@ -46,8 +46,8 @@ class Machines:
         text = f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\n{connection}'
         write_atomically(self.home / "config.toml", text.encode())
 
-    def start_link(self) -> None:
-        """Start the SuperLink, and wait until it answers."""
+    def start_link(self, *more: str) -> None:
+        """Start the SuperLink, with `more` options, and wait until it answers."""
         options = ["--host", "127.0.0.1", "--port", str(self.ports[0]), "--isolation", "process"]
         options += ["--database", str(self.folder / "state.db")]
         options += ["--disable-runtime-dependency-installation", *self._secret]
@@ -56,7 +56,7 @@ class Machines:
             options += ["--ssl-certfile", str(self._certificate), "--ssl-keyfile", str(self._key)]
         else:
             options += ["--insecure"]
-        self.start("superlink", "flower-superlink", *options)
+        self.start("superlink", "flower-superlink", *options, *more)
         end = time.monotonic() + _START
         while not _listens(self.ports[0]):
             self.check("superlink")

@@ -42,7 +42,7 @@ def read(message: Message, *, most: int) -> tuple[trees.Packed, bytes, bytes]:
         array = message.content.array_records["content"]["bytes"]
         signature = message.content.config_records["signature"]["bytes"]
         payload = array.data
-    except (KeyError, AttributeError, TypeError):
+    except (KeyError, AttributeError, TypeError, ValueError):
         raise BadMessage("the message has no content of fedprior.") from None
     if not isinstance(payload, bytes) or not isinstance(signature, bytes):
         raise BadMessage("the message has no content of fedprior.")

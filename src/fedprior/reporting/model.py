@@ -181,13 +181,13 @@ def file_of(path: str | Path, *, method: str | None = None, seed: int | None = N
 
 
 def predictions(
-    model: TrainedModel, source: Any, *, progress: Progress | None = None
+    model: TrainedModel, source: Any, *, client: Any = None, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """Columns client, row, prediction, probability (of the predicted class), model, and each class.
 
     `model` says whose: `own`, `newcomer` or `population`. The column of a class is its probability.
     """
-    outputs, whose, names = model.outputs(source, progress=progress)
+    outputs, whose, names = model.outputs(source, client, progress=progress)
     table = {"client": names, "row": np.arange(1, len(names) + 1)}
     if model.classes_ is None:
         return {**table, "prediction": outputs, "model": whose}

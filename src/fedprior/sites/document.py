@@ -159,6 +159,19 @@ class Document:
         training = self._study.training("local")
         return Agreement(algorithm=training.algorithm, facts=facts, seed=self.seed), training.rounds
 
+    @property
+    def model_facts(self) -> dict[str, Any]:
+        """What the file of a model says of its run, as far as it was agreed on."""
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "num_clients": self.facts.num_clients,
+            "shape": list(self.facts.shape),
+            "classes": None if self.classes is None else list(self.classes),
+            "config": dict(self.config),
+            "encoder": self.encoder,
+        }
+
     def turns(self, agreement: Agreement) -> Participation:
         """How often a client takes part at most, which it enforces itself."""
         return agreement.rule or Participation(rounds=self.training.rounds)

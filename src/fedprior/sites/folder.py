@@ -12,6 +12,7 @@
 Nothing but what the agreement says leaves the folder.
 """
 
+import contextlib
 import shutil
 import time
 import tomllib
@@ -24,7 +25,13 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.files import make_folder, read_json, write_atomically, write_json
+from fedprior.core.files import (
+    make_folder,
+    read_json,
+    remove_temporary,
+    write_atomically,
+    write_json,
+)
 from fedprior.data.federation import Federation
 from fedprior.exchange import trees
 from fedprior.sites.document import Document
@@ -77,9 +84,16 @@ class Site:
         return keys.sign(self.key, payload)
 
     def log(self, error: Exception) -> None:
-        """Note for the site's own eyes why it refused or failed."""
-        line = " ".join(f"{type(error).__name__}: {error}".split())
-        with (self.folder / "errors.log").open("a") as file:
+        """Note for the site's own eyes why it refused or failed.
+
+        A disk that is full raises nothing: the words of an error must not reach the server.
+        """
+        path = self.folder / "errors.log"
+        with (
+            contextlib.suppress(Exception),
+            path.open("a", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            line = " ".join(f"{type(error).__name__}: {error}".split())
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {line}\n")
 
 
@@ -140,11 +154,14 @@ def make_site(
 
     folder = Path(folder)
     make_folder(folder / "data")
+    folder.chmod(0o700)  # its owner's alone
     if not (folder / "node.key").is_file():
         keys.make_node_key(folder / "node.key")
     if not (folder / "site.toml").is_file():
         text = _SETTINGS.format(share_scores=str(share_scores).lower())
         write_atomically(folder / "site.toml", text.encode())
+    for path in (folder / "data").glob("*.safetensors"):  # of clients that were here before
+        path.unlink()
     for number in range(clients.num_clients):
         own = samples_of(clients, number)
         arrays = {part: {"x": x, "y": y} for part, (x, y) in own.items()}
@@ -195,6 +212,7 @@ def leave(folder: Path) -> list[str]:
     for name in _OF_RUN:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    remove_temporary(folder)  # of a process that was killed
     return names
 
 

@@ -38,10 +38,14 @@ def guarantee(document: Document) -> dict[str, Any] | None:
     }
 
 
+def counted(clients: int) -> str:
+    """How many clients, in words."""
+    return "1 client" if clients == 1 else f"{clients:,} clients"
+
+
 def sentences(document: Document) -> list[str]:
     """What a site agrees to, line by line."""
-    facts, training = document.facts, document.training
-    clients = "1 client" if facts.num_clients == 1 else f"{facts.num_clients} clients"
+    training, clients = document.training, counted(document.facts.num_clients)
     lines = [
         f"{document.method}, {training.rounds} rounds, {clients}; a message has "
         f"{document.agreement.length:,} numbers. Agreement {document.token}."

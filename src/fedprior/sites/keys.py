@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -51,7 +51,7 @@ def is_signed(public: str, content: bytes, signature: bytes) -> bool:
     try:
         key: Any = serialization.load_ssh_public_key(public.encode())
         key.verify(signature, content, _HASH)
-    except (InvalidSignature, ValueError, TypeError, AttributeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError, AttributeError):
         return False
     return True
 

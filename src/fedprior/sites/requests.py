@@ -60,17 +60,26 @@ def _hello(site: Site, document: Document, agreement: Agreement, request: Packed
 def _round(site: Site, document: Document, agreement: Agreement, request: Packed) -> Answered:
     """An upload for each client that is asked; one that fails does not concern the others."""
     state, digest = request.tree(agreement.shapes[0]), _digest(request)
+    return _each(
+        site, request, lambda name: _upload(site, document, agreement, state, digest, name, request)
+    )
+
+
+def _each(site: Site, request: Packed, answer: Callable[[str], dict[str, Any]]) -> Answered:
+    """What every client answers by itself; who comes after one that took too long has no time."""
     failed: dict[str, str] = {}
-    uploads: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    late = False
     for name, asked in request.facts["clients"].items():
         try:
-            found = _upload(site, document, agreement, state, digest, name, request)
+            if late:
+                raise TimeoutError("another client of this node took too long.")
+            found[str(asked["number"])] = answer(name)
         except Exception as error:
+            late = late or isinstance(error, TimeoutError)
             failed[str(name)] = type(error).__name__
             site.log(error)
-        else:
-            uploads[str(asked["number"])] = found
-    return {"failed_clients": failed}, uploads
+    return {"failed_clients": failed}, found
 
 
 def _upload(
@@ -83,9 +92,14 @@ def _upload(
     request: Packed,
 ) -> dict[str, Any]:
     """One client's upload, after its next memory and its turn are on disk."""
-    asked, round = request.facts["clients"][name], int(request.facts["round"])
+    asked, round = request.facts["clients"][name], request.facts["round"]
+    check.count("request", least=0, round=round)
     number, masked = _seat(site, document, name, asked["number"]), _masked(agreement)
     own, channel = _training(site, document, name), agreement.channel
+    if asked["accepted"] is not None and asked["accepted"] >= round:
+        # From the memory after a round, the same round gives another message.
+        before = f"accepted round {asked['accepted']} before round {round} was played."
+        raise AskedTooOften(f"the server says that it {before}")
     with memories.held(site.folder / "memory", token=document.token, client=number) as kept:
         memory = kept.read(agreement.shapes[1], accepted=asked["accepted"])
         kept.take_turn(
@@ -97,7 +111,7 @@ def _upload(
         learned = client_side.attempt(agreement, state, memory, own, number, round)
         if masked:
             attempt = _attempt(document, agreement, request)
-            _note(site, document, number, context=attempt.context.decode(), alive=None)
+            _note_attempt(site, document, number, attempt.context.decode(), round)
         kept.write(learned.memory if bool(learned.finite) else memory, round=round)
     if not masked:
         return {"upload": client_side.encode(agreement, learned, number, round)}
@@ -109,15 +123,21 @@ def _upload(
 
 def _unmask(site: Site, document: Document, agreement: Agreement, request: Packed) -> Answered:
     """What the server needs to take the masks off the sum: once for an upload, for one set."""
-    attempt, facts = _attempt(document, agreement, request), request.facts
-    alive, revealed = sorted(facts["alive"]), {}
-    for name, asked in facts["clients"].items():
-        number = _seat(site, document, name, asked["number"])
-        noted = read_json(_attempt_file(site, document, number))
+    attempt = _attempt(document, agreement, request)
+    return _each(site, request, lambda name: _reveal(site, document, attempt, name, request))
+
+
+def _reveal(
+    site: Site, document: Document, attempt: Any, name: str, request: Packed
+) -> dict[str, Any]:
+    """One client's shares, after it has noted for whom."""
+    number = _seat(site, document, name, request.facts["clients"][name]["number"])
+    alive, begin = sorted(request.facts["alive"]), f"sealed/{number}/"
+    with memories.held(site.folder / "memory", token=document.token, client=number):
+        path = _attempt_file(site, document, number)
+        noted = read_json(path)
         if noted["context"] != attempt.context.decode() or noted["alive"] not in (None, alive):
             raise AskedTooOften("the masks of another upload, or of other clients, are asked for.")
-        _note(site, document, number, context=noted["context"], alive=alive)
-        begin = f"sealed/{number}/"
         sealed = {
             int(place.removeprefix(begin)): blob.tobytes()
             for place, blob in request.arrays.items()
@@ -125,8 +145,8 @@ def _unmask(site: Site, document: Document, agreement: Agreement, request: Packe
         }
         key = _mask_key(site, document, name)
         blob = attempt.reveal(key=key, own=number, alive=alive, sealed=sealed)
-        revealed[str(number)] = {"revealed": np.frombuffer(blob, np.uint8)}
-    return {}, revealed
+        write_json(path, {**noted, "alive": alive})
+    return {"revealed": np.frombuffer(blob, np.uint8)}
 
 
 def _attempt(document: Document, agreement: Agreement, request: Packed) -> Any:
@@ -142,12 +162,17 @@ def _attempt(document: Document, agreement: Agreement, request: Packed) -> Any:
     return masks.Attempt(members=members, context=context, threshold=channel.fewest)
 
 
-def _note(site: Site, document: Document, number: int, **noted: Any) -> None:
-    """Note an attempt before anything of it leaves; one that has begun before is refused."""
+def _note_attempt(site: Site, document: Document, number: int, context: str, round: int) -> None:
+    """Note an attempt before anything of it leaves; one that has begun before is refused.
+
+    All attempts of the round are kept, also those that others have followed.
+    """
     path = _attempt_file(site, document, number)
-    before = read_json(path) if path.is_file() else {"context": "", "alive": None}
-    if before["context"] == noted["context"] and noted["alive"] is None:
+    before = read_json(path) if path.is_file() else {"round": None, "begun": []}
+    begun = before["begun"] if before["round"] == round else []
+    if context in begun:
         raise AskedTooOften("an upload of this attempt was sent before.")
+    noted = {"round": round, "context": context, "alive": None, "begun": [*begun, context]}
     write_json(path, noted)
 
 
@@ -175,6 +200,8 @@ def _seat(site: Site, document: Document, name: Any, number: Any) -> int:
     """The client's number in the run, which the server gives once and never changes."""
     check.choice("request", "client", name, site.clients)
     check.count("request", least=0, number=number)
+    rule = f"below the number of clients ({document.facts.num_clients})"
+    check.require(number < document.facts.num_clients, "request", "number", rule, number)
     path = _run_folder(site, document) / "seats.json"
     seats = read_json(path) if path.is_file() else {}
     if seats.get(name, number) != number or number in [

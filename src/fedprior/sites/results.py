@@ -30,13 +30,19 @@ def finish(
     seat: Callable[..., int],
     training: Callable[..., ClientData],
 ) -> dict[str, dict[str, float]]:
-    """Write model/ and scores.json, and return the scores: method -> client -> test score."""
+    """Write model/ and scores.json, and return the scores: method -> client -> test score.
+
+    Clients that the server does not name, because it has forgotten them, get no model.
+    """
     state, facts = request.tree(agreement.shapes[0]), request.facts
-    file = site.folder / SITE_MODEL
+    file, names = (
+        site.folder / SITE_MODEL,
+        [name for name in site.clients if name in facts["clients"]],
+    )
     scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
     kept: list[tuple[int, Any, np.ndarray]] = []
     with model_file.keeping_thetas(file) as keep:
-        for name in site.clients:
+        for name in names:
             asked = facts["clients"][name]
             number, own = (
                 seat(site, document, name, asked["number"]),
@@ -51,17 +57,18 @@ def finish(
             row = blank if memory is None else memory
             kept.append((1, _row(row), np.array([memory is not None])))
             scores[document.method][name] = score(agreement, theta, site.samples(name)["test"])
-    model_file.write_clients(file, list(site.clients), kept)
-    model_file.write_state(file, state, **facts["model"])
+    told = {name: facts["model"].get(name) for name in ("rounds", "guarantee")}
+    model_file.write_clients(file, names, kept)
+    model_file.write_state(file, state, **document.model_facts, **told)
     end = time.monotonic() + _COMPARING * float(facts["deadline"])
     alone = document.alone()
-    for name in site.clients:
+    for name in names:
         found = _local(alone, site, document, name, facts, training, end)
         if found is None:  # a comparison with some of the clients would mislead
             del scores["local"]
             break
         scores["local"][name] = found
-    write_json(site.folder / "scores.json", scores, indent=1)
+    write_json(site.folder / "scores.json", {"agreement": document.token, **scores}, indent=1)
     return scores
 
 

@@ -1,4 +1,4 @@
-"""The roster: which clients there are, their numbers and keys; known to the server alone."""
+"""The roster: the clients of a run, their numbers and the public keys of their sites."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

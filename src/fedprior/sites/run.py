@@ -185,6 +185,7 @@ class Deployment:
         progress = {"round": len(self.history), "rounds": rounds, "seconds": round(seconds, 3)}
         if not self.quiet:
             progress["answered"] = int(self.history[-1]["clients"])
+            progress["present"] = len(self.nodes.present)
         write_json(self.folder.path / "progress.json", progress)
         _log.info("fedprior: %s", ", ".join(f"{name} {each}" for name, each in progress.items()))
 
@@ -193,20 +194,13 @@ class Deployment:
         document, folder, privacy = self.document, self.folder, self.config.privacy
         bill = folder.ledger(document.method, document.seed)
         facts = {
-            "method": document.method,
-            "seed": document.seed,
             "rounds": len(self.history),
-            "num_clients": document.facts.num_clients,
-            "shape": list(document.facts.shape),
-            "classes": None if document.classes is None else list(document.classes),
-            "config": dict(document.config),
-            "encoder": document.encoder,
             "guarantee": ledgers.guarantee(bill) if self.ledger else None,
         }
         state = jax.device_get(self.state)
         file = folder.model(document.method, document.seed)
         file.parent.mkdir(parents=True, exist_ok=True)
-        model_file.write_state(file, state, **facts)
+        model_file.write_state(file, state, **document.model_facts, **facts)
         scores = self._scores(state, facts)
         planned = document.training.rounds
         end = End.of(document.method, document.seed, self.history, planned, ended_by)
@@ -237,9 +231,8 @@ class Deployment:
             if answer.failed:
                 self.fault(len(self.history), answer.who, answer.failed)
                 continue
-            for method, own in answer.facts.get("scores", {}).items():
-                allowed = {name: float(own[name]) for name in own if name in answer.clients}
-                found.setdefault(method, {}).update(allowed)
+            for method in (self.document.method, "local"):
+                found.setdefault(method, {}).update(answer.scores(method))
         return found
 
     def _mean(self, scores: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -277,6 +270,8 @@ class Turn:
             for client in self.drawn
             if names[client] in present
         }
+        active = set(self.run.nodes.roster.active)
+        self.awaited = sum(names[client] in active for client in self.drawn)
 
     def clear(self) -> list[int]:
         """Ask, admit, add and update; returns the clients whose messages are in the state."""
@@ -287,9 +282,9 @@ class Turn:
                 uploads[client] = server.admit(run.agreement, arrays.get("upload"))
             except server.RefusedUpload as error:
                 run.fault(self.number, self._name(client), f"RefusedUpload: {error}")
-        if self.asked and not uploads and not run.agreement.channel.private:
+        if self.awaited and not uploads and not run.agreement.channel.private:
             raise EveryoneFailed(
-                f"round {self.number + 1}: none of {len(self.asked)} clients gave an answer that "
+                f"round {self.number + 1}: none of {self.awaited} clients gave an answer that "
                 f"can be used. See {run.part / 'faults.jsonl'} and the sites' errors.log."
             )
         parts = (run.agreement, run.state, run.secrets, uploads, self.number)
@@ -302,13 +297,15 @@ class Turn:
         A round without enough clients, or without enough of what takes off the masks, releases
         nothing. It has been charged.
         """
+        from fedprior.privacy.masks import new_key, public_key
         from fedprior.sites.sums import Sum
 
         run, keys = self.run, self.run.nodes.masks
-        if not set(self.drawn) <= set(keys):
-            return []
-        members = {client: keys[client] for client in self.drawn}
+        # A client that has never been there is as absent as any other: nobody has its key.
+        members = {k: keys.get(k) or public_key(new_key()) for k in self.drawn}
         summed = Sum(run.agreement, run.document.token, self.number, members)
+        if len(self.asked) < summed.attempt.threshold:  # an upload for nothing is a turn, too
+            return []
         most = 8 * run.agreement.length + 2 * (32 * len(members) + 64) * len(members)
         for client, arrays in self._answers(most, **summed.facts):
             self._note(client, summed.add(client, arrays))

@@ -8,7 +8,7 @@ from fedprior.core.files import read_json
 from fedprior.reporting import ledgers
 from fedprior.sites.document import Document
 from fedprior.sites.folder import open_site
-from fedprior.sites.guarantee import guarantee
+from fedprior.sites.guarantee import counted, guarantee
 from fedprior.sites.guarantee import sentences as promised
 from fedprior.sites.roster import Roster
 
@@ -18,7 +18,9 @@ _LAST = 5  # faults that are shown
 def of_run(folder: Path) -> dict[str, Any]:
     """Rounds, budget, who failed last; with secure noise nothing of single rounds."""
     path = Path(folder) / "agreement.json"
-    if not path.is_file():
+    if (Path(folder) / "site.toml").is_file():
+        raise ValueError(f"status: {folder} is a site without data: it has left, or is not made.")
+    if not path.is_file() or not (Path(folder) / "checkpoint").is_dir():
         raise ValueError(f"status: {folder} is neither a run of a deployment nor a site.")
     document = Document.read(path)
     progress = Path(folder) / "progress.json"
@@ -60,7 +62,8 @@ def of_site(folder: Path) -> dict[str, Any]:
     for name, number in seats.items():
         found["turns"][name] = _turns(memory / f"{number}.memory")
     scores = site.folder / "scores.json"
-    found["scores"] = read_json(scores) if scores.is_file() else None
+    noted = read_json(scores) if scores.is_file() else {}
+    found["scores"] = noted if noted.pop("agreement", None) == document.token else None
     return found
 
 
@@ -71,8 +74,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
     state = "finished" if found["finished"] else "not finished"
     lines = [
         f"{found['method']}: {found['round']} of {found['rounds']} rounds, {state}; "
-        f"{found['clients']} clients. Agreement {found['agreement']}."
+        f"{counted(found['clients'])}. Agreement {found['agreement']}."
     ]
+    if not found["finished"] and "present" in found:
+        lines.append(f"Connected in the last round: {counted(found['present'])}.")
     if not found["finished"] and found.get("seconds"):
         left = (found["rounds"] - found["round"]) * found["seconds"]
         lines.append(f"The last round took {found['seconds']:.0f} s; about {left:.0f} s are left.")
@@ -85,7 +90,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
 
 
 def _site(found: dict[str, Any]) -> list[str]:
-    lines = [f"{len(found['clients'])} clients: {', '.join(found['clients'][:10])}."]
+    lines = [f"{counted(len(found['clients']))}: {', '.join(found['clients'][:10])}."]
     if found["agreement"] is None:
         return [*lines, "No agreement is accepted: the node answers nobody."]
     lines += found["promised"]
