@@ -21,7 +21,7 @@ from fedprior.core import check
 from fedprior.deploy import wire
 from fedprior.engines import cache
 from fedprior.exchange.trees import Packed
-from fedprior.sites.folder import Site, open_site, simulated_site
+from fedprior.sites.folder import Site, held_site, simulated_site
 from fedprior.sites.requests import AgreementOf, answer
 
 _ALARM = 0.7  # share of the deadline after which a client gives up, so that its node is free
@@ -41,32 +41,34 @@ def client_app(agreement_of: AgreementOf = lambda document: document.agreement) 
 
 def _answered(message: Message, context: Context, agreement_of: AgreementOf) -> tuple[bytes, bytes]:
     """The content of an answer and its signature; where anything fails, the error's type alone."""
-    site: Site | None = None
     nonce: dict[str, Any] = {}
     try:
         cache.enable()
         request = wire.read(message, most=_LARGEST)[0]
         nonce = {"nonce": request.facts["nonce"]}
-        site = _site(context, request)
-        with _alarm(float(request.facts["deadline"]) * _ALARM):
-            facts, arrays = answer(site, request, agreement_of)
-        payload = wire.content(arrays, {**facts, **nonce})
-        return payload, site.sign(payload)
+        with _site(context, request) as site:
+            try:
+                with _alarm(float(request.facts["deadline"]) * _ALARM):
+                    facts, arrays = answer(site, request, agreement_of)
+                payload = wire.content(arrays, {**facts, **nonce})
+                return payload, site.sign(payload)
+            except Exception as error:
+                site.log(error)
+                raise
     except Exception as error:  # Flower would send its words
-        if site is not None:
-            site.log(error)
         return wire.content({}, {**nonce, "failed": type(error).__name__}), b""
 
 
-def _site(context: Context, request: Packed) -> Site:
+def _site(context: Context, request: Packed) -> contextlib.AbstractContextManager[Site]:
     """The node's folder, or its part of a simulation."""
     if "site" in context.node_config:
-        return open_site(Path(str(context.node_config["site"])))
+        return held_site(Path(str(context.node_config["site"])))
     partition, partitions = (
         int(context.node_config[name]) for name in ("partition-id", "num-partitions")
     )
     folder = Path(request.facts["simulation"]) / f"site-{partition}"
-    return simulated_site(folder, _simulated(app_file("config.toml")), partition, partitions)
+    clients = _simulated(app_file("config.toml"))
+    return contextlib.nullcontext(simulated_site(folder, clients, partition, partitions))
 
 
 @lru_cache(maxsize=1)

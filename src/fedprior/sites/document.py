@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedprior
+from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
@@ -63,6 +64,14 @@ class Document:
             raise PrivacyError(
                 f"{_OWNER}: privacy.noise must be secure, got {channel.noise}. Simulated noise "
                 "can be computed by anybody who knows the seed: it is for rehearsals."
+            )
+        if (
+            isinstance(channel, DistributedGaussian)
+            and not 2 <= channel.fewest <= channel.size < 256
+        ):
+            raise PrivacyError(
+                f"{_OWNER}: a secure sum must be of 2 to 255 clients, got {channel.fewest} to "
+                f"{channel.size}. Change training.cohort_size or privacy.missing."
             )
         if self.config["privacy"]["score_epsilon"] and self.config["privacy"]["secure_sums"]:
             raise PrivacyError(

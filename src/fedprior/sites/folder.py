@@ -16,7 +16,7 @@ import contextlib
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,20 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core import check
-from fedprior.core.files import (
-    make_folder,
-    read_json,
-    remove_temporary,
-    write_atomically,
-    write_json,
-)
+from fedprior.core import check, lock
+from fedprior.core.files import make_folder, read_json, write_atomically, write_json
 from fedprior.data.federation import Federation
 from fedprior.exchange import trees
 from fedprior.sites.document import Document
 
 _KIND, FORMAT = "samples", 1
 _PARTS = ("train", "valid", "test")
+_PATIENCE = 30.0  # seconds to wait for a request that the node is answering
 _SETTINGS = """# The settings of this site. They are its own: nothing here comes from the server.
 
 # Send each client's test score to the server after the last round. Nothing protects it.
@@ -125,6 +120,14 @@ def open_site(folder: Path) -> Site:
     )
 
 
+@contextlib.contextmanager
+def held_site(folder: Path) -> Iterator[Site]:
+    """The site in a folder, which nobody else changes, or leaves, in the meantime."""
+    open_site(folder)  # raises before a lock is put where no site is
+    with lock.owned(folder, patience=_PATIENCE):
+        yield open_site(folder)
+
+
 def simulated_site(folder: Path, clients: Federation, partition: int, partitions: int) -> Site:
     """Every `partitions`-th client of a federation, for a simulation; scores are shared."""
     numbers = {str(name): k for k, name in enumerate(clients.clients)}
@@ -153,23 +156,35 @@ def make_site(
     from fedprior.sites import keys
 
     folder = Path(folder)
-    make_folder(folder / "data")
-    folder.chmod(0o700)  # its owner's alone
-    if not (folder / "node.key").is_file():
-        keys.make_node_key(folder / "node.key")
-    if not (folder / "site.toml").is_file():
-        text = _SETTINGS.format(share_scores=str(share_scores).lower())
-        write_atomically(folder / "site.toml", text.encode())
-    for path in (folder / "data").glob("*.safetensors"):  # of clients that were here before
+    with lock.owned(folder, patience=_PATIENCE):
+        folder.chmod(0o700)  # its owner's alone
+        make_folder(folder / "data")
+        if not (folder / "node.key").is_file():
+            keys.make_node_key(folder / "node.key")
+        if not (folder / "site.toml").is_file():
+            text = _SETTINGS.format(share_scores=str(share_scores).lower())
+            write_atomically(folder / "site.toml", text.encode())
+        _write_samples(folder / "data", clients)
+        card = _card(clients, keys.public_key(folder / "node.key"), private)
+        write_json(folder / "card.json", card, indent=1)
+    return card
+
+
+def _write_samples(folder: Path, clients: Federation) -> None:
+    """One file per client; those of clients that were here before are deleted."""
+    for path in folder.glob("*.safetensors"):
         path.unlink()
     for number in range(clients.num_clients):
         own = samples_of(clients, number)
         arrays = {part: {"x": x, "y": y} for part, (x, y) in own.items()}
-        trees.write(folder / "data" / f"{number}.safetensors", arrays, kind=_KIND, format=FORMAT)
-    card = {
+        trees.write(folder / f"{number}.safetensors", arrays, kind=_KIND, format=FORMAT)
+
+
+def _card(clients: Federation, key: str, private: bool) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "clients": [str(name) for name in clients.clients],
-        "key": keys.public_key(folder / "node.key"),
+        "key": key,
         "shape": list(clients.shape),
         "target_shape": list(clients.train.y.shape[1:]),
         "inputs": clients.train.x.dtype.name,
@@ -178,15 +193,20 @@ def make_site(
         "encoder": clients.encoder.to_json() if clients.encoder else None,
         "largest": None if private else clients.train.largest,
     }
-    write_json(folder / "card.json", card, indent=1)
-    return card
 
 
 def accept(folder: Path, path: Path) -> Document:
     """Accept an agreement, if it fits the site's samples and the code that is installed here."""
-    site, document = open_site(folder), Document.read(path)
-    card = read_json(Path(folder) / "card.json")
+    document = Document.read(path)
     document.vet()
+    with held_site(folder) as site:
+        _check_fits(document, site)
+        write_atomically(site.folder / "agreement.json", document.to_json().encode())
+    return document
+
+
+def _check_fits(document: Document, site: Site) -> None:
+    card = read_json(site.folder / "card.json")
     facts = document.facts
     agreed = {
         "shape": list(facts.shape),
@@ -198,22 +218,19 @@ def accept(folder: Path, path: Path) -> Document:
         check.expect(card[name] == wanted, "agreement", sentence)
     for name in site.clients:
         facts.client_data(*site.samples(name)["train"])  # refuses too many samples, other shapes
-    write_atomically(Path(folder) / "agreement.json", document.to_json().encode())
-    return document
 
 
 def leave(folder: Path) -> list[str]:
     """Delete all that the site holds of its clients and its runs; returns the clients' names.
 
-    The key and the settings stay; without a card, the node answers no request.
+    The key and the settings stay; without a card, the node answers no request. One that it answers
+    now is waited for: it would write again what was deleted.
     """
-    folder = Path(folder)
-    names = list(open_site(folder).clients)
-    for name in _OF_RUN:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    remove_temporary(folder)  # of a process that was killed
-    return names
+    with held_site(folder) as site:
+        for name in _OF_RUN:
+            path = site.folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        return list(site.clients)
 
 
 @lru_cache(maxsize=2)

@@ -35,10 +35,8 @@ def finish(
     Clients that the server does not name, because it has forgotten them, get no model.
     """
     state, facts = request.tree(agreement.shapes[0]), request.facts
-    file, names = (
-        site.folder / SITE_MODEL,
-        [name for name in site.clients if name in facts["clients"]],
-    )
+    names = [name for name in site.clients if name in facts["clients"]]
+    file = site.folder / SITE_MODEL
     scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
     kept: list[tuple[int, Any, np.ndarray]] = []
     with model_file.keeping_thetas(file) as keep:
