@@ -149,7 +149,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(entry=_json, facts=_json, payload=st.binary(max_size=16))
 def test_any_header_with_a_checksum(entry, facts, payload):
     """Whoever computes the checksum can put any JSON there."""

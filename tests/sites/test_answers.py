@@ -19,7 +19,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     facts=st.dictionaries(st.sampled_from(["clients", "masks", "scores", "failed_clients"]), _json)
 )
