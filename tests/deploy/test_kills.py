@@ -243,10 +243,15 @@ def test_the_folder_of_another_agreement(network):
 
 
 def test_a_finished_run_is_not_played_again(network):
+    """Its model is sent once more, for sites that were away at the end."""
     net = network(*ADAMAP).play()
-    sent = len(net.grid.sent)
+    sent, summary = len(net.grid.sent), net.folder.summary.read_bytes()
+    model = net.sites[0] / "model" / "model.safetensors"
+    model.unlink()
     net.play()
-    assert len(net.grid.sent) == sent
+    assert {asked.do for asked in net.grid.sent[sent:]} == {"hello", "finish"}
+    assert net.folder.summary.read_bytes() == summary
+    assert model.is_file()
 
 
 def test_clients_of_secure_sums_count_every_attempt(network):

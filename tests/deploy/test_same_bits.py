@@ -30,7 +30,7 @@ RUNS = {
         "training.sampling_rate=0.8",
     ),
     "matrix": MATRIX,
-    "sums": (*SUMS, "training.cohort=fixed", "training.cohort_size=4"),
+    "sums": (*SUMS, "training.cohort=fixed", "training.cohort_size=4", "privacy.missing=1"),
 }
 
 

@@ -211,6 +211,6 @@ class Rehearsing(_Lines):
         answered = "" if clients is None else f"{clients} clients answered"
         self._bar.update(self._task, description="rounds", completed=done, answered=answered)
         if done > self._round and not self.console.is_terminal:
-            said = f", {answered}" if answered else ""
-            self.say(f"round {done} of {progress['rounds']}: {progress['seconds']:.1f} s{said}")
+            said = f": {progress['seconds']:.1f} s, {answered}" if answered else ""
+            self.say(f"round {done} of {progress['rounds']}{said}")
         self._round = done

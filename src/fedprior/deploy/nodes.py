@@ -128,11 +128,11 @@ class FlowerNodes(Nodes):
             yield node, Answer(nodes[node], "no answer before the deadline")
 
     def _pull(self, sent: list[str]) -> Iterable[Message]:
-        """What has been answered; nothing where Flower cannot even put together what was sent."""
+        """What has been answered, one by one where Flower cannot put together all that was sent."""
         try:
             return list(self._grid.pull_messages(sent))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            return []
+            return [] if len(sent) == 1 else [m for each in sent for m in self._pull([each])]
 
     def _read(self, message: Message, names: tuple[str, ...], nonce: str, most: int) -> Answer:
         """An answer, if it is one to the request with this nonce."""

@@ -38,14 +38,16 @@ def server_app(agreement_of: AgreementOf = lambda document: document.agreement) 
         with lock.owned(path, patience=_WAIT), contextlib.ExitStack() as held:
             config, document, roster = _begin(path, settings)
             _log.info("fedprior: run folder %s", path)
-            if Folder(path).summary.is_file():
-                _log.info("fedprior: the run is finished.")
-                return
             simulated = None if _deployed() else path / "sites"
             nodes = FlowerNodes(grid, document, roster, simulated=simulated)
             run = Deployment(Folder(path), config, document, agreement_of(document), nodes)
             run.open(held)
-            run.play(float(str(settings.get("join", 60))))
+            join = float(str(settings.get("join", 60)))
+            if run.folder.summary.is_file():
+                _log.info("fedprior: the run is finished; its model is sent once more.")
+                run.send_models(join)
+            else:
+                run.play(join)
 
     return app
 

@@ -65,14 +65,8 @@ class Document:
                 f"{_OWNER}: privacy.noise must be secure, got {channel.noise}. Simulated noise "
                 "can be computed by anybody who knows the seed: it is for rehearsals."
             )
-        if (
-            isinstance(channel, DistributedGaussian)
-            and not 2 <= channel.fewest <= channel.size < 256
-        ):
-            raise PrivacyError(
-                f"{_OWNER}: a secure sum must be of 2 to 255 clients, got {channel.fewest} to "
-                f"{channel.size}. Change training.cohort_size or privacy.missing."
-            )
+        if isinstance(channel, DistributedGaussian):
+            _check_sum(channel)
         if self.config["privacy"]["score_epsilon"] and self.config["privacy"]["secure_sums"]:
             raise PrivacyError(
                 f"{_OWNER}: release_scores must be false with secure sums: the server, which is "
@@ -206,6 +200,20 @@ class Document:
                 f"{_OWNER}: it is for another version of fedprior than {fedprior.__version__} as "
                 "installed here. Install the version that the coordinator has."
             )
+
+
+def _check_sum(channel: DistributedGaussian) -> None:
+    """Raise unless masks can hide single messages in sums of this many clients.
+
+    If half of the clients could unmask a sum, a server could open two sums of different clients.
+    """
+    fits = 2 <= channel.fewest <= channel.size < 256 and 2 * channel.fewest > channel.size
+    if not fits:
+        raise PrivacyError(
+            f"{_OWNER}: a secure sum must be of 2 to 255 clients, more than half of its cohort, "
+            f"got {channel.fewest} of {channel.size}. Change training.cohort_size or "
+            "privacy.missing."
+        )
 
 
 def deployed_method(config: Config) -> str:

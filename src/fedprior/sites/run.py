@@ -114,14 +114,17 @@ class Deployment:
             self._progress(rounds, time.monotonic() - begun)
         self.finish(ended_by)
 
-    def _gather(self, seconds: float) -> None:
-        """Wait until all clients are present, at most for `seconds`, and for one of them."""
+    def _gather(self, seconds: float, wanted: int | None = None) -> None:
+        """Wait for `wanted` clients, by default for all, at most for `seconds`.
+
+        Without any client there is nothing to charge for.
+        """
         end = time.monotonic() + seconds
-        while len(self.nodes.present) < len(self.nodes.roster.active):
-            self._greet()
-            if time.monotonic() > end:
-                break
+        wanted = len(self.nodes.roster.active) if wanted is None else wanted
+        self._greet()
+        while len(self.nodes.present) < wanted and time.monotonic() < end:
             time.sleep(0.2)
+            self._greet()
         if not self.nodes.present:
             raise EveryoneFailed(
                 f"no client is present after {seconds:g} s. See {self.part / 'faults.jsonl'}, and "
@@ -137,7 +140,7 @@ class Deployment:
         source = self.document.token
         with_ledger = {"ledger": self.ledger, "source": source} if self.ledger else {}
         rule = {} if self.agreement.rule is None else {"attendance": self.attendance}
-        self._greet()
+        self._gather(self.document.deadline, wanted=1)
         drawn = server.open_round(self.agreement, number, **with_ledger, **rule)  # type: ignore[arg-type]
         if drawn is None:
             return False
@@ -182,8 +185,9 @@ class Deployment:
                 file.write(f"{line}\n")
 
     def _progress(self, rounds: int, seconds: float) -> None:
-        progress = {"round": len(self.history), "rounds": rounds, "seconds": round(seconds, 3)}
+        progress: dict[str, Any] = {"round": len(self.history), "rounds": rounds}
         if not self.quiet:
+            progress["seconds"] = round(seconds, 3)
             progress["answered"] = int(self.history[-1]["clients"])
             progress["present"] = len(self.nodes.present)
         write_json(self.folder.path / "progress.json", progress)
@@ -192,12 +196,7 @@ class Deployment:
     def finish(self, ended_by: Any) -> None:
         """Write the model and the summary, and let the sites make their own models."""
         document, folder, privacy = self.document, self.folder, self.config.privacy
-        bill = folder.ledger(document.method, document.seed)
-        facts = {
-            "rounds": len(self.history),
-            "guarantee": ledgers.guarantee(bill) if self.ledger else None,
-        }
-        state = jax.device_get(self.state)
+        state, facts = jax.device_get(self.state), self._model_facts()
         file = folder.model(document.method, document.seed)
         file.parent.mkdir(parents=True, exist_ok=True)
         model_file.write_state(file, state, **document.model_facts, **facts)
@@ -221,6 +220,17 @@ class Deployment:
             summary["released_scores"] = [self._mean(scores)]
         write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
         _log.info("fedprior: finished after %s rounds", len(self.history))
+
+    def _model_facts(self) -> dict[str, Any]:
+        """What a model's file says of the run, beside what was agreed on."""
+        bill = self.folder.ledger(self.document.method, self.document.seed)
+        guarantee = ledgers.guarantee(bill) if self.ledger else None
+        return {"rounds": len(self.history), "guarantee": guarantee}
+
+    def send_models(self, join: float) -> None:
+        """Let the sites of a finished run make their models: one may have been away at its end."""
+        self._gather(join)
+        self._scores(jax.device_get(self.state), self._model_facts())
 
     def _scores(self, state: Any, facts: dict[str, Any]) -> dict[str, dict[str, float]]:
         """What the sites send of their scores: nothing, unless that was agreed or allowed."""
