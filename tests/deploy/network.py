@@ -30,7 +30,7 @@ from fedprior.reporting.folder import Folder
 PATIENCE = 600.0  # seconds for anything to happen, on a busy machine
 PROGRAMS = ("flwr", "flower-superlink", "flower-superexec", "flower-supernode")
 SMALL = (
-    'methods=["adamap"]',
+    'methods=["adaped"]',  # clients remember their last round: a wrong memory changes the bits
     "data.name=sites",
     "model.name=logistic",
     "training.cohort=everyone",

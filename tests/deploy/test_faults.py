@@ -15,6 +15,9 @@ pytest.importorskip("flwr")
 from faulty import SECRET
 from network import PRIVATE, Network, lacking, wait_for
 
+from fedprior.deploy.processes import free_ports
+from fedprior.sites.keys import make_node_key
+
 pytestmark = [
     pytest.mark.evidence,
     pytest.mark.skipif(lacking() is not None, reason=str(lacking())),
@@ -161,9 +164,11 @@ def test_an_answer_after_the_deadline_is_not_in_the_state(tmp_path):
 def test_central_noise_and_poisson_cohorts_on_known_nodes_are_debug_to_the_bit(tmp_path):
     rounds = ("training.rounds=6", "training.sampling_rate=0.5")
     with Network(tmp_path, *PRIVATE, *rounds, clients=9, nodes=3) as net:
+        stranger = start_stranger(net, tmp_path / "stranger.key")
         net.submit()
         net.wait_for_end()
         net.check_ledger()
+        wait_for(lambda: stranger.poll() is not None, "the link to refuse an unknown key")
     drawn = [net.document.agreement.draw(number).tolist() for number in range(6)]
     assert len({tuple(each) for each in drawn}) > 1
     assert net.answered == drawn
@@ -172,24 +177,43 @@ def test_central_noise_and_poisson_cohorts_on_known_nodes_are_debug_to_the_bit(t
     net.check_equal()
 
 
-def test_with_secure_noise_the_link_keeps_nothing_of_cohorts(tmp_path):
+def start_stranger(net, key):
+    """A SuperNode with the folder of a site, and a key that the SuperLink does not know."""
+    make_node_key(key)
+    machines, (port,) = net.machines, free_ports(1)
+    options = ["--superlink", machines.address, "--port", str(port)]
+    options += ["--root-certificates", str(machines.folder / "ca.crt")]
+    options += ["--auth-supernode-private-key", str(key)]
+    options += ["--node-config", f'site="{net.sites[0]}"']
+    machines.start("stranger", "flower-supernode", *options)
+    return machines.running["stranger"]
+
+
+def test_with_secure_noise_the_link_keeps_nothing_of_cohorts_and_a_replay_is_charged(tmp_path):
     pytest.importorskip("opendp")
     with Network(tmp_path, *PRIVATE, "privacy.noise=secure", "training.rounds=4") as net:
-        run = net.submit()
+        runs = [net.submit()]
+        net.wait_for_round(1)
+        wait_for(lambda: net.busy(0) or net.busy(1), "a client at work", pause=0.005)
+        net.kill_server()
+        runs.append(net.submit())
         net.wait_for_end()
-        shown = net.machines.flwr("log", run, "rehearsal", "--show")
+        shown = [net.machines.flwr("log", run, "rehearsal", "--show") for run in runs]
     place = net.rehearsal.folder / "network"
     with contextlib.closing(sqlite3.connect(place / "state.db")) as database:
         kept = "".join(text for (text,) in database.execute("SELECT log FROM task_logs"))
-    for text in (shown, kept):
-        assert "round 4, rounds 4" in text
+    assert "round 1, rounds 4" in shown[0]
+    assert "round 4, rounds 4" in shown[1]
+    for text in (*shown, kept):
         assert "ward" not in text
         assert "answered" not in text
-    asked = [name for name in place.iterdir() if name.is_file() and b'"nonce"' in name.read_bytes()]
+    asked = [path for path in place.iterdir() if path.is_file() and b'"nonce"' in path.read_bytes()]
     assert not asked  # messages are gone with the run
     assert not files_with(net.run, "answered")
     assert not (net.part / "answers.jsonl").exists()
-    assert net.reserved == list(range(4))
+    log.info("Charged: %s.", net.reserved)
+    assert len(net.reserved) == 5
+    assert set(net.reserved) == set(range(4))
 
 
 class Storm:

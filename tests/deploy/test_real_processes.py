@@ -26,6 +26,7 @@ def test_a_run_survives_kills_of_a_client_and_of_the_server(tmp_path):
         wait_for(lambda: net.busy(0), "a client at work", pause=0.005)
         assert net.kill(*net.client(0)) == 1
         net.wait_for_round(1)
+        wait_for(lambda: net.busy(1), "the other node at work", pause=0.005)
         net.kill_server()
         assert net.rounds == 1
         assert not net.finished
@@ -35,7 +36,7 @@ def test_a_run_survives_kills_of_a_client_and_of_the_server(tmp_path):
     lost = {"round": 0, "who": "ward-0, ward-2, ward-4", "reason": "no answer before the deadline"}
     assert lost in net.faults
     result = net.check_equal()
-    scores = [read_json(site / "scores.json")["adamap"] for site in net.sites]
+    scores = [read_json(site / "scores.json")["adaped"] for site in net.sites]
     known = {name: score for own in scores for name, score in own.items()}
     assert [known[name] for name in net.names] == pytest.approx(list(result.scores))
     assert all((site / "model" / "model.safetensors").is_file() for site in net.sites)

@@ -29,7 +29,6 @@ With real sites, each of them makes its folder, and the coordinator collects the
     fedprior deploy site SITE --accept agreement.json  # at each site
     flwr run APP NAME --run-config 'run-folder="RUN"'  # at the coordinator; again, to resume
 """
-_IGNORED = "runs/\n"
 
 
 def write_app(folder: Path, config: Config) -> None:
@@ -43,7 +42,7 @@ def write_app(folder: Path, config: Config) -> None:
         "config.toml": tomli_w.dumps(as_tables(config)),
         "README.md": _README.format(method=method),
         "LICENSE": "This app is configuration alone: use it as you like.\n",
-        ".gitignore": _IGNORED,
+        ".gitignore": "runs/\n",
     }
     for name, text in files.items():
         write_atomically(folder / name, text.encode())
@@ -77,9 +76,7 @@ def write_agreement(
 def _project(name: str) -> dict[str, Any]:
     """What Flower's archive of format 1 needs."""
     plain = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")
-    module = "fedprior.deploy"
     return {
-        "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
         "project": {
             "name": plain or "app",
             "version": "1.0.0",
@@ -95,8 +92,8 @@ def _project(name: str) -> dict[str, Any]:
                     "fab-format-version": 1,
                     "flwr-version-target": version("flwr"),
                     "components": {
-                        "serverapp": f"{module}.server_app:app",
-                        "clientapp": f"{module}.client_app:app",
+                        f"{side}app": f"fedprior.deploy.{side}_app:app"
+                        for side in ("server", "client")
                     },
                     "config": {"run-folder": "", "rounds": 0, "join": 60.0, "deadline": 600.0},
                 }

@@ -91,11 +91,6 @@ class Machines:
                 start_new_session=True,  # Ctrl-C is ours: they are stopped in order
             )
 
-    def register(self) -> None:
-        """Make the nodes' keys known to the SuperLink."""
-        for site in self.sites if self.tls else ():
-            self.flwr("supernode", "register", str(site / "node.pub"), _NAME)
-
     def submit(self, app: Path, settings: Mapping[str, Any]) -> str:
         """Run an app (`flwr run`) with these run-config values; returns the run's id."""
         given = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
@@ -155,8 +150,9 @@ def machines(folder: Path, sites: Sequence[Path], *, tls: bool = True) -> Iterat
     try:
         started.start_link()
         started.start_executor()
-        started.register()
-        for number in range(len(sites)):
+        for number, site in enumerate(sites):
+            if tls:  # make the node's key known to the SuperLink
+                started.flwr("supernode", "register", str(site / "node.pub"), _NAME)
             started.start_node(number)
         yield started
     finally:

@@ -71,10 +71,9 @@ def prepare(
         own = clients.part(range(number, clients.num_clients, nodes))
         private = config.privacy.epsilon > 0
         cards[site.name] = make_site(site, own, private=private, share_scores=True)
+    agreed = (out / "app", config, cards)
     simulated = config.privacy.noise == "simulated"
-    document, _ = write_agreement(
-        out / "app", config, cards, deadline=deadline, rehearsal=simulated
-    )
+    document, _ = write_agreement(*agreed, deadline=deadline, rehearsal=simulated)
     for site in sites:
         accept(site, out / "app" / "agreement.json")
     return Rehearsal(out, out / "app", out / "run", tuple(sites), document)

@@ -49,20 +49,13 @@ def read(message: Message, *, most: int) -> tuple[trees.Packed, bytes, bytes]:
     if len(payload) > most + _HEADER:
         raise BadMessage(f"the message has {len(payload)} bytes, more than {most + _HEADER}.")
     try:
-        return (
-            trees.unpack(payload, source="the message", kind=_KIND, format=FORMAT),
-            payload,
-            signature,
-        )
+        packed = trees.unpack(payload, source="the message", kind=_KIND, format=FORMAT)
     except ValueError as error:
         raise BadMessage(str(error)) from None
+    return packed, payload, signature
 
 
 def _records(payload: bytes, signature: bytes) -> RecordDict:
     array = Array(dtype="uint8", shape=(len(payload),), stype="fedprior", data=payload)
-    return RecordDict(
-        {
-            "content": ArrayRecord({"bytes": array}),
-            "signature": ConfigRecord({"bytes": signature}),
-        }
-    )
+    signed = ConfigRecord({"bytes": signature})
+    return RecordDict({"content": ArrayRecord({"bytes": array}), "signature": signed})
