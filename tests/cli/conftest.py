@@ -77,6 +77,12 @@ def _call(words):
     return 0
 
 
+@pytest.fixture(scope="session")
+def call():
+    """`call(words)` -> exit code, for fixtures that outlive a test."""
+    return _call
+
+
 @pytest.fixture
 def command(capsys, monkeypatch):
     """`command("train", ...)` -> exit code, standard output, standard error."""

@@ -82,35 +82,31 @@ class LocalNodes(Nodes):
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory):
+def app(tmp_path_factory, call):
     """An app for tables, with a public encoder."""
-    from conftest import _call
-
     folder = tmp_path_factory.mktemp("coordinator")
     (folder / "config.toml").write_text(CONFIG)
     public = write_visits(folder / "public.csv", seed=9, rows=60)
     words = ["encoder", public, "--client", "hospital", "--label", "outcome", "--quiet"]
-    assert _call([*words, "--out", folder / "encoder.json"]) == 0
+    assert call([*words, "--out", folder / "encoder.json"]) == 0
     made = ["deploy", "init", folder / "app", folder / "config.toml", "--quiet"]
-    assert _call([*made, "--encoder", folder / "encoder.json"]) == 0
+    assert call([*made, "--encoder", folder / "encoder.json"]) == 0
     return folder / "app"
 
 
 @pytest.fixture(scope="module")
-def sites(app, tmp_path_factory):
+def sites(app, tmp_path_factory, call):
     """Three sites that have accepted the agreement."""
-    from conftest import _call
-
     root = tmp_path_factory.mktemp("hospitals")
     for seed, name in enumerate(HOSPITALS):
         data = write_visits(root / f"{name}.csv", seed=seed, rows=30 + 10 * seed)
         words = ["deploy", "site", root / name, "--app", app, "--data", data, "--quiet"]
-        assert _call([*words, "--name", name]) == 0
+        assert call([*words, "--name", name]) == 0
     cards = [root / name / "card.json" for name in HOSPITALS]
-    assert _call(["deploy", "roster", app, *cards, "--quiet"]) == 0
+    assert call(["deploy", "roster", app, *cards, "--quiet"]) == 0
     for name in HOSPITALS:
         words = ["deploy", "site", root / name, "--accept", app / "agreement.json", "--quiet"]
-        assert _call(words) == 0
+        assert call(words) == 0
     return [root / name for name in HOSPITALS]
 
 
