@@ -123,7 +123,7 @@ def sizes(draws, number):
 
 def speed_of_groups(repeats):
     """Seconds from sufficient statistics to estimates with intervals, the fastest of `repeats`."""
-    from fedprior.estimation.bernoulli.estimate import estimate_rates
+    from fedprior.estimation.conjugate.estimate import estimate_rates
     from fedprior.estimation.gaussian.estimate import estimate_means
 
     draws = np.random.default_rng(0)

@@ -29,7 +29,7 @@ from .engines.run import Saving as Saving
 from .engines.simulate import simulate as simulate
 from .engines.sweep import Sweep as Sweep
 from .engines.sweep import sweep as sweep
-from .estimation.bernoulli.estimate import estimate_rates as estimate_rates
+from .estimation.conjugate.estimate import estimate_rates as estimate_rates
 from .estimation.encoder import GroupEncoder as GroupEncoder
 from .estimation.gaussian.estimate import estimate_means as estimate_means
 from .estimation.mixture.estimate import estimate_mixture as estimate_mixture

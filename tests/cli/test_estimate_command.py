@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedprior.data.baseball import baseball
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import Counts, counts_of, means_of
 from fedprior.privacy.charging import total

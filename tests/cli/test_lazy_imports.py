@@ -47,14 +47,14 @@ LIGHT = [
     "fedprior.privacy.calibrate",
     "fedprior.privacy.ledger",
     "fedprior.privacy.plans",
-    "fedprior.estimation.bernoulli.estimate",
+    "fedprior.estimation.conjugate.estimate",
     "fedprior.estimation.federated.algorithms",
     "fedprior.estimation.gaussian.estimate",
     "fedprior.estimation.mixture.estimate",
     "fedprior.estimation.private.means",
     "fedprior.estimation.private.mixture",
     "fedprior.estimation.private.rates",
-    "fedprior.estimation.bernoulli.risk",
+    "fedprior.estimation.conjugate.risk",
 ]
 
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import TargetEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedprior.estimation import encoder as module
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.encoder import GroupEncoder
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.statistics import counts_of, means_of

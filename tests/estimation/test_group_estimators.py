@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from fedprior.estimation import estimator, table
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.groups import EstimationWarning
 from fedprior.estimation.statistics import Counts, Means, means_of

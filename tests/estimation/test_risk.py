@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from fedprior.channels.quantize import Quantize
 from fedprior.core import random
-from fedprior.estimation.bernoulli.risk import bernoulli_risk
+from fedprior.estimation.conjugate.risk import bernoulli_risk
 from fedprior.estimation.risk import gaussian_risk, mixture_risk
 
 FALSE_ALARM = 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.bernoulli.shapes import pick_rate_population
+from fedprior.estimation.conjugate.shapes import pick_rate_population
 from fedprior.estimation.selection import few_groups, pick
 from fedprior.estimation.statistics import Counts, collapse
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedprior.estimation.bernoulli.fit import by_likelihood
-from fedprior.estimation.bernoulli.likelihood import tally
-from fedprior.estimation.bernoulli.size_test import size_warning
+from fedprior.estimation.conjugate.fit import by_likelihood
+from fedprior.estimation.conjugate.likelihood import tally
+from fedprior.estimation.conjugate.size_test import size_warning
 from fedprior.estimation.statistics import Counts, collapse
 
 POPULATIONS = {

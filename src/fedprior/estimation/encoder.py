@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedprior.core import check, random
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.estimator import with_empty
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means

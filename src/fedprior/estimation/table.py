@@ -7,7 +7,7 @@ import numpy as np
 
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.mixture.estimate import estimate_mixture

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.statistics import Counts
 from fedprior.experiments.columns import read_columns
 from fedprior.experiments.compare import Watch, unwatched

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.core import check, random
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.statistics import Counts
 from fedprior.experiments.compare import RATE_METHODS, Watch, gain, spread, unwatched
 

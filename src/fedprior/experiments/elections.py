@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, means_of

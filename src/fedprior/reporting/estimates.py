@@ -94,7 +94,7 @@ def _openly(groups: Groups, question: Question) -> Estimates:
         "ranks": question.ranks,
     }
     if question.kind == "rates":
-        from fedprior.estimation.bernoulli.estimate import estimate_rates
+        from fedprior.estimation.conjugate.estimate import estimate_rates
 
         return estimate_rates(_counts(groups), population=question.population or "beta", **options)
     from fedprior.estimation.gaussian.estimate import estimate_means

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli.answers import BORROWED, RateAnswer
-from fedprior.estimation.bernoulli.model import BetaModel, ExpectedErrors, average, law_of
+from fedprior.estimation.conjugate.answers import BORROWED, RateAnswer
+from fedprior.estimation.conjugate.model import BetaModel, ExpectedErrors, average, law_of
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from fedprior.estimation.bernoulli.by_size import (
+from fedprior.estimation.conjugate.by_size import (
     SizeFit,
     fit_by_size,
     log_size_basis,
     pairs_log_likelihood,
 )
-from fedprior.estimation.bernoulli.fit import BetaFit
-from fedprior.estimation.bernoulli.model import average
+from fedprior.estimation.conjugate.fit import BetaFit
+from fedprior.estimation.conjugate.model import average
 from fedprior.estimation.statistics import Pairs
 
 _SIGNIFICANT = 5e-3

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedprior.estimation.bernoulli import fit as fits
-from fedprior.estimation.bernoulli import posterior
-from fedprior.estimation.bernoulli.grid import BetaGrid, integrate, known_grid
-from fedprior.estimation.bernoulli.likelihood import Tally
+from fedprior.estimation.conjugate import fit as fits
+from fedprior.estimation.conjugate import posterior
+from fedprior.estimation.conjugate.grid import BetaGrid, integrate, known_grid
+from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 

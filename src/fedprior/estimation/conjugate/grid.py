@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.estimation.bernoulli.fit import narrowest
-from fedprior.estimation.bernoulli.likelihood import Tally, beta_binomial_log_likelihood
+from fedprior.estimation.conjugate.fit import narrowest
+from fedprior.estimation.conjugate.likelihood import Tally, beta_binomial_log_likelihood
 
 _JEFFREYS = 0.5
 # Density v^TILT: between flat in sigma (0) and flat in sigma^2 (1). In the worst case (1,000 groups

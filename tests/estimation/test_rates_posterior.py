@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedprior.estimation.bernoulli import posterior
-from fedprior.estimation.bernoulli.grid import integrate, known_grid
-from fedprior.estimation.bernoulli.likelihood import beta_binomial_log_likelihood, tally
+from fedprior.estimation.conjugate import posterior
+from fedprior.estimation.conjugate.grid import integrate, known_grid
+from fedprior.estimation.conjugate.likelihood import beta_binomial_log_likelihood, tally
 from fedprior.estimation.statistics import Counts, collapse
 
 

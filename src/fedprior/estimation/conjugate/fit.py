@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.estimation.bernoulli.likelihood import (
+from fedprior.estimation.conjugate.likelihood import (
     LikelihoodSlope,
     Tally,
     beta_binomial_log_likelihood,

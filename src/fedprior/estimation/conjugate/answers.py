@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli import by_size as by_sizes
-from fedprior.estimation.bernoulli import shapes
-from fedprior.estimation.bernoulli.fit import by_likelihood
-from fedprior.estimation.bernoulli.likelihood import Tally
-from fedprior.estimation.bernoulli.model import (
+from fedprior.estimation.conjugate import by_size as by_sizes
+from fedprior.estimation.conjugate import shapes
+from fedprior.estimation.conjugate.fit import by_likelihood
+from fedprior.estimation.conjugate.likelihood import Tally
+from fedprior.estimation.conjugate.model import (
     BetaModel,
     ExpectedErrors,
     RateTable,
@@ -21,8 +21,8 @@ from fedprior.estimation.bernoulli.model import (
     population_of,
     table_of,
 )
-from fedprior.estimation.bernoulli.posterior import moments
-from fedprior.estimation.bernoulli.robust import robust_bounds
+from fedprior.estimation.conjugate.posterior import moments
+from fedprior.estimation.conjugate.robust import robust_bounds
 from fedprior.estimation.nonparametric.atoms import fit_rates
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.selection import few_groups

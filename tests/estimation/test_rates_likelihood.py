@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from fedprior.estimation.bernoulli import fit as fits
-from fedprior.estimation.bernoulli.likelihood import (
+from fedprior.estimation.conjugate import fit as fits
+from fedprior.estimation.conjugate.likelihood import (
     beta_binomial_log_likelihood,
     beta_binomial_slope,
     rising,

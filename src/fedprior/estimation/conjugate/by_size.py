@@ -5,17 +5,17 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli.fit import BetaFit, narrowest
-from fedprior.estimation.bernoulli.grid import TILT
-from fedprior.estimation.bernoulli.likelihood import (
+from fedprior.estimation.conjugate.fit import BetaFit, narrowest
+from fedprior.estimation.conjugate.grid import TILT
+from fedprior.estimation.conjugate.likelihood import (
     LikelihoodSlope,
     chain,
     rising,
     rising_slopes,
     tally,
 )
-from fedprior.estimation.bernoulli.model import MANY, ExpectedErrors, RateTable, average, raw_error
-from fedprior.estimation.bernoulli.posterior import matched, quantile
+from fedprior.estimation.conjugate.model import MANY, ExpectedErrors, RateTable, average, raw_error
+from fedprior.estimation.conjugate.posterior import matched, quantile
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.splines import spline_basis
 from fedprior.estimation.statistics import Pairs

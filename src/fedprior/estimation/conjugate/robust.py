@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedprior.estimation.bernoulli.model import RateLaw
+from fedprior.estimation.conjugate.model import RateLaw
 
 _NODES = 17  # sizes for which critical values are computed; those between take the larger neighbor
 _EXACT = 300  # trials up to which the binomial distribution is summed, and normal above

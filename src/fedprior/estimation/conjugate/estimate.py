@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.bernoulli import answers
-from fedprior.estimation.bernoulli.answers import RateAnswer
-from fedprior.estimation.bernoulli.fit import by_likelihood
-from fedprior.estimation.bernoulli.likelihood import Tally, tally
-from fedprior.estimation.bernoulli.model import BetaModel, fit_model, known_model
-from fedprior.estimation.bernoulli.shapes import pick_rate_population
-from fedprior.estimation.bernoulli.size_test import size_warning
+from fedprior.estimation.conjugate import answers
+from fedprior.estimation.conjugate.answers import RateAnswer
+from fedprior.estimation.conjugate.fit import by_likelihood
+from fedprior.estimation.conjugate.likelihood import Tally, tally
+from fedprior.estimation.conjugate.model import BetaModel, fit_model, known_model
+from fedprior.estimation.conjugate.shapes import pick_rate_population
+from fedprior.estimation.conjugate.size_test import size_warning
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates

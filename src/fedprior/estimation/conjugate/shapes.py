@@ -4,10 +4,10 @@ import numpy as np
 
 from fedprior.core import random
 from fedprior.estimation import selection
-from fedprior.estimation.bernoulli import fit as fits
-from fedprior.estimation.bernoulli.by_size import pair_log_likelihoods
-from fedprior.estimation.bernoulli.likelihood import Tally, tally
-from fedprior.estimation.bernoulli.model import (
+from fedprior.estimation.conjugate import fit as fits
+from fedprior.estimation.conjugate.by_size import pair_log_likelihoods
+from fedprior.estimation.conjugate.likelihood import Tally, tally
+from fedprior.estimation.conjugate.model import (
     ExpectedErrors,
     RateTable,
     average,

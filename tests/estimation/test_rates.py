@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedprior.estimation.bernoulli import estimate as bernoulli
-from fedprior.estimation.bernoulli.estimate import estimate_rates
+from fedprior.estimation.conjugate import estimate as bernoulli
+from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.statistics import Counts
 
 FALSE_ALARM = 1e-6
@@ -462,7 +462,7 @@ def test_tables_are_spread_in_parts(monkeypatch):
 
 def test_importing_it_loads_neither_scipy_nor_jax():
     code = (
-        "import sys, fedprior.estimation.bernoulli.estimate;"
+        "import sys, fedprior.estimation.conjugate.estimate;"
         "print({'scipy', 'jax'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

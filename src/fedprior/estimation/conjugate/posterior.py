@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.estimation import intervals
-from fedprior.estimation.bernoulli.grid import BetaGrid
+from fedprior.estimation.conjugate.grid import BetaGrid
 
 _EDGE = 1e-12  # rates closer than this to 0 or 1 are treated as 0 or 1
 _NARROW = 0.1  # below this deviation of log M one Beta replaces the mixture: levels err by 5e-4
