@@ -1,7 +1,7 @@
 """Personal estimates of rates, means and mixtures for many small groups."""
 
-from .bernoulli.estimate import estimate_rates as estimate_rates
-from .bernoulli.risk import bernoulli_risk as bernoulli_risk
+from .conjugate.estimate import estimate_rates as estimate_rates
+from .conjugate.risk import bernoulli_risk as bernoulli_risk
 from .encoder import GroupEncoder as GroupEncoder
 from .federated.algorithms import bernoulli_rates as bernoulli_rates
 from .federated.algorithms import gaussian_means as gaussian_means
