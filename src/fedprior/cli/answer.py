@@ -15,7 +15,6 @@ from rich.table import Table
 from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.aggregate import Groups
 from fedprior.estimation.result import Estimates
-from fedprior.reporting import charged
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting.outputs import save
 from fedprior.reporting.question import Question
@@ -48,6 +47,8 @@ def _estimate(question: Question, groups: Groups) -> tuple[Estimates, dict[str, 
     """The estimates and, where they are private, what their ledger says after them."""
     if not question.private:
         return reporting.estimate(groups, question), None
+    from fedprior.reporting import charged
+
     with charged.open_ledger(question, int((groups.n > 0).sum())) as ledger:
         return reporting.estimate(groups, question, ledger=ledger), charged.spent(ledger)
 
@@ -66,7 +67,8 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
 
 
 def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
-    from fedprior.reporting.shrinkage import draw_shrinkage
+    if question.out is None and question.plot is None:
+        return
 
     def write(path: Path) -> None:
         if question.shows_groups:
@@ -75,6 +77,8 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
             reporting.write_population(estimates, path)
 
     def draw(path: Path) -> Path:
+        from fedprior.reporting.shrinkage import draw_shrinkage
+
         return draw_shrinkage(estimates, groups.names, path)
 
     save("estimate", out=question.out, write=write, plot=question.plot, draw=draw)
@@ -95,7 +99,9 @@ def _print(
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
     head = _head(question, groups, estimates)
     if spent is not None:
-        head.add_row("ledger", charged.sentence(spent))
+        from fedprior.reporting.charged import sentence
+
+        head.add_row("ledger", sentence(spent))
     console.print(head)
     console.print(f"\n{estimates.sentence}", soft_wrap=True)
     for note in estimates.notes:

@@ -1,46 +1,30 @@
 """The command `fedprior`."""
 
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterable
 
 import typer
 
-from fedprior.cli import (
-    catalog,
-    deploy,
-    encoder,
-    estimate,
-    export,
-    personalize,
-    privacy,
-    regress,
-    reproduce,
-    sweep,
-    train,
-)
 from fedprior.core.check import PrivacyError
 
-app = typer.Typer(
-    name="fedprior",
-    help="Personal models for many clients with little data each, from a jointly learned prior.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-app.command("train")(train.train)
-app.command("sweep")(sweep.sweep)
-app.command("estimate")(estimate.estimate)
-app.command("regress")(regress.regress)
-app.command("encoder")(encoder.encoder)
-app.command("personalize")(personalize.personalize)
-app.command("export")(export.export)
-app.command("algorithms")(catalog.algorithms)
-app.command("datasets")(catalog.datasets)
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(privacy.app, name="privacy")
-app.add_typer(deploy.app, name="deploy")
+# The module of each command; a module is imported when its command is called or listed.
+COMMANDS = {
+    "train": "train",
+    "sweep": "sweep",
+    "estimate": "estimate",
+    "regress": "regress",
+    "encoder": "encoder",
+    "personalize": "personalize",
+    "export": "export",
+    "algorithms": "catalog",
+    "datasets": "catalog",
+    "reproduce": "reproduce",
+    "privacy": "privacy",
+    "deploy": "deploy",
+}
 
 
 # Bad input. Click errors are instances of click's own class or of typer's copy of it.
@@ -59,7 +43,26 @@ def version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The application with the commands of these names."""
+    app = typer.Typer(
+        name="fedprior",
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    app.callback()(options)
+    for name in names:
+        module = importlib.import_module(f"fedprior.cli.{COMMANDS[name]}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name))
+    return app
+
+
 def options(
     show: bool = typer.Option(
         False, "--version", callback=version, is_eager=True, help="Print the version."
@@ -68,11 +71,15 @@ def options(
     """Personal models for many clients with little data each, from a jointly learned prior."""
 
 
+_HELP = options.__doc__
+
+
 def main() -> None:
     """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
     logging.getLogger("fedprior").setLevel(logging.ERROR)  # commands say what Python would log
     try:
-        code = app(standalone_mode=False)
+        called = [word for word in sys.argv[1:2] if word in COMMANDS]
+        code = build(called or COMMANDS)(standalone_mode=False)
     except _REFUSED as error:
         if os.environ.get("FEDPRIOR_TRACEBACK"):
             raise

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
-from fedprior.privacy.ledger import Ledger
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
+
+if TYPE_CHECKING:
+    from fedprior.privacy.ledger import Ledger
 
 _SHOWN = 5  # groups that moved most, and groups that moved least
 
@@ -73,7 +75,7 @@ def _check_identified(groups: Groups, question: Question) -> None:
         )
 
 
-def estimate(groups: Groups, question: Question, ledger: Ledger | None = None) -> Estimates:
+def estimate(groups: Groups, question: Question, ledger: "Ledger | None" = None) -> Estimates:
     """The model that the question asks for, on the groups' sums; what was dropped is noted."""
     found = _privately(groups, question, ledger) if question.private else _openly(groups, question)
     if question.file is None and not question.private:
@@ -104,7 +106,7 @@ def _openly(groups: Groups, question: Question) -> Estimates:
     return estimate_means(_means(groups), population=population, noise_variance=noise, **options)
 
 
-def _privately(groups: Groups, question: Question, ledger: Ledger | None) -> Estimates:
+def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> Estimates:
     options: dict[str, Any] = {
         "epsilon": question.epsilon,
         "seed": question.seed,
