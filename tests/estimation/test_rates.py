@@ -12,7 +12,8 @@ from scipy import stats
 
 from fedprior.estimation.conjugate import estimate as bernoulli
 from fedprior.estimation.conjugate.estimate import estimate_rates
-from fedprior.estimation.statistics import Counts
+from fedprior.estimation.statistics import Counts, collapse
+from fedprior.estimation.table import GroupRates
 
 FALSE_ALARM = 1e-6
 
@@ -508,3 +509,45 @@ def test_coverage_of_95_percent_intervals(m, rates, near_zero, size):
     # the upper limit is for sizes of 2 to 50: with fewer trials heterogeneity is not seen
     if not near_zero and size == (2, 50):
         assert found <= 0.975
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fit": "moments"},
+        {"by_size": True},
+        {"population": "nonparametric"},
+        {"population": "point"},
+        {"intervals": "robust"},
+        {"above": 0.3, "ranks": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("num_groups", [30, 3000])
+def test_a_row_may_stand_for_several_groups(options, num_groups):
+    draws = np.random.default_rng(5)
+    n = draws.integers(0, 6, num_groups)
+    every = Counts(n=n, successes=draws.binomial(n, draws.beta(2, 5, num_groups)))
+    pairs = collapse(every)
+    few = Counts(n=pairs.n, successes=pairs.successes, count=pairs.count)
+    whole, short = estimate_rates(every, **options), estimate_rates(few, **options)
+    assert short.num_groups == num_groups
+    assert short.summary() == whole.summary()
+    for name in ("raw", "personal", "weight", "scale", "lower", "upper"):
+        assert np.array_equal(getattr(short, name)[pairs.place], getattr(whole, name), True)
+    if "above" in options:
+        assert np.array_equal(short.above[pairs.place], whole.above)
+        far = np.abs(short.ranks.mean[pairs.place] - whole.ranks.mean)
+        assert far.max() < 0.05 * num_groups
+
+
+def test_a_count_is_a_whole_number_of_groups():
+    with pytest.raises(ValueError, match="Counts: count must be whole numbers of at least 0"):
+        Counts(n=np.array([3]), successes=np.array([1]), count=np.array([0.5]))
+    with pytest.raises(ValueError, match="GroupRates: count must be whole numbers of at least 1"):
+        GroupRates.from_counts([1, 2], [3, 4], count=[1, 0])
+    with pytest.raises(ValueError, match="count cannot be combined with groups"):
+        GroupRates.from_counts([1, 2], [3, 4], ["a", "b"], count=[1, 2])
+    model = GroupRates.from_counts([1, 2, 0], [3, 4, 5], count=[2, 5, 3])
+    assert model.interval([9])[0][0] < model.population_.mean

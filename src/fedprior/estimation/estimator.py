@@ -226,7 +226,8 @@ def with_empty(statistics: Any) -> Any:
     """The same groups and one more without rows, which stands for an unseen group."""
     n = np.append(statistics.n, 0)
     if isinstance(statistics, Counts):
-        return Counts(n=n, successes=np.append(statistics.successes, 0))
+        count = None if statistics.count is None else np.append(statistics.count, 1)
+        return Counts(n=n, successes=np.append(statistics.successes, 0), count=count)
     nothing = np.full((1, *np.shape(statistics.mean)[1:]), np.nan)
     within, variance = (
         None if each is None else np.append(each, 0.0)

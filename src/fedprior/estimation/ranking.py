@@ -10,11 +10,19 @@ _DRAWS = 1000
 _MANY_DRAWS = 200_000  # from the mixture of all groups
 
 
-def rank(mean: np.ndarray, scale: np.ndarray, *, level: float = 0.95, seed: int = 0) -> Ranks:
+def rank(
+    mean: np.ndarray,
+    scale: np.ndarray,
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+    count: np.ndarray | None = None,
+) -> Ranks:
     """Rank_i = 1 + #{j: theta_j > theta_i} under independent theta_j ~ N(mean_j, scale_j^2).
 
     Up to 2,000 groups, 1,000 keyed joint draws are ranked. With more groups, theta_i is ranked
-    against the mixture of all groups, whose own fluctuation of O(sqrt(m)) ranks is ignored.
+    against the mixture of all groups, whose own fluctuation of O(sqrt(m)) ranks is ignored. With
+    `count`, an entry stands for so many groups and has the ranks of the first of them.
 
     >>> found = rank(np.array([0.0, 5.0]), np.array([0.1, 0.1]))
     >>> found.mean.tolist()
@@ -22,6 +30,10 @@ def rank(mean: np.ndarray, scale: np.ndarray, *, level: float = 0.95, seed: int 
     """
     mean, scale = np.asarray(mean, np.float64), np.asarray(scale, np.float64)
     check.require(mean.ndim == 1, "rank", "mean", "one number per group", mean.shape)
+    if count is not None:
+        all_groups = (np.repeat(each, count) for each in (mean, scale))
+        found, first = rank(*all_groups, level=level, seed=seed), np.cumsum(count) - count
+        return Ranks(mean=found.mean[first], lower=found.lower[first], upper=found.upper[first])
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     draws = random.stream(seed, "personalize")
     if len(mean) <= _FEW:

@@ -64,6 +64,7 @@ class Estimates:
     `gains_are_bounds` they are lower bounds, each broken in 2.5% of the cases at most.
     A group without rows has raw NaN, weight 0, and the mean and interval of the population.
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
+    With `count`, a row stands for so many groups with the same numbers.
     """
 
     n: np.ndarray
@@ -83,6 +84,11 @@ class Estimates:
     guarantee: Guarantee | None = None
     fell_back: bool = False
     gains_are_bounds: bool = False
+    count: np.ndarray | None = None
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.n) if self.count is None else int(self.count.sum())
 
     @property
     def sentence(self) -> str:
@@ -95,18 +101,21 @@ class Estimates:
             gain_over_raw=self.gain_over_raw,
             gain_over_pooled=self.gain_over_pooled,
             weight=self.weight[self.n > 0],
+            count=None if self.count is None else self.count[self.n > 0],
         )
 
     @property
     def _typical(self) -> float:
-        return float(np.median(self.weight[self.n > 0]))
+        some = self.n > 0
+        count = None if self.count is None else self.count[some]
+        return median(self.weight[some], count)
 
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints."""
         population = self.population
         summary: dict[str, Any] = {
             "format": 1,
-            "num_groups": len(self.n),
+            "num_groups": self.num_groups,
             "population": {
                 "kind": population.kind,
                 "fitted_by": population.fitted_by,
@@ -130,9 +139,31 @@ class Estimates:
         return summary
 
 
-def gain_sentence(*, gain_over_raw: float, gain_over_pooled: float, weight: np.ndarray) -> str:
+def median(values: np.ndarray, count: np.ndarray | None = None) -> float:
+    """The median of values, of which each stands for `count`; 0 for none.
+
+    >>> median(np.array([1.0, 2.0, 7.0]), np.array([1, 1, 2]))
+    4.5
+    """
+    if count is None:
+        return float(np.median(values)) if len(values) else 0.0
+    order = np.argsort(values)
+    below = np.cumsum(count[order])
+    if not len(below) or not below[-1]:
+        return 0.0
+    places = np.searchsorted(below, [(below[-1] - 1) // 2, below[-1] // 2], side="right")
+    return float(values[order][places].mean())
+
+
+def gain_sentence(
+    *,
+    gain_over_raw: float,
+    gain_over_pooled: float,
+    weight: np.ndarray,
+    count: np.ndarray | None = None,
+) -> str:
     """The regimes of the paper's remarks: pool, keep to your own data, or borrow strength."""
-    typical = float(np.median(weight)) if len(weight) else 0.0
+    typical = median(weight, count)
     raw, pooled = _against(gain_over_raw), _against(gain_over_pooled)
     if gain_over_raw <= -_PRINTED:
         return (

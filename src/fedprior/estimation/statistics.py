@@ -48,10 +48,15 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
-    """Groups of yes-or-no outcomes: `successes` of `n` trials each."""
+    """Groups of yes-or-no outcomes: `successes` of `n` trials each.
+
+    With `count`, a row stands for so many groups with the same numbers, as an engine that sums and
+    collapses them gives it.
+    """
 
     n: np.ndarray
     successes: np.ndarray
+    count: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check_sizes("Counts", self.n)
@@ -61,6 +66,10 @@ class Counts:
         _check_whole("Counts", "successes", self.successes)
         few = self.successes <= self.n
         _check_cells("Counts", "successes", self.successes, few, "at most the number of trials")
+        if self.count is not None:
+            same = np.shape(self.count) == np.shape(self.n)
+            check.require(same, "Counts", "count", rule, np.shape(self.count))
+            _check_whole("Counts", "count", self.count)
 
 
 class Pairs(NamedTuple):
@@ -79,6 +88,14 @@ def collapse(counts: Counts) -> Pairs:
     >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
     ([2, 5], [1, 2], [0, 1, 0])
     """
+    found = _collapse(counts)
+    if counts.count is None:
+        return found
+    return found._replace(count=np.bincount(found.place, counts.count).astype(np.int64))
+
+
+def _collapse(counts: Counts) -> Pairs:
+    """The pairs, where every row is one group."""
     n, successes = (np.asarray(each, np.int64) for each in (counts.n, counts.successes))
     width = int(successes.max(initial=0)) + 1
     code = n * width + successes

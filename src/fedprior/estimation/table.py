@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.estimate import estimate_rates
@@ -148,9 +149,16 @@ class GroupRates(GroupEstimator):
         statistics = counts_of(values[keep], factor.place, len(factor.levels))
         return self._learn(statistics, factor.levels, y, groups)
 
-    def fit_counts(self, successes: Any, trials: Any, groups: Any = None) -> Self:
-        """Learn from counts; rows of a group are added, rows without labels are groups 0, 1, ..."""
+    def fit_counts(
+        self, successes: Any, trials: Any, groups: Any = None, *, count: Any = None
+    ) -> Self:
+        """Learn from counts; rows of a group are added, rows without labels are groups 0, 1, ...
+
+        With `count`, a row without a label stands for so many groups with the same numbers.
+        """
         self._check()
+        sentence = "count cannot be combined with groups: a row stands for several of them."
+        check.expect(count is None or groups is None, self._owner, sentence)
         won = numeric.numbers(self._owner, "successes", successes)
         n = numeric.numbers(self._owner, "trials", trials)
         rows = numeric.same_length(self._owner, successes=won, trials=n)
@@ -164,20 +172,32 @@ class GroupRates(GroupEstimator):
         else:
             factor = labels.factorize(self._owner, "groups", groups)
             numeric.same_length(self._owner, successes=won, groups=factor.place)
-        keep = self._keep(rows, won, n, factor.place)
+        times = None if count is None else numeric.numbers(self._owner, "count", count)
+        if times is not None:
+            numeric.same_length(self._owner, successes=won, count=times)
+            whole = (times >= 1) & (times == np.rint(times))
+            numeric.check_rows(self._owner, "count", times, whole, "whole numbers of at least 1")
+        keep = self._keep(rows, won, n, factor.place, times)
         factor = factor.keep(keep)
         statistics = Counts(
             n=np.bincount(factor.place, n[keep]).astype(np.int64),
             successes=np.bincount(factor.place, won[keep]).astype(np.int64),
+            count=None if times is None else times[keep].astype(np.int64),
         )
         return self._learn(statistics, factor.levels, successes, trials, groups)
 
     @classmethod
     def from_counts(
-        cls, successes: Any, trials: Any, groups: Any = None, **parameters: Any
+        cls,
+        successes: Any,
+        trials: Any,
+        groups: Any = None,
+        *,
+        count: Any = None,
+        **parameters: Any,
     ) -> Self:
-        """`GroupRates(**parameters).fit_counts(successes, trials, groups)`."""
-        return cls(**parameters).fit_counts(successes, trials, groups)
+        """`GroupRates(**parameters).fit_counts(successes, trials, groups, count=count)`."""
+        return cls(**parameters).fit_counts(successes, trials, groups, count=count)
 
     def _estimate(self, statistics: Counts, *, again: bool = False) -> Estimates:
         return estimate_rates(

@@ -188,7 +188,7 @@ def write_population(estimates: Estimates, path: Path) -> None:
 def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:
     population, guarantee = estimates.population, estimates.guarantee
     row: dict[str, Any] = {
-        "num_groups": len(estimates.n),
+        "num_groups": estimates.num_groups,
         "kind": population.kind,
         "fitted_by": population.fitted_by,
         "mean": float(np.mean(population.mean)),

@@ -14,7 +14,7 @@ from fedprior.estimation.conjugate.shapes import pick_rate_population
 from fedprior.estimation.conjugate.size_test import size_warning
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
-from fedprior.estimation.result import Estimates
+from fedprior.estimation.result import Estimates, Ranks
 from fedprior.estimation.statistics import Counts, Pairs, collapse
 
 _OWNER = "estimate_rates"
@@ -184,9 +184,14 @@ def _over_groups(
         population=answer.population,
         gain_over_raw=answer.errors.gain_over_raw(),
         gain_over_pooled=answer.errors.gain_over_pooled(),
-        ranks=rank(rows["personal"], rows["scale"], level=level) if ranks else None,
+        ranks=_ranks(rows, statistics, level) if ranks else None,
         notes=answer.notes,
+        count=statistics.count,
     )
+
+
+def _ranks(rows: dict[str, Any], statistics: Counts, level: float) -> Ranks:
+    return rank(rows["personal"], rows["scale"], level=level, count=statistics.count)
 
 
 def _take(columns: dict[str, np.ndarray], place: np.ndarray) -> dict[str, np.ndarray]:
