@@ -24,6 +24,10 @@ def pairs_of(n, successes):
     return collapse(Counts(n=np.asarray(n), successes=np.asarray(successes)))
 
 
+def rows(n, successes):
+    return Pairs(n, successes, np.ones(len(n)), np.arange(len(n)))
+
+
 def known(atoms, weights):
     atoms = np.asarray(atoms, float)
     return Atoms(
@@ -50,7 +54,7 @@ def gain(personal, raw, theta):
 def rate_gain(rng, theta, n):
     successes = rng.binomial(n, theta)
     pairs = pairs_of(n, successes)
-    personal = posterior_rates(pairs.n, pairs.successes, fit_rates(pairs))[0][pairs.place]
+    personal = posterior_rates(pairs, fit_rates(pairs))[0][pairs.place]
     return gain(personal, successes / n, theta)
 
 
@@ -165,7 +169,7 @@ class TestProperties:
     def test_posterior_lies_within_the_atoms(self, rows):
         pairs = pairs_of(*np.array(rows).T)
         found = fit_rates(pairs)
-        mean, variance = posterior_rates(pairs.n, pairs.successes, found)
+        mean, variance = posterior_rates(pairs, found)
         assert (mean >= found.atoms[0] - 1e-12).all()
         assert (mean <= found.atoms[-1] + 1e-12).all()
         assert (variance >= 0).all()
@@ -188,11 +192,11 @@ class TestPosteriors:
         total = joint.sum(axis=1)
         mean = joint @ atoms.atoms / total
         variance = joint @ atoms.atoms**2 / total - mean**2
-        found = posterior_rates(n, successes, atoms)
+        found = posterior_rates(rows(n, successes), atoms)
         np.testing.assert_allclose(found[0], mean, rtol=1e-12)
         np.testing.assert_allclose(found[1], variance, rtol=1e-9)
         np.testing.assert_allclose(
-            log_likelihood_rates(n, successes, atoms), np.log(total), atol=1e-12
+            log_likelihood_rates(rows(n, successes), atoms), np.log(total), atol=1e-12
         )
         assert found[0][2] == pytest.approx(atoms.mean)
         assert found[1][2] == pytest.approx(atoms.variance)
@@ -218,7 +222,7 @@ class TestPosteriors:
         assert mean[0] == 1
         assert variance[0] == 0
         mean, _ = posterior_rates(
-            np.array([10**6]), np.array([10**6]), known([0.1, 0.2], [0.9, 0.1])
+            rows(np.array([10**6]), np.array([10**6])), known([0.1, 0.2], [0.9, 0.1])
         )
         assert mean[0] == pytest.approx(0.2)
 
@@ -253,11 +257,11 @@ class TestPosteriors:
             log_likelihood=0.0,
         )
         n, successes = np.array([50, 7, 0]), np.array([30, 0, 0])
-        mean, variance = posterior_rates(n, successes, wide)
+        mean, variance = posterior_rates(rows(n, successes), wide)
         np.testing.assert_allclose(mean, (alpha + successes) / (alpha + beta + n))
         posterior = stats.beta(alpha + successes, beta + n - successes)
         np.testing.assert_allclose(variance, posterior.var(), rtol=1e-9)
-        found = log_likelihood_rates(n, successes, wide)
+        found = log_likelihood_rates(rows(n, successes), wide)
         np.testing.assert_allclose(
             found, stats.betabinom.logpmf(successes, n, alpha, beta), atol=1e-9
         )
@@ -365,7 +369,7 @@ class TestScale:
         n = np.array([10, 10, 10, 10, 10**9])
         successes = np.array([0, 3, 5, 9, 123_456_789])
         pairs = pairs_of(n, successes)
-        personal, _ = posterior_rates(pairs.n, pairs.successes, fit_rates(pairs))
+        personal, _ = posterior_rates(pairs, fit_rates(pairs))
         assert personal[-1] == pytest.approx(0.123456789, abs=5e-5)
 
     def test_an_outlier_does_not_spoil_the_grid(self):

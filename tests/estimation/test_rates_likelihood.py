@@ -8,12 +8,11 @@ from scipy import optimize, stats
 
 from fedprior.estimation.conjugate import fit as fits
 from fedprior.estimation.conjugate.likelihood import (
-    beta_binomial_log_likelihood,
-    beta_binomial_slope,
-    rising,
-    rising_slopes,
+    log_likelihood,
+    slope_at,
     tally,
 )
+from fedprior.estimation.families.rising import rising, rising_slopes
 from fedprior.estimation.statistics import Counts, collapse
 
 
@@ -28,7 +27,7 @@ def data_of(seed, m, alpha, beta, most=60):
 
 
 def at(data, mean, size):
-    return float(beta_binomial_log_likelihood(data, np.array([mean]), np.array([size]))[0])
+    return float(log_likelihood(data, np.array([mean]), np.array([size]))[0])
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.5, 7.0, 300.0, 1e5])
@@ -77,15 +76,11 @@ def test_gradient_and_hessian(mean, size):
         logit = np.log(mean / (1 - mean)) + by_mean
         return 1 / (1 + np.exp(-logit)), size * np.exp(by_size)
 
-    found = beta_binomial_slope(data, mean, size)
+    found = slope_at(data, mean, size)
     shifts = np.eye(2) * step
     gradient = [(at(data, *moved(*s)) - at(data, *moved(*-s))) / (2 * step) for s in shifts]
     hessian = [
-        (
-            beta_binomial_slope(data, *moved(*s)).gradient
-            - beta_binomial_slope(data, *moved(*-s)).gradient
-        )
-        / (2 * step)
+        (slope_at(data, *moved(*s)).gradient - slope_at(data, *moved(*-s)).gradient) / (2 * step)
         for s in shifts
     ]
     np.testing.assert_allclose(found.gradient, gradient, rtol=1e-4, atol=1e-4)

@@ -6,7 +6,8 @@ from scipy import stats
 
 from fedprior.estimation.conjugate import posterior
 from fedprior.estimation.conjugate.grid import integrate, known_grid
-from fedprior.estimation.conjugate.likelihood import beta_binomial_log_likelihood, tally
+from fedprior.estimation.conjugate.likelihood import log_likelihood, tally
+from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.statistics import Counts, collapse
 
 
@@ -23,7 +24,7 @@ def brute_force(data, n, successes):
     mean = 1 / (1 + np.exp(-np.linspace(-20, 20, 400)))
     size, mean = (each.ravel() for each in np.meshgrid(size, mean, indexing="ij"))
     k = 2 * np.sqrt(mean * (1 - mean))
-    log = beta_binomial_log_likelihood(data, mean, size) + 0.5 * np.log(mean * (1 - mean))
+    log = log_likelihood(data, mean, size) + 0.5 * np.log(mean * (1 - mean))
     log += np.log(k) + 1.5 * (np.log1p(size) - np.log1p(k * size)) - np.log1p(k * size) / 6
     weight = np.exp(log - log.max())
     weight /= weight.sum()
@@ -59,7 +60,7 @@ def test_nodes_are_found_where_a_huge_size_makes_the_likelihood_narrow(high):
 
 def test_a_known_population_gives_its_own_beta():
     n, successes = np.array([0.0, 5.0, 40.0]), np.array([0.0, 2.0, 40.0])
-    grid = known_grid(0.3, 12.0)
+    grid = known_grid(BINOMIAL, 0.3, 12.0)
     twin = stats.beta(3.6 + successes, 8.4 + n - successes)
     found = posterior.moments(grid, n, successes)
     np.testing.assert_allclose(found.mean, twin.mean())
@@ -75,11 +76,11 @@ def test_a_known_population_gives_its_own_beta():
 def test_quantiles_of_the_mixture_have_their_mass(alpha, beta):
     pairs = pairs_of(2, 30, alpha, beta)
     grid = integrate(tally(pairs))
-    mixture = posterior.beta_mixture(grid, pairs.n, pairs.successes)
+    mixture = posterior.mixture(grid, pairs.n, pairs.successes)
     about = posterior.moments(grid, pairs.n, pairs.successes)
     for level in (0.025, 0.5, 0.999):
-        start = posterior.quantile(about.mean, about.variance, level)
-        found = posterior.beta_mixture_quantile(mixture, start, level)
+        start = BINOMIAL.quantile(BINOMIAL.matched(about.mean, about.variance), level)
+        found = posterior.mixture_quantile(mixture, start, level)
         inside = (found > 1e-11) & (found < 1 - 1e-11)  # nearer bounds are as good as 0 and 1
         np.testing.assert_allclose(mixture.below(found)[inside], level, atol=5e-6)
 
@@ -88,7 +89,7 @@ def test_quantiles_of_the_mixture_have_their_mass(alpha, beta):
 def test_many_pairs_get_nearly_the_same_quantiles(alpha, beta, monkeypatch):
     pairs = pairs_of(3, 1000, alpha, beta)
     grid = integrate(tally(pairs), num_scales=12)
-    mixture = posterior.beta_mixture(grid, pairs.n, pairs.successes)
+    mixture = posterior.mixture(grid, pairs.n, pairs.successes)
     monkeypatch.setattr(posterior, "_EXACT_CELLS", 0)
     bounds = posterior.rate_interval(grid, pairs.n, pairs.successes, level=0.95)
     for bound, tail in zip(bounds, (0.025, 0.975), strict=True):

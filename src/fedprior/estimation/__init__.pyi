@@ -1,5 +1,6 @@
 """Personal estimates of rates, means and mixtures for many small groups."""
 
+from .conjugate.estimate import estimate_events as estimate_events
 from .conjugate.estimate import estimate_rates as estimate_rates
 from .conjugate.risk import bernoulli_risk as bernoulli_risk
 from .encoder import GroupEncoder as GroupEncoder
@@ -19,6 +20,7 @@ from .risk import Risk as Risk
 from .risk import gaussian_risk as gaussian_risk
 from .risk import mixture_risk as mixture_risk
 from .statistics import Counts as Counts
+from .statistics import Events as Events
 from .statistics import Means as Means
 from .table import GroupMeans as GroupMeans
 from .table import GroupMixture as GroupMixture

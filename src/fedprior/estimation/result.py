@@ -1,6 +1,6 @@
 """The result of estimation: one row per group, the population, and the gain from sharing."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ FELL_BACK = "The private reports show no gain from sharing: every group keeps it
 class FittedPopulation:
     """The fitted population that the groups come from.
 
-    `kind` is gaussian, beta, nonparametric, mixture or point; `fitted_by` is the method
+    `kind` is gaussian, beta, gamma, nonparametric, mixture or point; `fitted_by` is the method
     (likelihood, moments, integrated, known, paper, private ...). `parameters` and, where they are
     available, `standard_errors` are keyed by name. `heterogeneity` is the standard deviation of
     theta between groups (root mean square over coordinates). A nonparametric or mixture population
@@ -31,6 +31,27 @@ class FittedPopulation:
     weights: np.ndarray | None = None
     by_size: bool = False
 
+    def per(self, unit: float) -> "FittedPopulation":
+        """The same population of rates, per 1 instead of per `unit` of exposure."""
+        if unit == 1:
+            return self
+
+        def each(values: dict[str, float]) -> dict[str, float]:
+            factor = {"concentration": unit, "rate": unit, "shape": 1.0}
+            return {
+                name: value * factor.get(name.partition("_at_")[0], 1 / unit)
+                for name, value in values.items()
+            }
+
+        return replace(
+            self,
+            mean=self.mean / unit,
+            heterogeneity=self.heterogeneity / unit,
+            parameters=each(self.parameters),
+            standard_errors=each(self.standard_errors),
+            atoms=None if self.atoms is None else self.atoms / unit,
+        )
+
     def density(self, points: np.ndarray) -> np.ndarray | None:
         """p(theta) at `points`; None for atoms, or if the population depends on size."""
         from scipy import stats
@@ -41,6 +62,9 @@ class FittedPopulation:
             return stats.norm.pdf(points, self.mean, self.heterogeneity)
         if self.kind == "beta":
             return stats.beta.pdf(points, self.parameters["alpha"], self.parameters["beta"])
+        if self.kind == "gamma":
+            shape, rate = self.parameters["shape"], self.parameters["rate"]
+            return stats.gamma.pdf(points, shape, scale=1 / rate)
         return None
 
 

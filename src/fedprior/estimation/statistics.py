@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.families.binomial import BINOMIAL
+from fedprior.estimation.families.family import CountFamily
+from fedprior.estimation.families.poisson import POISSON
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,19 +69,66 @@ class Counts:
         _check_whole("Counts", "successes", self.successes)
         few = self.successes <= self.n
         _check_cells("Counts", "successes", self.successes, few, "at most the number of trials")
-        if self.count is not None:
-            same = np.shape(self.count) == np.shape(self.n)
-            check.require(same, "Counts", "count", rule, np.shape(self.count))
-            _check_whole("Counts", "count", self.count)
+        _check_count("Counts", self.count, len(self.n))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Events:
+    """Groups of events over an `exposure` (time, population, area), in any unit.
+
+    With `count`, a row stands for so many groups with the same numbers.
+    """
+
+    exposure: np.ndarray
+    events: np.ndarray
+    count: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        exposure = np.asarray(self.exposure)
+        fits = exposure.ndim == 1 and len(exposure) > 0
+        check.require(fits, "Events", "exposure", "one number per group", exposure.shape)
+        good = np.isfinite(exposure) & (exposure >= 0)
+        _check_cells("Events", "exposure", exposure, good, "at least 0")
+        rule = f"of shape ({len(exposure)},)"
+        same = np.shape(self.events) == exposure.shape
+        check.require(same, "Events", "events", rule, np.shape(self.events))
+        _check_whole("Events", "events", self.events)
+        possible = (np.asarray(self.events) == 0) | (exposure > 0)
+        _check_cells("Events", "events", self.events, possible, "0 where the exposure is 0")
+        _check_count("Events", self.count, len(exposure))
+
+    @property
+    def n(self) -> np.ndarray:
+        return self.exposure
 
 
 class Pairs(NamedTuple):
-    """The distinct pairs (n, successes) of many groups, and how many groups share each pair."""
+    """The distinct pairs (n, successes) of many groups, and how many groups share each pair.
+
+    For events, `n` is the exposure in units of `unit`, and `successes` are the events.
+    """
 
     n: np.ndarray
     successes: np.ndarray
     count: np.ndarray  # type: ignore[assignment]  # hides tuple.count, which is not needed
     place: np.ndarray  # the pair of each group: table[place] expands a table of pairs to groups
+    family: CountFamily = BINOMIAL
+    unit: float = 1.0
+
+    def held(self) -> "Pairs":
+        """The pairs with data, without their groups."""
+        some = (self.n > 0) & (self.count > 0)
+        return self._replace(
+            n=self.n[some],
+            successes=self.successes[some],
+            count=self.count[some],
+            place=self.place[:0],
+        )
+
+    @property
+    def divisor(self) -> np.ndarray:
+        """n, and 1 for a pair without data."""
+        return np.where(self.n > 0, self.n, 1)
 
 
 def collapse(counts: Counts) -> Pairs:
@@ -88,26 +138,53 @@ def collapse(counts: Counts) -> Pairs:
     >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
     ([2, 5], [1, 2], [0, 1, 0])
     """
-    found = _collapse(counts)
-    if counts.count is None:
-        return found
-    return found._replace(count=np.bincount(found.place, counts.count).astype(np.int64))
-
-
-def _collapse(counts: Counts) -> Pairs:
-    """The pairs, where every row is one group."""
     n, successes = (np.asarray(each, np.int64) for each in (counts.n, counts.successes))
-    width = int(successes.max(initial=0)) + 1
-    code = n * width + successes
-    span = (int(n.max(initial=0)) + 1) * width
-    if span <= max(4 * len(n), 1 << 20):  # a table of all codes is cheaper than a sort
+    return Pairs(*_merged(n, successes, counts.count))
+
+
+def _merged(
+    first: np.ndarray, second: np.ndarray, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct pairs of whole numbers: both parts, how many groups there are, each row's pair.
+
+    A row is one group, or `groups` of them.
+    """
+    width = int(second.max(initial=0)) + 1
+    code = first * width + second
+    span = (int(first.max(initial=0)) + 1) * width
+    if span <= max(4 * len(first), 1 << 20):  # a table of all codes is cheaper than a sort
         table = np.bincount(code, minlength=span)
         present = np.flatnonzero(table)
+        count = table[present]
         place_of = np.zeros(span, np.int32)
         place_of[present] = np.arange(len(present), dtype=np.int32)
-        return Pairs(present // width, present % width, table[present], place_of[code])
-    present, place, count = np.unique(code, return_inverse=True, return_counts=True)
-    return Pairs(present // width, present % width, count, place.astype(np.int32))
+        place = place_of[code]
+    else:
+        present, place, count = np.unique(code, return_inverse=True, return_counts=True)
+        place = place.astype(np.int32)
+    if groups is not None:
+        count = np.bincount(place, groups).astype(np.int64)
+    return present // width, present % width, count, place
+
+
+def collapse_events(events: Events) -> Pairs:
+    """Merge groups with equal exposure and events.
+
+    The unit of exposure is the one in which 1 event is expected (with half an event added, so that
+    there always is one), so that results do not depend on the unit that was given.
+
+    >>> pairs = collapse_events(Events(exposure=np.array([2.0, 5.0]), events=np.array([1, 6])))
+    >>> pairs.n.round(3).tolist(), round(pairs.unit, 3)
+    ([2.143, 5.357], 0.933)
+    """
+    exposure = np.asarray(events.exposure, np.float64)
+    happened = np.asarray(events.events, np.int64)
+    groups = 1 if events.count is None else np.asarray(events.count)
+    total, happening = float((groups * exposure).sum()), float((groups * happened).sum())
+    unit = total / (happening + 0.5) if total > 0 else 1.0
+    sizes, size_place = np.unique(exposure, return_inverse=True)
+    which, events_of, count, place = _merged(size_place, happened, events.count)
+    return Pairs(sizes[which] / unit, events_of, count, place, POISSON, unit)
 
 
 def means_of(values: Any, place: np.ndarray, num_groups: int) -> Means:
@@ -130,6 +207,13 @@ def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:
     n = np.bincount(place, minlength=num_groups)
     successes = np.bincount(place, outcomes, minlength=num_groups).astype(np.int64)
     return Counts(n=n, successes=successes)
+
+
+def _check_count(owner: str, count: np.ndarray | None, rows: int) -> None:
+    if count is not None:
+        rule = f"of shape ({rows},)"
+        check.require(np.shape(count) == (rows,), owner, "count", rule, np.shape(count))
+        _check_whole(owner, "count", count)
 
 
 def _check_sizes(owner: str, n: np.ndarray) -> None:

@@ -10,11 +10,10 @@ from fedprior.estimation.conjugate import shapes
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.conjugate.model import (
-    BetaModel,
+    ConjugateModel,
     ExpectedErrors,
     RateTable,
     average,
-    common_rate,
     errors_of,
     fit_model,
     law_of,
@@ -23,12 +22,20 @@ from fedprior.estimation.conjugate.model import (
 )
 from fedprior.estimation.conjugate.posterior import moments
 from fedprior.estimation.conjugate.robust import robust_bounds
+from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.nonparametric.atoms import fit_rates
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.selection import few_groups
 from fedprior.estimation.statistics import Pairs
 
-BORROWED = "The intervals are those of the Beta population, widened to hold the {} estimates{}."
+
+def borrowed(family: CountFamily, estimates: str, reason: str) -> str:
+    """The note on intervals that come from the conjugate population."""
+    name = family.population.capitalize()
+    return (
+        f"The intervals are those of the {name} population, widened to hold the {estimates} "
+        f"estimates{reason}."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,10 +51,10 @@ class RateAnswer:
         return replace(self, notes=(*self.notes, *(note for note in notes if note)))
 
 
-def beta_answer(
-    model: BetaModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
+def conjugate_answer(
+    model: ConjugateModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
 ) -> RateAnswer:
-    """Posterior means under the Beta population, fitted or known."""
+    """Posterior means under the conjugate population, fitted or known."""
     table = table_of(model, pairs, level=level, above=above)
     errors = errors_of(model, pairs, data, table.variance)
     return RateAnswer(table=table, population=population_of(model, data), errors=errors)
@@ -56,14 +63,15 @@ def beta_answer(
 def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
     """One common rate for all groups; errors and intervals still allow the rates to differ."""
     model = fit_model(data, fit="likelihood")
-    answer = beta_answer(model, pairs, data, level=level, above=above)
+    answer = conjugate_answer(model, pairs, data, level=level, above=above)
     return common_answer(answer, model, pairs, data)
 
 
 def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
-    """Posterior means under a Beta population that depends on the group's size."""
-    varied = min(data.total_successes, data.total_failures) > 0
-    check.expect(varied, "estimate_rates", "by_size needs outcomes that are not all equal.")
+    """Posterior means under a population that depends on the group's size."""
+    check.expect(
+        not data.is_constant, data.family.owner, "by_size needs outcomes that are not all equal."
+    )
     fit = by_sizes.fit_by_size(pairs, by_likelihood(data))
     table = by_sizes.size_table(fit, pairs, level=level, above=above)
     return RateAnswer(
@@ -73,9 +81,11 @@ def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None)
     )
 
 
-def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally) -> RateAnswer:
+def common_answer(
+    answer: RateAnswer, model: ConjugateModel, pairs: Pairs, data: Tally
+) -> RateAnswer:
     """One rate for all groups; the intervals still allow for differences between groups."""
-    rate, _ = common_rate(data)
+    rate, _ = data.common_mean()
     row = np.full(len(pairs.n), rate)
     posterior = moments(model.grid, pairs.n, pairs.successes)
     variance = posterior.variance + (posterior.mean - row) ** 2
@@ -85,7 +95,8 @@ def common_answer(answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tall
         population=shapes.point_population(data),
         errors=replace(answer.errors, personal=average(pairs, variance)),
     )
-    return common.with_notes(BORROWED.format("common", ", since differences cannot be ruled out"))
+    reason = ", since differences cannot be ruled out"
+    return common.with_notes(borrowed(data.family, "common", reason))
 
 
 def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateAnswer:
@@ -98,13 +109,13 @@ def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateA
         population=shapes.any_population(atoms, data),
         errors=shapes.any_errors(pairs, atoms, data, table),
     )
-    few = few_groups(round(data.num_groups), safer="beta")
-    borrowed = BORROWED.format("nonparametric", ", whose own quantiles cover too little")
-    return reshaped.with_notes(borrowed, few)
+    few = few_groups(round(data.num_groups), safer=data.family.population)
+    note = borrowed(data.family, "nonparametric", ", whose own quantiles cover too little")
+    return reshaped.with_notes(note, few)
 
 
 def robust_answer(
-    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, level: float
+    answer: RateAnswer, model: ConjugateModel, pairs: Pairs, *, level: float
 ) -> RateAnswer:
     """Intervals that cover on average for any population of the fitted moments (`robust`).
 
@@ -112,7 +123,7 @@ def robust_answer(
     point.
     """
     held = pairs.n > 0
-    law, n = law_of(model.grid), np.maximum(pairs.n, 1)
+    law, n = law_of(model.grid), pairs.divisor
     lower, upper = robust_bounds(n, pairs.successes, law, level=level)
     table = replace(
         answer.table,

@@ -1,27 +1,21 @@
-"""A Beta population whose mean and concentration depend on the group's size."""
+"""A population whose mean and concentration depend on the group's size."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.conjugate.fit import BetaFit, narrowest
+from fedprior.estimation.conjugate.fit import ConjugateFit, narrowest
 from fedprior.estimation.conjugate.grid import TILT
-from fedprior.estimation.conjugate.likelihood import (
-    LikelihoodSlope,
-    chain,
-    rising,
-    rising_slopes,
-    tally,
-)
+from fedprior.estimation.conjugate.likelihood import LikelihoodSlope, linked, tally
 from fedprior.estimation.conjugate.model import MANY, ExpectedErrors, RateTable, average, raw_error
-from fedprior.estimation.conjugate.posterior import matched, quantile
+from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.splines import spline_basis
 from fedprior.estimation.statistics import Pairs
 
 _MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
-# Standard deviation of the prior on differences between knots, in logits and in log M. Rates of 1%
+# Standard deviation of the prior on differences between knots, linked and in log M. Rates of 1%
 # and 60% differ by one such deviation, so the prior matters only where there are hardly any data.
 _LOOSE = 5.0
 _NODES = 5  # quadrature nodes for log M
@@ -29,11 +23,12 @@ _MOST_STEPS = 50
 
 
 class SizeFit(NamedTuple):
-    """logit mean = basis @ first part, log M = curve @ second part of `coefficients`.
+    """Linked mean = basis @ first part, log M = curve @ second part of `coefficients`.
 
     `basis` and `curve` have one row per pair; `covariance` is that of the coefficients.
     """
 
+    family: CountFamily
     basis: np.ndarray
     curve: np.ndarray
     coefficients: np.ndarray
@@ -41,35 +36,35 @@ class SizeFit(NamedTuple):
 
     @property
     def mean(self) -> np.ndarray:
-        return _expit(self.basis @ self.coefficients[: self.basis.shape[1]])
+        return self.family.unlink(self.basis @ self.coefficients[: self.basis.shape[1]])
 
     @property
     def concentration(self) -> np.ndarray:
         return np.exp(self.curve @ self.coefficients[self.basis.shape[1] :])
 
 
-def fit_by_size(pairs: Pairs, start: BetaFit) -> SizeFit:
-    """Maximum-likelihood Beta whose logit mean and log M are natural splines of log n.
+def fit_by_size(pairs: Pairs, start: ConjugateFit) -> SizeFit:
+    """The likeliest population whose linked mean and log M are natural splines of log n.
 
     Fitted by Newton's method. A weak prior, as in the common population, keeps log M finite. A pair
     without trials gets the population of the smallest size in the data.
     """
-    held = (pairs.n > 0) & (pairs.count > 0)
-    sizes, count = pairs.n[held], pairs.count[held]
-    several = len(np.unique(sizes)) > 1
-    check.expect(several, "estimate_rates", "by_size needs groups of different sizes.")
-    many = count[sizes > 1].sum() >= MANY
-    basis = log_size_basis(pairs.n, sizes, count, _MEAN_KNOTS if many else 2)
-    curve = log_size_basis(pairs.n, sizes, count, _SIZE_KNOTS)
-    log_size = np.log(min(start.concentration, 10.0 * float(sizes.max())))
-    logit = np.log(start.mean / (1 - start.mean))
-    first = np.r_[np.full(basis.shape[1], logit), np.full(curve.shape[1], log_size)]
-    held_pairs = Pairs(sizes, pairs.successes[held], count, pairs.place[:0])
-    bounds = np.log([1e-6, narrowest(tally(held_pairs))])
-    coefficients, hessian = _ascend(held_pairs, basis[held], curve[held], first, bounds)
+    held, family = (pairs.n > 0) & (pairs.count > 0), pairs.family
+    data = pairs.held()
+    several = len(np.unique(data.n)) > 1
+    check.expect(several, family.owner, "by_size needs groups of different sizes.")
+    many = tally(data).num_informative >= MANY
+    basis = log_size_basis(pairs.n, data.n, data.count, _MEAN_KNOTS if many else 2)
+    curve = log_size_basis(pairs.n, data.n, data.count, _SIZE_KNOTS)
+    log_size = np.log(min(start.concentration, 10.0 * float(data.n.max())))
+    first = np.r_[
+        np.full(basis.shape[1], family.link(start.mean)), np.full(curve.shape[1], log_size)
+    ]
+    bounds = np.log([1e-6, narrowest(tally(data))])
+    coefficients, hessian = _ascend(data, basis[held], curve[held], first, bounds)
     values, vectors = np.linalg.eigh(-hessian)
     inverse = vectors / np.maximum(values, 1e-10) @ vectors.T
-    return SizeFit(basis, curve, coefficients, inverse)
+    return SizeFit(family, basis, curve, coefficients, inverse)
 
 
 def log_size_basis(
@@ -86,7 +81,7 @@ def _ascend(
     split = basis.shape[1]
 
     def parts(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _expit(basis @ at[:split]), np.exp(np.clip(curve @ at[split:], *bounds))
+        return pairs.family.unlink(basis @ at[:split]), np.exp(np.clip(curve @ at[split:], *bounds))
 
     def value(at: np.ndarray) -> float:
         return pairs_log_likelihood(pairs, *parts(at)) + _log_prior(at, split)[0]
@@ -111,32 +106,21 @@ def _ascend(
 
 
 def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> float:
-    """Log p(successes | n) of all groups up to a constant; each pair has its own Beta."""
+    """Log p(successes | n) of all groups up to a constant; each pair has its own population."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
-    return float(pairs.count @ pair_log_likelihoods(n, z, mean, size))
-
-
-def pair_log_likelihoods(
-    n: np.ndarray, successes: np.ndarray, mean: np.ndarray, size: np.ndarray
-) -> np.ndarray:
-    """Log p(successes | n) of each pair, without the binomial coefficient."""
-    z = successes
-    each = rising(mean * size, z) + rising((1 - mean) * size, n - z)
-    return each + z * np.log(mean) + (n - z) * np.log1p(-mean) - rising(size, n)
+    return float(pairs.count @ pairs.family.row_log_likelihood(n, z, mean, size))
 
 
 def pair_slopes(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> LikelihoodSlope:
-    """Derivatives of each pair's log-likelihood by its logit mean and log M: (2, pairs) ..."""
+    """Derivatives of each pair's log-likelihood by its linked mean and log M: (2, pairs) ..."""
     z, n = pairs.successes.astype(np.float64), pairs.n.astype(np.float64)
-    shapes = ((mean * size, z), ((1 - mean) * size, n - z), (size, n))
-    first, second = zip(*(rising_slopes(*each) for each in shapes), strict=True)
-    return chain(mean, size, np.stack(first), np.stack(second), won=z, lost=n - z)
+    return linked(pairs.family, mean, size, pairs.family.row_derivatives(n, z, mean, size))
 
 
 def _sum_slopes(
     each: LikelihoodSlope, count: np.ndarray, basis: np.ndarray, curve: np.ndarray
 ) -> LikelihoodSlope:
-    """Convert derivatives by each pair's logit mean and log M to those by the coefficients."""
+    """Convert derivatives by each pair's linked mean and log M to those by the coefficients."""
     columns = (basis, curve)
     gradient = [columns[i].T @ (count * each.gradient[i]) for i in range(2)]
     blocks = [
@@ -166,18 +150,13 @@ def _log_prior(place: np.ndarray, split: int) -> tuple[float, np.ndarray, np.nda
     return value, gradient, hessian
 
 
-def _expit(x: np.ndarray) -> np.ndarray:
-    return np.clip(1 / (1 + np.exp(-x)), 1e-12, 1 - 1e-12)
-
-
 def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
     """Posterior moments at the fit, with the uncertainty of the fit.
 
     The delta method accounts for the mean and five quadrature nodes for log M; intervals are those
-    of the Beta with the resulting moments.
+    of the Beta or Gamma with the resulting moments.
     """
-    from scipy.special import betainc
-
+    family = fit.family
     n, z = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
     split = fit.basis.shape[1]
     mean, size = fit.mean, fit.concentration
@@ -189,16 +168,17 @@ def size_table(fit: SizeFit, pairs: Pairs, *, level: float, above: float | None)
     for node, share in zip(nodes, shares / shares.sum(), strict=True):
         near = size * np.exp(node * np.minimum(deviation, 3.0))
         center = (z + mean * near) / (n + near)
-        slope = mean * (1 - mean) * near / (n + near)
-        inner = center * (1 - center) / (n + near + 1)
+        slope = family.variance(mean) * near / (n + near)
+        inner = family.variance(center) / (n + near + family.excess)
         variance += share * (inner + slope**2 * moved + (center - personal) ** 2)
+    posterior = family.matched(personal, variance)
     table = RateTable(
         personal=personal,
         variance=variance,
         weight=n / (n + size),
-        lower=quantile(personal, variance, (1 - level) / 2),
-        upper=quantile(personal, variance, (1 + level) / 2),
-        above=None if above is None else 1 - betainc(*matched(personal, variance), above),
+        lower=family.quantile(posterior, (1 - level) / 2),
+        upper=family.quantile(posterior, (1 + level) / 2),
+        above=None if above is None else 1 - family.below(posterior, above),
     )
     return table.around(personal)
 
@@ -215,7 +195,8 @@ def size_errors(fit: SizeFit, pairs: Pairs, table: RateTable) -> ExpectedErrors:
 def _total_variance(fit: SizeFit, pairs: Pairs) -> np.ndarray:
     """sigma^2 at the pair's size, plus the squared distance of its mean from the overall mean."""
     mean = fit.mean
-    return mean * (1 - mean) / (1 + fit.concentration) + (mean - average(pairs, mean)) ** 2
+    inner = fit.family.variance(mean) / (fit.concentration + fit.family.excess)
+    return inner + (mean - average(pairs, mean)) ** 2
 
 
 def size_population(fit: SizeFit, pairs: Pairs) -> FittedPopulation:
@@ -228,10 +209,11 @@ def size_population(fit: SizeFit, pairs: Pairs) -> FittedPopulation:
     share = np.cumsum(pairs.count[order]) / pairs.count[order].sum()
     for quarter in (0.25, 0.5, 0.75):
         place = order[np.searchsorted(share, quarter)]
-        parameters[f"mean_at_n_{pairs.n[place]}"] = float(mean[place])
-        parameters[f"concentration_at_n_{pairs.n[place]}"] = float(size[place])
+        at = f"{pairs.n[place] * pairs.unit:.6g}"
+        parameters[f"mean_at_n_{at}"] = float(mean[place])
+        parameters[f"concentration_at_n_{at}"] = float(size[place])
     return FittedPopulation(
-        kind="beta",
+        kind=fit.family.population,
         fitted_by="likelihood",
         mean=center,
         heterogeneity=float(np.sqrt(average(pairs, _total_variance(fit, pairs)))),

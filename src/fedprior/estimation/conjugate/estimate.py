@@ -1,5 +1,6 @@
-"""Personalized rates: every group's rate, estimated from its own and all other groups' data."""
+"""Personalized rates of successes and of events, from the group's own data and all others'."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,17 @@ from fedprior.estimation.conjugate import answers
 from fedprior.estimation.conjugate.answers import RateAnswer
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally, tally
-from fedprior.estimation.conjugate.model import BetaModel, fit_model, known_model
+from fedprior.estimation.conjugate.model import ConjugateModel, fit_model, known_model
 from fedprior.estimation.conjugate.shapes import pick_rate_population
 from fedprior.estimation.conjugate.size_test import size_warning
+from fedprior.estimation.families.binomial import BINOMIAL
+from fedprior.estimation.families.family import CountFamily
+from fedprior.estimation.families.poisson import POISSON
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates, Ranks
-from fedprior.estimation.statistics import Counts, Pairs, collapse
+from fedprior.estimation.statistics import Counts, Events, Pairs, collapse, collapse_events
 
-_OWNER = "estimate_rates"
 _CHUNK = 1 << 20  # groups at a time
 
 
@@ -53,87 +56,158 @@ def estimate_rates(
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
     [0.175, 0.225, 0.25, 0.35]
     """
-    _check_options(population, fit, method, by_size, prior, level, intervals, above)
+    options = RateOptions(
+        population=population,
+        fit=fit,
+        method=method,
+        by_size=by_size,
+        prior=prior,
+        level=level,
+        intervals=intervals,
+        above=above,
+    )
+    options.check(BINOMIAL)
     pairs = collapse(statistics)
-    data = _identified(pairs, needs_pairs=prior is None and population != "point")
-    asked: dict[str, Any] = {"level": level, "above": above}
-    if by_size or population == "point":
-        find = answers.size_answer if by_size else answers.point_answer
-        return _over_groups(find(pairs, data, **asked), statistics, pairs, level, ranks)
-    model = known_model(*map(float, prior)) if prior else fit_model(data, fit=fit)
-    answer = answers.beta_answer(model, pairs, data, **asked)
-    if method == "paper":
-        answer = paper_answer(answer, model, pairs, minus_one=minus_one)
-    elif population != "beta":
-        answer = _reshaped(answer, model, pairs, data, population)
-    if intervals == "robust":
-        answer = answers.robust_answer(answer, model, pairs, level=level)
-    if prior is None:
-        answer = answer.with_notes(_size_note(pairs, data, model), _constant_note(data))
+    answer = _answer(pairs, options, minus_one=minus_one)
     return _over_groups(answer, statistics, pairs, level, ranks)
 
 
-def _check_options(
-    population: str,
-    fit: str,
-    method: str,
-    by_size: bool,
-    prior: tuple[float, float] | None,
-    level: float,
-    intervals: str,
-    above: float | None,
-) -> None:
-    check.choice(_OWNER, "population", population, ("beta", "nonparametric", "point", "auto"))
-    check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
-    check.choice(_OWNER, "method", method, ("default", "paper"))
-    check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
-    check.require(0 < level < 1, _OWNER, "level", "in (0, 1)", level)
-    if above is not None:
-        check.require(0 <= above <= 1, _OWNER, "above", "a rate in [0, 1]", above)
-    if prior is not None:
-        check.require(len(prior) == 2, _OWNER, "prior", "(alpha, beta)", prior)
-        check.positive(_OWNER, alpha=prior[0], beta=prior[1])
-    special = {
-        "prior": prior is not None,
-        "by_size=True": by_size,
-        'method="paper"': method == "paper",
-        f"population={population!r}": population != "beta",
-    }
-    chosen = [name for name, is_set in special.items() if is_set]
-    sentence = f"{' and '.join(chosen)} cannot be combined."
-    check.expect(len(chosen) <= 1, _OWNER, sentence)
-    set_fit = prior is None and not by_size and method == "default"
-    set_fit = set_fit and population in ("beta", "auto")
-    sentence = (
-        f"fit={fit!r} has no effect with prior, by_size, method='paper' or another population than "
-        "beta."
+def estimate_events(
+    statistics: Events,
+    *,
+    population: str = "gamma",
+    fit: str = "likelihood",
+    by_size: bool = False,
+    prior: tuple[float, float] | None = None,
+    level: float = 0.95,
+    intervals: str = "default",
+    above: float | None = None,
+    ranks: bool = False,
+) -> Estimates:
+    """E[theta_i | data] = w_i y_i / E_i + (1 - w_i) mu, w_i = E_i / (E_i + M).
+
+    y_i ~ Poisson(E_i theta_i) events over the exposure E_i, theta_i ~ Gamma with shape mu M and
+    rate M. All options are those of `estimate_rates`; `prior` is (shape, rate), and `by_size`
+    lets the population depend on the log of the exposure. Results do not depend on the unit of
+    exposure, but for being rates per unit.
+
+    >>> events = Events(exposure=np.array([10.0, 40.0]), events=np.array([2, 4]))
+    >>> estimate_events(events, prior=(3, 20)).personal.round(4).tolist()
+    [0.1667, 0.1167]
+    """
+    pairs = collapse_events(statistics)
+    options = RateOptions(
+        population=population,
+        fit=fit,
+        by_size=by_size,
+        prior=prior,
+        level=level,
+        intervals=intervals,
+        above=above,
     )
-    check.expect(set_fit or fit == "likelihood", _OWNER, sentence)
-    alone = intervals == "robust" and (by_size or population == "point")
-    sentence = "intervals='robust' is not available with by_size or population='point'."
-    check.expect(not alone, _OWNER, sentence)
+    options.check(POISSON)
+    answer = _answer(pairs, options)
+    return _over_groups(answer, statistics, pairs, level, ranks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateOptions:
+    """What is asked of a population of rates; `check` says what goes together."""
+
+    population: str
+    fit: str = "likelihood"
+    method: str = "default"
+    by_size: bool = False
+    prior: tuple[float, float] | None = None
+    level: float = 0.95
+    intervals: str = "default"
+    above: float | None = None
+
+    def check(self, family: CountFamily) -> None:
+        """Raise for options that are unknown or cannot be combined."""
+        owner, usual, prior = family.owner, family.population, self.prior
+        known = (usual, "nonparametric", "point", "auto")
+        check.choice(owner, "population", self.population, known)
+        check.choice(owner, "fit", self.fit, ("likelihood", "moments"))
+        check.choice(owner, "method", self.method, ("default", "paper"))
+        check.choice(owner, "intervals", self.intervals, ("default", "robust"))
+        check.require(0 < self.level < 1, owner, "level", "in (0, 1)", self.level)
+        if self.above is not None:
+            rule = "a rate in [0, 1]" if family.top == 1 else "a rate of at least 0"
+            check.require(0 <= self.above <= family.top, owner, "above", rule, self.above)
+        if prior is not None:
+            first, second = ("alpha", "beta") if family.top == 1 else ("shape", "rate")
+            check.require(len(prior) == 2, owner, "prior", f"({first}, {second})", prior)
+            check.positive(owner, **{first: prior[0], second: prior[1]})
+        special = {
+            "prior": prior is not None,
+            "by_size=True": self.by_size,
+            'method="paper"': self.method == "paper",
+            f"population={self.population!r}": self.population != usual,
+        }
+        chosen = [name for name, is_set in special.items() if is_set]
+        sentence = f"{' and '.join(chosen)} cannot be combined."
+        check.expect(len(chosen) <= 1, owner, sentence)
+        set_fit = prior is None and not self.by_size and self.method == "default"
+        set_fit = set_fit and self.population in (usual, "auto")
+        sentence = (
+            f"fit={self.fit!r} has no effect with prior, by_size, method='paper' or another "
+            f"population than {usual}."
+        )
+        check.expect(set_fit or self.fit == "likelihood", owner, sentence)
+        alone = self.intervals == "robust" and (self.by_size or self.population == "point")
+        sentence = "intervals='robust' is not available with by_size or population='point'."
+        check.expect(not alone, owner, sentence)
+
+
+def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> RateAnswer:
+    """One row per pair, in units of `pairs.unit`."""
+    family, prior, population = pairs.family, options.prior, options.population
+    data = _identified(pairs, needs_pairs=prior is None and population != "point")
+    above = None if options.above is None else options.above * pairs.unit
+    asked: dict[str, Any] = {"level": options.level, "above": above}
+    if options.by_size or population == "point":
+        find = answers.size_answer if options.by_size else answers.point_answer
+        return find(pairs, data, **asked)
+    if prior:
+        model = known_model(family, *family.mean_and_size(prior[0], prior[1], pairs.unit))
+    else:
+        model = fit_model(data, fit=options.fit)
+    answer = answers.conjugate_answer(model, pairs, data, **asked)
+    if options.method == "paper":
+        answer = paper_answer(answer, model, pairs, minus_one=minus_one)
+    elif population != family.population:
+        answer = _reshaped(answer, model, pairs, data, population)
+    if options.intervals == "robust":
+        answer = answers.robust_answer(answer, model, pairs, level=options.level)
+    if prior is None:
+        answer = answer.with_notes(_size_note(pairs, data, model), _constant_note(data))
+    return answer
 
 
 def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
     """The tally; raises where the data cannot identify what is to be estimated."""
+    family = pairs.family
+    trials = family.top == 1
+    prior = "prior=(alpha, beta)" if trials else "prior=(shape, rate)"
     groups = int(pairs.count[pairs.n > 0].sum())
-    remedy = "A population cannot be learned from one group; give prior=(alpha, beta)."
+    remedy = f"A population cannot be learned from one group; give {prior}."
     least = 2 if needs_pairs else 1
-    rule = f"at least {least}, with trials"
-    check.require(groups >= least, _OWNER, "number of groups", rule, groups, remedy)
-    if needs_pairs:
+    rule = f"at least {least}, with {'trials' if trials else 'an exposure above 0'}"
+    check.require(groups >= least, family.owner, "number of groups", rule, groups, remedy)
+    if needs_pairs and trials:
         remedy = (
             "With one trial per group, heterogeneity cannot be distinguished from chance: some "
-            "groups need at least 2 trials, or give a known prior=(alpha, beta)."
+            f"groups need at least 2 trials, or give a known {prior}."
         )
         most = int(pairs.n.max())
         rule = "above 1 for some group"
-        check.require(most > 1, _OWNER, "number of trials", rule, most, remedy)
+        check.require(most > 1, family.owner, "number of trials", rule, most, remedy)
     return tally(pairs)
 
 
 def _reshaped(
-    answer: RateAnswer, model: BetaModel, pairs: Pairs, data: Tally, population: str
+    answer: RateAnswer, model: ConjugateModel, pairs: Pairs, data: Tally, population: str
 ) -> RateAnswer:
     """The estimates under the requested population, or under the one that `auto` picks."""
     picked = population
@@ -147,27 +221,30 @@ def _reshaped(
     return answer
 
 
-def _size_note(pairs: Pairs, data: Tally, model: BetaModel) -> str | None:
-    if min(data.total_successes, data.total_failures) == 0:
+def _size_note(pairs: Pairs, data: Tally, model: ConjugateModel) -> str | None:
+    if data.is_constant:
         return None
     likeliest = model.plug is not None and model.fitted_by == "likelihood"
     return size_warning(pairs, model.plug if likeliest and model.plug else by_likelihood(data))
 
 
 def _constant_note(data: Tally) -> str | None:
-    if min(data.total_successes, data.total_failures) > 0:
+    if not data.is_constant:
         return None
+    if data.family.top > 1:
+        return "No group had an event: how rare they are rests on the total exposure alone."
     which = "success" if data.total_successes == 0 else "failure"
     return f"No group had a {which}: how rare it is rests on the total number of trials alone."
 
 
 def _over_groups(
-    answer: RateAnswer, statistics: Counts, pairs: Pairs, level: float, ranks: bool
+    answer: RateAnswer, statistics: Counts | Events, pairs: Pairs, level: float, ranks: bool
 ) -> Estimates:
-    """Expand the table of pairs to the groups."""
-    table = answer.table
+    """Expand the table of pairs to the groups, with rates per unit of `n`."""
+    table = answer.table.times(1 / pairs.unit)
+    raw = pairs.successes / (pairs.divisor * pairs.unit)
     columns = {
-        "raw": np.where(pairs.n > 0, pairs.successes / np.maximum(pairs.n, 1), np.nan),
+        "raw": np.where(pairs.n > 0, raw, np.nan),
         "personal": table.personal,
         "weight": table.weight,
         "scale": np.sqrt(table.variance),
@@ -178,10 +255,10 @@ def _over_groups(
         columns["above"] = table.above
     rows: dict[str, Any] = _take(columns, pairs.place)
     return Estimates(
-        n=np.asarray(statistics.n, np.int64),
+        n=np.asarray(statistics.n),
         **rows,
         level=level,
-        population=answer.population,
+        population=answer.population.per(pairs.unit),
         gain_over_raw=answer.errors.gain_over_raw(),
         gain_over_pooled=answer.errors.gain_over_pooled(),
         ranks=_ranks(rows, statistics, level) if ranks else None,
@@ -190,7 +267,7 @@ def _over_groups(
     )
 
 
-def _ranks(rows: dict[str, Any], statistics: Counts, level: float) -> Ranks:
+def _ranks(rows: dict[str, Any], statistics: Counts | Events, level: float) -> Ranks:
     return rank(rows["personal"], rows["scale"], level=level, count=statistics.count)
 
 

@@ -1,4 +1,4 @@
-"""The Beta population, and the estimate, interval and expected error of every pair under it."""
+"""The fitted population, and the estimate, interval and expected error of every pair under it."""
 
 from dataclasses import dataclass, replace
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from fedprior.estimation.conjugate import fit as fits
 from fedprior.estimation.conjugate import posterior
-from fedprior.estimation.conjugate.grid import BetaGrid, integrate, known_grid
+from fedprior.estimation.conjugate.grid import PopulationGrid, integrate, known_grid
 from fedprior.estimation.conjugate.likelihood import Tally
+from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
@@ -25,6 +26,16 @@ class RateTable:
     lower: np.ndarray
     upper: np.ndarray
     above: np.ndarray | None = None
+
+    def times(self, unit: float) -> "RateTable":
+        """The rates in another unit."""
+        return replace(
+            self,
+            personal=unit * self.personal,
+            variance=unit**2 * self.variance,
+            lower=unit * self.lower,
+            upper=unit * self.upper,
+        )
 
     def around(
         self,
@@ -64,38 +75,39 @@ def _gain(error: float, other: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BetaModel:
+class ConjugateModel:
     """`grid` is the posterior of the population; `plug` is the one that estimates use, if any.
 
     Without `plug` the estimates average over the grid.
     """
 
-    grid: BetaGrid
-    plug: fits.BetaFit | None
+    grid: PopulationGrid
+    plug: fits.ConjugateFit | None
     fitted_by: str
 
 
-def fit_model(data: Tally, *, fit: str) -> BetaModel:
+def fit_model(data: Tally, *, fit: str) -> ConjugateModel:
     """Maximum likelihood or moments; integrated for few groups, or if all outcomes are equal.
 
     Groups of one trial carry no information on heterogeneity and do not count as groups here.
     """
-    few = data.n_count[data.n > 1].sum() < MANY
+    few = data.num_informative < MANY
     grid = integrate(data, num_scales=_FEW_NODES if few else _MANY_NODES)
-    constant = min(data.total_successes, data.total_failures) == 0
-    if constant or (few and fit == "likelihood"):
-        return BetaModel(grid=grid, plug=None, fitted_by="integrated")
+    if data.is_constant or (few and fit == "likelihood"):
+        return ConjugateModel(grid=grid, plug=None, fitted_by="integrated")
     plug = fits.by_likelihood(data) if fit == "likelihood" else fits.by_moments(data)
-    return BetaModel(grid=grid, plug=plug, fitted_by=fit)
+    return ConjugateModel(grid=grid, plug=plug, fitted_by=fit)
 
 
-def known_model(alpha: float, beta: float) -> BetaModel:
-    """Beta(alpha, beta), known."""
-    total = alpha + beta
-    return BetaModel(grid=known_grid(alpha / total, total), plug=None, fitted_by="known")
+def known_model(family: CountFamily, mean: float, concentration: float) -> ConjugateModel:
+    """A known population."""
+    grid = known_grid(family, mean, concentration)
+    return ConjugateModel(grid=grid, plug=None, fitted_by="known")
 
 
-def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | None) -> RateTable:
+def table_of(
+    model: ConjugateModel, pairs: Pairs, *, level: float, above: float | None
+) -> RateTable:
     """Posterior mean, its expected squared error and the equal-tailed interval of each pair."""
     n, successes = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
     moments = posterior.moments(model.grid, n, successes)
@@ -114,7 +126,7 @@ def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | Non
     if model.plug is None:
         return table.around(moments.mean)
     weight = np.zeros(len(n)) if model.plug.is_point else n / (n + model.plug.concentration)
-    raw = successes / np.maximum(n, 1)
+    raw = successes / pairs.divisor
     personal = model.plug.mean + weight * (raw - model.plug.mean)
     variance = moments.variance + (moments.mean - personal) ** 2
     return table.around(personal, variance=variance, weight=weight)
@@ -122,30 +134,41 @@ def table_of(model: BetaModel, pairs: Pairs, *, level: float, above: float | Non
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateLaw:
-    """Mean, variance sigma^2 and E[p (1 - p)] of a new group's rate, and the error of the mean.
+    """Mean, variance sigma^2 and E V of a new group's rate, and the error of the mean.
 
     They are averages over the grid, so they stay positive if the fitted population is a point.
     """
 
+    family: CountFamily
     mean: float
     variance: float
-    binomial: float
+    inner: float
     mean_variance: float
 
     @property
     def concentration(self) -> float:
-        return self.binomial / self.variance
+        return self.inner / self.variance
 
 
-def law_of(grid: BetaGrid) -> RateLaw:
-    """The moments of a rate under the grid."""
-    spread = grid.mean * (1 - grid.mean) - grid.mean_variance
+def law_of(grid: PopulationGrid) -> RateLaw:
+    """The moments of a rate under the grid.
+
+    Where rates have no upper bound, the median of sigma^2 takes the place of its mean, which a
+    handful of groups does not make finite.
+    """
+    family = grid.family
     mean = float(grid.weight @ grid.mean)
     moved = grid.mean_variance + (grid.mean - mean) ** 2
+    variance = float(grid.weight @ grid.variance)
+    if np.isinf(family.top):
+        order = np.argsort(grid.variance)
+        middle = int(np.searchsorted(np.cumsum(grid.weight[order]), 0.5))
+        variance = float(grid.variance[order][min(middle, len(order) - 1)])
     return RateLaw(
+        family=family,
         mean=mean,
-        variance=float(grid.weight @ (spread / (1 + grid.concentration))),
-        binomial=float(grid.weight @ (spread * grid.concentration / (1 + grid.concentration))),
+        variance=variance,
+        inner=float(grid.weight @ (grid.variance * grid.concentration)),
         mean_variance=float(grid.weight @ moved),
     )
 
@@ -156,27 +179,21 @@ def average(pairs: Pairs, values: np.ndarray) -> float:
     return float(count @ values / count.sum())
 
 
-def common_rate(data: Tally) -> tuple[float, float]:
-    """The pooled rate and its variance, Beta(1/2 + successes, 1/2 + failures)."""
-    won, lost = data.total_successes + 0.5, data.total_failures + 0.5
-    rate = won / (won + lost)
-    return rate, rate * (1 - rate) / (won + lost + 1)
-
-
 def raw_error(pairs: Pairs, mean: np.ndarray, variance: np.ndarray) -> float:
-    """The average of E[p (1 - p) | data] / n, from the posterior mean and variance of each pair."""
-    binomial = np.maximum(mean * (1 - mean) - variance, 0.0)
-    return average(pairs, binomial / np.maximum(pairs.n, 1))
+    """The average of E[V(p) | data] / n, from the posterior mean and variance of each pair."""
+    return average(pairs, pairs.family.expected_variance(mean, variance) / pairs.divisor)
 
 
-def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray) -> ExpectedErrors:
+def errors_of(
+    model: ConjugateModel, pairs: Pairs, data: Tally, variance: np.ndarray
+) -> ExpectedErrors:
     """Expected errors of the table, of the raw rates and of one common rate.
 
     All are conditional on the data, so that estimates equal to the common rate have no gain over
     it. For a known population, its mean is the common rate.
     """
     moments = posterior.moments(model.grid, pairs.n, pairs.successes)
-    rate = float(model.grid.mean[0]) if model.fitted_by == "known" else common_rate(data)[0]
+    rate = float(model.grid.mean[0]) if model.fitted_by == "known" else data.common_mean()[0]
     return ExpectedErrors(
         personal=average(pairs, variance),
         raw=raw_error(pairs, moments.mean, moments.variance),
@@ -184,8 +201,8 @@ def errors_of(model: BetaModel, pairs: Pairs, data: Tally, variance: np.ndarray)
     )
 
 
-def population_of(model: BetaModel, data: Tally) -> FittedPopulation:
-    """The fitted Beta: `plug`, else the one with the mean and variance of the grid."""
+def population_of(model: ConjugateModel, data: Tally) -> FittedPopulation:
+    """The fitted population: `plug`, else the one with the mean and variance of the grid."""
     law = law_of(model.grid)
     if model.plug is None:
         scale = np.sqrt(law.variance)
@@ -195,42 +212,34 @@ def population_of(model: BetaModel, data: Tally) -> FittedPopulation:
                 "mean": float(np.sqrt(law.mean_variance)),
                 "heterogeneity": _scale_error(model),
             }
-        return _beta(law.mean, law.concentration, float(scale), errors, model.fitted_by)
+        parameters = data.family.parameters(law.mean, law.concentration)
+        return _described(model, law.mean, float(scale), parameters, errors)
     plug = model.plug
-    errors = plug.standard_errors(float(data.n @ data.n_count))
-    if plug.is_point:
-        return FittedPopulation(
-            kind="beta",
-            fitted_by=model.fitted_by,
-            mean=plug.mean,
-            heterogeneity=0.0,
-            parameters={"mean": plug.mean},  # the concentration is infinite
-            standard_errors=errors,
-        )
-    scale = float(np.sqrt(plug.variance))
-    return _beta(plug.mean, plug.concentration, scale, errors, model.fitted_by)
+    errors = plug.standard_errors(data.total_size)
+    parameters = {"mean": plug.mean}  # those of a point, whose concentration is infinite
+    if not plug.is_point:
+        parameters = data.family.parameters(plug.mean, plug.concentration)
+    return _described(model, plug.mean, float(np.sqrt(plug.variance)), parameters, errors)
 
 
-def _scale_error(model: BetaModel) -> float:
+def _scale_error(model: ConjugateModel) -> float:
     """The posterior standard deviation of sigma."""
     grid = model.grid
-    scale = np.sqrt(grid.mean * (1 - grid.mean) / (1 + grid.concentration))
+    scale = np.sqrt(grid.family.variance(grid.mean) / (grid.concentration + grid.family.excess))
     center = grid.weight @ scale
     return float(np.sqrt(grid.weight @ (scale - center) ** 2))
 
 
-def _beta(
-    mean: float, concentration: float, scale: float, errors: dict[str, float], fitted_by: str
+def _described(
+    model: ConjugateModel,
+    mean: float,
+    scale: float,
+    parameters: dict[str, float],
+    errors: dict[str, float],
 ) -> FittedPopulation:
-    parameters = {
-        "mean": mean,
-        "concentration": concentration,
-        "alpha": mean * concentration,
-        "beta": (1 - mean) * concentration,
-    }
     return FittedPopulation(
-        kind="beta",
-        fitted_by=fitted_by,
+        kind=model.grid.family.population,
+        fitted_by=model.fitted_by,
         mean=mean,
         heterogeneity=scale,
         parameters=parameters,

@@ -8,7 +8,7 @@ from fedprior.estimation.conjugate.by_size import (
     log_size_basis,
     pairs_log_likelihood,
 )
-from fedprior.estimation.conjugate.fit import BetaFit
+from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.model import average
 from fedprior.estimation.statistics import Pairs
 
@@ -17,14 +17,13 @@ _MATERIAL = 0.98  # a warning only where the expected error is at least 2% lower
 _FEWEST = 20  # groups: the distribution of the test statistic is asymptotic
 
 
-def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
+def size_warning(pairs: Pairs, pooled: ConjugateFit) -> str | None:
     """A warning if one population for all sizes wastes information, else None.
 
     Two tests must agree: one of moments, which is valid for any shape of the population but rejects
     too often with few groups, and the likelihood ratio test, which does not.
     """
-    held = (pairs.n > 0) & (pairs.count > 0)
-    some = Pairs(pairs.n[held], pairs.successes[held], pairs.count[held], pairs.place[:0])
+    some = pairs.held()
     if some.count.sum() < _FEWEST or len(np.unique(some.n)) < 2:
         return None
     chance = chance_of_size(some, pooled)
@@ -42,12 +41,12 @@ def size_warning(pairs: Pairs, pooled: BetaFit) -> str | None:
     )
 
 
-def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
+def chance_of_size(pairs: Pairs, pooled: ConjugateFit) -> float:
     """p-value of a test that E[p] (spline) and E[p^2] (line) depend on log n.
 
-    Given n, z / n and z (z - 1) / (n (n - 1)) have these means whatever the shape of the
-    population, so that none of them causes a warning; the Beta fit only weighs the groups.
-    Hotelling's T^2 on the groups' contributions.
+    Given n, z / n and z (z - 1) / (n (n - e)) have these means whatever the shape of the population
+    (e is the family's excess), so that none of them causes a warning; the fit only weighs the
+    groups. Hotelling's T^2 on the groups' contributions.
     """
     from scipy.special import fdtrc
 
@@ -68,22 +67,23 @@ def chance_of_size(pairs: Pairs, pooled: BetaFit) -> float:
     return float(fdtrc(freedom, num - freedom, statistic * (num - freedom) / (num - 1) / freedom))
 
 
-def _moments(pairs: Pairs, pooled: BetaFit) -> list[tuple[np.ndarray, np.ndarray]]:
+def _moments(pairs: Pairs, pooled: ConjugateFit) -> list[tuple[np.ndarray, np.ndarray]]:
     """(estimate of E[p^k], its weight) of each pair, for k = 1 and 2.
 
-    Weights are inverse variances under the Beta fit; (z)_2^2 = (z)_4 + 4 (z)_3 + 2 (z)_2, and the
-    factorial moment (z)_k has the mean (n)_k E[p^k].
+    Weights are inverse variances under the fit; (z)_2^2 = (z)_4 + 4 (z)_3 + 2 (z)_2, and the
+    factorial moment (z)_k has the mean n (n - e) ... (n - (k - 1) e) E[p^k].
     """
     n, z = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
-    step = np.arange(4)
+    step, excess = np.arange(4), pairs.family.excess
     size = min(pooled.concentration, 1e8)
-    first, second, third, fourth = np.cumprod((pooled.mean * size + step) / (size + step))
-    spread = second - first**2 + (first - second) / n
-    two, three, four = np.cumprod([n * (n - 1), n - 2, n - 3], axis=0)
+    moments = np.cumprod((pooled.mean * size + step) / (size + excess * step))
+    first, second, third, fourth = moments
+    spread = second - first**2 + (first - excess * second) / n
+    two, three, four = np.cumprod([n * (n - excess), n - 2 * excess, n - 3 * excess], axis=0)
     squares = four * fourth + 4 * three * third + 2 * two * second
-    some = np.maximum(two, 1.0)
+    some = np.where(n > excess, two, 1.0)
     wide = np.maximum(squares / some**2 - second**2, 1e-300)
-    return [(z / n, 1 / spread), (z * (z - 1) / some, np.where(n > 1, 1 / wide, 0.0))]
+    return [(z / n, 1 / spread), (z * (z - 1) / some, np.where(n > excess, 1 / wide, 0.0))]
 
 
 def _scores(pairs: Pairs, moment: tuple[np.ndarray, np.ndarray], knots: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def _scores(pairs: Pairs, moment: tuple[np.ndarray, np.ndarray], knots: int) -> 
     return scores / np.maximum(np.sqrt(pairs.count @ scores**2), 1e-300)
 
 
-def _chance_of_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
+def _chance_of_ratio(pairs: Pairs, pooled: ConjugateFit, fit: SizeFit) -> float:
     """p-value of the likelihood ratio of the two fits."""
     from scipy.special import chdtrc
 
@@ -105,13 +105,13 @@ def _chance_of_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
     return float(chdtrc(len(fit.coefficients) - 2, max(2 * gained, 0.0)))
 
 
-def _error_ratio(pairs: Pairs, pooled: BetaFit, fit: SizeFit) -> float:
+def _error_ratio(pairs: Pairs, pooled: ConjugateFit, fit: SizeFit) -> float:
     """Expected error under the size-dependent population relative to that of the pooled rule."""
     mean, size, n = fit.mean, fit.concentration, pairs.n
-    spread = mean * (1 - mean)
-    variance, binomial = spread / (1 + size), spread * size / (1 + size)
-    best = binomial / (n + size)
+    variance = fit.family.variance(mean) / (size + fit.family.excess)
+    inner = variance * size  # E V(p)
+    best = inner / (n + size)
     weight = n / (n + pooled.concentration)
     rest = variance + (mean - pooled.mean) ** 2
-    used = weight**2 * binomial / n + (1 - weight) ** 2 * rest
+    used = weight**2 * inner / n + (1 - weight) ** 2 * rest
     return average(pairs, best) / average(pairs, used)

@@ -1,25 +1,26 @@
 """theta ~ any distribution on the line: its maximum-likelihood estimate is a few atoms.
 
 The nonparametric maximum-likelihood estimate (Kiefer and Wolfowitz 1956) on a fine grid, for
-binomial and Gaussian data. Its posterior means are the best known for sparse, multimodal and
-heavy-tailed populations, but its posterior quantiles are not valid intervals (at 95% they cover 63
-to 88%). It needs many groups. With few, or if the groups are so precise that their range spans more
-standard errors than there are groups, it fits their noise and can be worse than the raw values.
+binomial, Poisson and Gaussian data. Its posterior means are the best known for sparse, multimodal
+and heavy-tailed populations, but its posterior quantiles are not valid intervals (at 95% they cover
+63 to 88%). It needs many groups. With few, or if the groups are so precise that their range spans
+more standard errors than there are groups, it fits their noise and can be worse than raw values.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from fedprior.core import check
 from fedprior.core.threads import one_thread
+from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.nonparametric.grid import MOST_CELLS, averages, bin_rows, grid
 from fedprior.estimation.nonparametric.solver import fit_atoms as fit_atoms
 from fedprior.estimation.statistics import Pairs
 
 _CHUNK_CELLS = 1 << 21  # rows x atoms processed at a time: 16 MB
-_TINY = 1e-300  # replaces a rate of 0 in a logarithm, so that 0 * log(rate) is 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,8 +51,9 @@ class Atoms:
 def fit_rates(pairs: Pairs, *, gap: float = 1e-7) -> Atoms:
     """The argmax over distributions of the rate p of sum count log E[p^z (1 - p)^(n - z)].
 
-    The grid is even in asin(sqrt(p)) and thus dense near 0 and 1. Groups without trials are
-    ignored. More than 2**24 / atoms distinct pairs are binned (`grid.bin_rows`).
+    For events, E[p^z exp(-n p)]. The grid is even in asin(sqrt(p)), or in sqrt(p) for events, and
+    thus dense near the bounds. Groups without data are ignored. More than 2**24 / atoms
+    distinct pairs are binned (`grid.bin_rows`).
 
     >>> from fedprior.estimation.statistics import Counts, collapse
     >>> counts = Counts(n=np.full(6, 100), successes=np.array([10, 10, 10, 80, 80, 80]))
@@ -59,19 +61,20 @@ def fit_rates(pairs: Pairs, *, gap: float = 1e-7) -> Atoms:
     >>> population.atoms.round(2).tolist(), population.weights.round(2).tolist()
     ([0.1, 0.8], [0.5, 0.5])
     """
-    some = (np.asarray(pairs.n) > 0) & (np.asarray(pairs.count) > 0)
-    check.require(bool(some.any()), "fit_rates", "n", "above 0 for some group", 0)
+    some, family = pairs.held(), pairs.family
+    check.require(len(some.n) > 0, "fit_rates", "n", "above 0 for some group", 0)
     n, successes, count = (
-        np.asarray(each, np.float64)[some] for each in (pairs.n, pairs.successes, pairs.count)
+        np.asarray(each, np.float64) for each in (some.n, some.successes, some.count)
     )
-    angle = np.arcsin(np.sqrt(successes / n))
+    angle = family.stabilize(successes / n)
     position, cell = grid(angle, 1 / (4 * n))
-    atoms = np.sin(position) ** 2
-    # d p = 2 sqrt(p (1 - p)) d angle; for a rate of exactly 0 or 1 the cell is that point
-    spread = 2 * np.sqrt(atoms * (1 - atoms)) * cell
+    atoms = family.destabilize(position)
+    # d p = 2 sqrt(V(p)) d angle; for a rate on its bound the cell is that point
+    spread = 2 * np.sqrt(family.variance(atoms)) * cell
     place = bin_rows(angle, 1 / (4 * n), most=MOST_CELLS // len(atoms))
-    population = _solve(_log_rates, (count, n, successes), place, atoms, spread, gap)
-    total = float(count @ log_likelihood_rates(n, successes, population))
+    log_table = partial(_log_rates, family)
+    population = _solve(log_table, (count, n, successes), place, atoms, spread, gap)
+    total = float(count @ log_likelihood_rates(some, population))
     return replace(population, log_likelihood=total)
 
 
@@ -124,23 +127,24 @@ def _solve(
     )
 
 
-def posterior_rates(
-    n: np.ndarray, successes: np.ndarray, atoms: Atoms
-) -> tuple[np.ndarray, np.ndarray]:
-    """E and Var of p given `successes` of `n` for each row; those of the population if n = 0."""
+def posterior_rates(pairs: Pairs, atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:
+    """E and Var of p given each pair; those of the population if n = 0."""
+    family = pairs.family
 
     def moments(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         inner, spare = np.broadcast_to(atoms.atoms, (len(first), len(atoms.atoms))), np.zeros(())
         if atoms.spread.any():
-            concentration, point = _concentration(atoms.atoms, atoms.spread)
+            concentration, point = _concentration(family, atoms.atoms, atoms.spread)
             own = first[:, None] + concentration
             inner = np.where(
                 point, atoms.atoms, (second[:, None] + concentration * atoms.atoms) / own
             )
-            spare = np.where(point, 0.0, inner * (1 - inner) / (own + 1))
-        return _log_rates(first, second, atoms.atoms, atoms.spread), inner, spare
+            spare = np.where(point, 0.0, family.variance(inner) / (own + family.excess))
+        return _log_rates(family, first, second, atoms.atoms, atoms.spread), inner, spare
 
-    return _posterior(np.asarray(n, np.float64), np.asarray(successes, np.float64), atoms, moments)
+    return _posterior(
+        np.asarray(pairs.n, np.float64), np.asarray(pairs.successes, np.float64), atoms, moments
+    )
 
 
 def posterior_means(
@@ -162,16 +166,14 @@ def posterior_means(
     )
 
 
-def log_likelihood_rates(n: np.ndarray, successes: np.ndarray, atoms: Atoms) -> np.ndarray:
-    """Log P(successes of n) of each row under the population, with the binomial coefficient."""
-    from scipy.special import gammaln
-
-    n, successes = np.asarray(n, np.float64), np.asarray(successes, np.float64)
-    ways = gammaln(n + 1) - gammaln(successes + 1) - gammaln(n - successes + 1)
+def log_likelihood_rates(pairs: Pairs, atoms: Atoms) -> np.ndarray:
+    """Log P(successes | n) of each pair under the population, with the binomial coefficient."""
+    n, successes = np.asarray(pairs.n, np.float64), np.asarray(pairs.successes, np.float64)
+    log_likelihood = pairs.family.log_ways(n, successes)
     for rows in _chunks(len(n), len(atoms.atoms)):
-        table = _log_rates(n[rows], successes[rows], atoms.atoms, atoms.spread)
-        ways[rows] += _log_sum(table + np.log(atoms.weights))
-    return ways
+        table = _log_rates(pairs.family, n[rows], successes[rows], atoms.atoms, atoms.spread)
+        log_likelihood[rows] += _log_sum(table + np.log(atoms.weights))
+    return log_likelihood
 
 
 def log_likelihood_means(mean: np.ndarray, variance: np.ndarray, atoms: Atoms) -> np.ndarray:
@@ -188,24 +190,26 @@ def log_likelihood_means(mean: np.ndarray, variance: np.ndarray, atoms: Atoms) -
 
 
 def _log_rates(
-    n: np.ndarray, successes: np.ndarray, atoms: np.ndarray, spread: np.ndarray
+    family: CountFamily, n: np.ndarray, successes: np.ndarray, atoms: np.ndarray, spread: np.ndarray
 ) -> np.ndarray:
-    """Log E[p^z (1 - p)^(n - z)], p the atom, or Beta with the atom's mean and spread."""
-    logs = np.log(np.maximum(np.stack([atoms, 1 - atoms]), _TINY))
-    table = np.stack([successes, n - successes], axis=1) @ logs
-    concentration, point = _concentration(atoms, spread)
+    """Log p(z | n, p) without constants, p the atom, or conjugate with its mean and spread."""
+    table = family.log_table(n, successes, atoms)
+    concentration, point = _concentration(family, atoms, spread)
     if not point.all():
-        from scipy.special import betaln
-
-        row, atom = np.nonzero(_blurred(n, successes, atoms, concentration) & ~point)
-        alpha, beta = concentration * atoms, concentration * (1 - atoms)
-        own = betaln(alpha[atom] + successes[row], beta[atom] + (n - successes)[row])
-        table[row, atom] = own - betaln(alpha, beta)[atom]
+        blurred = _blurred(family, n, successes, atoms, concentration)
+        row, atom = np.nonzero(blurred & ~point)
+        table[row, atom] = family.row_log_likelihood(
+            n[row], successes[row], atoms[atom], concentration[atom]
+        )
     return table
 
 
 def _blurred(
-    n: np.ndarray, successes: np.ndarray, atoms: np.ndarray, concentration: np.ndarray
+    family: CountFamily,
+    n: np.ndarray,
+    successes: np.ndarray,
+    atoms: np.ndarray,
+    concentration: np.ndarray,
 ) -> np.ndarray:
     """Mask of rows and atoms for which the width of the cell matters.
 
@@ -213,18 +217,21 @@ def _blurred(
     The score by the angle overstates the decrease of the log-likelihood at most twofold, so a cell
     60 below the nearest one has less than exp(-30) of the row's mass.
     """
-    some = np.maximum(n, 1)[:, None]
-    angle = np.arcsin(np.sqrt(successes[:, None] / some)) - np.arcsin(np.sqrt(atoms))
-    score = 2 * angle**2 / (1 / some + 1 / (concentration + 1))
+    some = np.where(n > 0, n, 1.0)[:, None]
+    angle = family.stabilize(successes[:, None] / some) - family.stabilize(atoms)
+    score = 2 * angle**2 / (1 / some + 1 / (concentration + family.excess))
     near = score <= score.min(axis=1, keepdims=True) + 60
     return near & (200 * n[:, None] > concentration)
 
 
-def _concentration(atoms: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Alpha + beta of the Beta with the atom's mean and spread, and a mask of point atoms."""
+def _concentration(
+    family: CountFamily, atoms: np.ndarray, spread: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """M of the conjugate member with the atom's mean and spread, and a mask of point atoms."""
     point = spread <= 0
     variance = np.where(point, 1.0, spread**2)
-    return np.where(point, 1.0, np.maximum(atoms * (1 - atoms) / variance - 1, 1e-3)), point
+    concentration = np.maximum(family.variance(atoms) / variance - family.excess, 1e-3)
+    return np.where(point, 1.0, concentration), point
 
 
 def _log_means(

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.conjugate.answers import BORROWED, RateAnswer
-from fedprior.estimation.conjugate.model import BetaModel, ExpectedErrors, average, law_of
+from fedprior.estimation.conjugate.answers import RateAnswer, borrowed
+from fedprior.estimation.conjugate.model import ConjugateModel, ExpectedErrors, average, law_of
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
@@ -64,7 +64,7 @@ def paper_population(pairs: Pairs) -> FittedPopulation:
 
 
 def paper_answer(
-    answer: RateAnswer, model: BetaModel, pairs: Pairs, *, minus_one: bool
+    answer: RateAnswer, model: ConjugateModel, pairs: Pairs, *, minus_one: bool
 ) -> RateAnswer:
     """The paper's weights, with their expected error under the Beta fit.
 
@@ -73,7 +73,7 @@ def paper_answer(
     weight, mean = paper_weights(pairs, minus_one=minus_one)
     personal = mean + weight * (pairs.successes / np.maximum(pairs.n, 1) - mean)
     law = law_of(model.grid)
-    noise = law.binomial / np.maximum(pairs.n, 1)
+    noise = law.inner / np.maximum(pairs.n, 1)
     variance = weight**2 * noise + (1 - weight) ** 2 * (law.variance + law.mean_variance)
     error = average(pairs, variance)
     errors = replace(answer.errors, personal=error)
@@ -85,7 +85,7 @@ def paper_answer(
         population=paper_population(pairs),
         errors=errors,
     )
-    return printed.with_notes(BORROWED.format("paper's", ", which come with none"))
+    return printed.with_notes(borrowed(pairs.family, "paper's", ", which come with none"))
 
 
 def paper_weight(n: int, mean: float, raw_variance: float) -> tuple[float, np.ndarray]:
