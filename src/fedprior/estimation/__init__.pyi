@@ -3,6 +3,8 @@
 from .conjugate.estimate import estimate_events as estimate_events
 from .conjugate.estimate import estimate_rates as estimate_rates
 from .conjugate.risk import bernoulli_risk as bernoulli_risk
+from .covariates import Coefficients as Coefficients
+from .covariates import Covariates as Covariates
 from .encoder import GroupEncoder as GroupEncoder
 from .federated.algorithms import bernoulli_rates as bernoulli_rates
 from .federated.algorithms import gaussian_means as gaussian_means
@@ -10,6 +12,8 @@ from .federated.algorithms import mixture_means as mixture_means
 from .federated.algorithms import rates_channel as rates_channel
 from .gaussian.estimate import estimate_means as estimate_means
 from .groups import EstimationWarning as EstimationWarning
+from .meta import LeaveOneOut as LeaveOneOut
+from .meta import MetaAnalysis as MetaAnalysis
 from .mixture.estimate import estimate_mixture as estimate_mixture
 from .private.means import estimate_means_privately as estimate_means_privately
 from .private.mixture import estimate_mixture_privately as estimate_mixture_privately

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.estimation.covariates import Coefficients
+from fedprior.estimation.meta import MetaAnalysis
 from fedprior.privacy.guarantee import Guarantee
 
 FELL_BACK = "The private reports show no gain from sharing: every group keeps its own raw value."
@@ -18,7 +20,9 @@ class FittedPopulation:
     (likelihood, moments, integrated, known, paper, private ...). `parameters` and, where they are
     available, `standard_errors` are keyed by name. `heterogeneity` is the standard deviation of
     theta between groups (root mean square over coordinates). A nonparametric or mixture population
-    has `atoms` with `weights`; `by_size` means that it depends on the size of the group.
+    has `atoms` with `weights`; `by_size` means that it depends on the size of the group. Where the
+    mean depends on covariates, `coefficients` say how, `mean` is the average over groups, and
+    `heterogeneity` includes what the covariates explain.
     """
 
     kind: str
@@ -30,6 +34,12 @@ class FittedPopulation:
     atoms: np.ndarray | None = None
     weights: np.ndarray | None = None
     by_size: bool = False
+    coefficients: Coefficients | None = None
+
+    @property
+    def varies(self) -> bool:
+        """Whether groups have populations of their own, by size or by covariates."""
+        return self.by_size or self.coefficients is not None
 
     def per(self, unit: float) -> "FittedPopulation":
         """The same population of rates, per 1 instead of per `unit` of exposure."""
@@ -53,10 +63,10 @@ class FittedPopulation:
         )
 
     def density(self, points: np.ndarray) -> np.ndarray | None:
-        """p(theta) at `points`; None for atoms, or if the population depends on size."""
+        """p(theta) at `points`; None for atoms, or if the population varies with the group."""
         from scipy import stats
 
-        if self.by_size or self.heterogeneity <= 0:
+        if self.varies or self.heterogeneity <= 0:
             return None
         if self.kind == "gaussian" and np.ndim(self.mean) == 0:
             return stats.norm.pdf(points, self.mean, self.heterogeneity)
@@ -89,6 +99,7 @@ class Estimates:
     A group without rows has raw NaN, weight 0, and the mean and interval of the population.
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     With `count`, a row stands for so many groups with the same numbers.
+    `meta` has the figures of a meta-analysis if every group came with its standard error.
     """
 
     n: np.ndarray
@@ -108,6 +119,7 @@ class Estimates:
     guarantee: Guarantee | None = None
     fell_back: bool = False
     gains_are_bounds: bool = False
+    meta: MetaAnalysis | None = None
     count: np.ndarray | None = None
 
     @property
@@ -158,6 +170,11 @@ class Estimates:
         if population.atoms is not None and population.weights is not None:
             summary["population"]["atoms"] = population.atoms.tolist()
             summary["population"]["weights"] = population.weights.tolist()
+        if population.coefficients is not None:
+            summary["population"]["coefficients"] = population.coefficients.summary()
+            summary["population"]["r_squared"] = population.coefficients.r_squared
+        if self.meta is not None:
+            summary["meta_analysis"] = self.meta.summary()
         if self.guarantee is not None:
             summary["privacy"] = self.guarantee.describe()
         return summary

@@ -1,5 +1,7 @@
 """A population that depends on the size of the group: the test for it, and the fit."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedprior.core import check
@@ -9,9 +11,11 @@ from fedprior.estimation.gaussian.fit import (
     RatioProfile,
     common_law,
     degrees,
+    law_of,
     ratio_profile,
     restricted_maximum,
 )
+from fedprior.estimation.gaussian.rows import locations, squares_about
 from fedprior.estimation.splines import spline_basis
 
 _SIGNIFICANT = 1e-3
@@ -44,8 +48,10 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
     def shape_of(logs: np.ndarray) -> np.ndarray:
         return np.exp(np.clip(curve @ logs, *bounds))
 
+    wide = law_of(bins, design, np.ones(bins.num_bins + 1))
+
     def objective(logs: np.ndarray) -> float:
-        law = MeanLaw(design=design, shape=shape_of(logs))
+        law = replace(wide, shape=shape_of(logs))
         penalty = ((logs - logs.mean()) ** 2).sum() / (2 * _BEND**2)
         log_likelihood = ratio_profile(bins, law, np.ones(1)).log_likelihood[0]
         return float(penalty - log_likelihood) / bins.num_groups
@@ -55,7 +61,7 @@ def size_law(bins: Bins, ratio: float) -> MeanLaw:
         objective, start, method="L-BFGS-B", bounds=[tuple(bounds)] * len(start)
     )
     shape = shape_of(optimum.x)
-    return MeanLaw(design=design, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
+    return replace(wide, shape=shape / (bins.count @ shape[:-1] / bins.num_groups))
 
 
 def size_basis(bins: Bins, num_knots: int) -> np.ndarray:
@@ -68,8 +74,7 @@ def estimated_error(bins: Bins, law: MeanLaw, fitted: RatioProfile) -> float:
     """Stein's unbiased estimate of the mean squared error of x - B (x - l), per coordinate."""
     variance = fitted.noise[0] * bins.unit
     shrinkage = bins.unit / (bins.unit + fitted.ratio[0] * law.shape[:-1])
-    location = law.design[:-1] @ fitted.coefficients[0]
-    squares = bins.scatter + bins.count * ((bins.mean - location) ** 2).sum(axis=1)
+    squares = squares_about(bins, law, fitted.coefficients[0])
     total = bins.dimension * (bins.count * variance) @ (1 - 2 * shrinkage) + shrinkage**2 @ squares
     return float(total) / (bins.num_groups * bins.dimension)
 
@@ -78,12 +83,13 @@ def chance_of_mean(bins: Bins, ratio: float) -> float:
     """p-value of the hypothesis that the mean of theta does not depend on size."""
     from scipy import special
 
-    wide = MeanLaw(design=size_basis(bins, 4), shape=np.ones(bins.num_bins + 1))
+    wide = law_of(bins, size_basis(bins, 4), np.ones(bins.num_bins + 1))
     if bins.num_groups <= wide.design.shape[1] + 1:
         return 1.0
-    before = ratio_profile(bins, common_law(bins), np.array([ratio]))
+    law = common_law(bins)
+    before = ratio_profile(bins, law, np.array([ratio]))
     after = ratio_profile(bins, wide, np.array([ratio]))
-    columns = bins.dimension * (wide.design.shape[1] - 1)
+    columns = bins.dimension * (wide.design.shape[1] - law.design.shape[1])
     drop = max(float(before.squares[0] - after.squares[0]), 0.0)
     if bins.noise is not None:
         return float(special.chdtrc(columns, drop / bins.noise))
@@ -105,8 +111,9 @@ def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
     place = bins.place[some]
     if len(some) < 20:
         return 1.0
-    fitted = ratio_profile(bins, common_law(bins), np.array([ratio]))
-    residual = raw[some] - bins.center - fitted.coefficients[0]
+    law = common_law(bins)
+    fitted = ratio_profile(bins, law, np.array([ratio]))
+    residual = raw[some] - bins.center - locations(bins, law, fitted.coefficients[0], some)
     total = fitted.noise[0] * (bins.unit + ratio)
     excess = (residual**2).sum(axis=1) / total[place] - bins.dimension
     size = sizes_of(bins)[place]

@@ -4,10 +4,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedprior.core import check
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.gaussian import by_size as by_sizes
-from fedprior.estimation.gaussian import shapes
+from fedprior.estimation.gaussian import options, shapes
 from fedprior.estimation.gaussian.bins import Bins, bins_of
+from fedprior.estimation.gaussian.coefficients import (
+    coefficients_of,
+    explained,
+    integrated_coefficients,
+)
 from fedprior.estimation.gaussian.fit import (
     MeanLaw,
     RatioProfile,
@@ -16,6 +21,7 @@ from fedprior.estimation.gaussian.fit import (
     ratio_profile,
     restricted_maximum,
 )
+from fedprior.estimation.gaussian.meta import meta_analysis
 from fedprior.estimation.gaussian.nodes import PopulationNodes, integrated, nodes_at
 from fedprior.estimation.gaussian.posterior import (
     LinearRule,
@@ -31,8 +37,6 @@ from fedprior.estimation.paper.means import paper_fit
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
-POPULATIONS = ("gaussian", "nonparametric", "point", "auto")
-_OWNER = "estimate_means"
 _CONSTANT = (
     "Values do not vary within any group: the noise seems to be zero, and intervals have no width. "
     "If the values were rounded or averaged before, give a standard error for each group, or the "
@@ -64,12 +68,14 @@ def estimate_means(
     fit: str = "likelihood",
     method: str = "default",
     by_size: bool = False,
+    covariates: Covariates | None = None,
     theta_variance: float | None = None,
     noise_variance: float | None = None,
     level: float = 0.95,
     intervals: str = "default",
     above: float | None = None,
     ranks: bool = False,
+    leave_one_out: bool = False,
 ) -> Estimates:
     """personal_i = x_i - B_i (x_i - mean), B_i = v_i / (v_i + A), v_i = noise variance / n_i.
 
@@ -81,19 +87,25 @@ def estimate_means(
 
     `population` is gaussian, nonparametric (one coordinate only), point (one value for all groups)
     or auto (the one that predicts held-out groups best). `by_size` lets mean and variance depend on
-    log n, or on the log standard error if each group has one. `method="paper"` plugs the raw
-    variance of the group means into Thm 1, a bias that ERRATA D1 removes. `intervals="robust"`
-    gives intervals that hold for any shape of the population. `above` adds P(theta_i > above).
+    log n, or on the log standard error if each group has one. `covariates`, one row per group, make
+    the mean a regression (Fay and Herriot 1979); a group without rows is predicted by it.
+    `method="paper"` plugs the raw variance of the group means into Thm 1, a bias that ERRATA D1
+    removes. `intervals="robust"` gives intervals that hold for any shape of the population. `above`
+    adds P(theta_i > above). If each group has a standard error, the result has the figures of a
+    meta-analysis (`meta`), which `leave_one_out` repeats without each of the groups.
 
     >>> statistics = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0]))
     >>> estimates = estimate_means(statistics, theta_variance=1.0, noise_variance=4.0)
     >>> estimates.personal.tolist(), estimates.weight.tolist()
     ([0.5, 1.0, 1.5], [0.5, 0.5, 0.5])
     """
-    _check_choices(population, fit, method, intervals)
-    _check_combination(statistics, population, fit, method, by_size, theta_variance, ranks)
-    _check_numbers(theta_variance, noise_variance, level, above)
-    bins = bins_of(statistics, noise_variance=noise_variance)
+    options.check_choices(population, fit, method, intervals)
+    options.check_combination(
+        statistics, population, fit, method, by_size, theta_variance, ranks, leave_one_out
+    )
+    options.check_covariates(covariates, len(statistics.n), population, method)
+    options.check_numbers(theta_variance, noise_variance, level, above)
+    bins = bins_of(statistics, noise_variance=noise_variance, covariates=covariates)
     raw = np.asarray(statistics.mean, np.float64).reshape(len(bins.place), -1)
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
     notes = _constant_note(statistics, raw, noise_variance)
@@ -105,11 +117,15 @@ def estimate_means(
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
     gaussian = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
+    gaussian = _with_coefficients(gaussian, kind, level, known=theta_variance is not None)
     estimates = _rows_of(gaussian, statistics, raw, level=level, robust=intervals == "robust")
     if above is not None:
         estimates = replace(estimates, above=_chance(gaussian, estimates, raw, above))
     if population == "nonparametric":
         estimates = shapes.with_atoms(estimates, bins, gaussian.law, gaussian.fitted)
+    if bins.each_known and bins.dimension == 1 and theta_variance is None:
+        figures = meta_analysis(bins, common, raw, level=level, leave_one_out=leave_one_out)
+        estimates = replace(estimates, meta=figures)
     if ranks:
         from fedprior.estimation.ranking import rank
 
@@ -165,6 +181,23 @@ def fit_gaussian(
     )
 
 
+def _with_coefficients(
+    gaussian: GaussianFit, kind: str, level: float, *, known: bool
+) -> GaussianFit:
+    """The same fit, whose population names the regression on covariates, if there is one."""
+    bins, law, fitted = gaussian.bins, gaussian.law, gaussian.fitted
+    if bins.covariates is None:
+        return gaussian
+    share = np.nan
+    if not known and kind != "point":
+        share = explained(bins, law, fitted, moments=kind == "moments")
+    if gaussian.few:
+        found = integrated_coefficients(bins, law, gaussian.nodes, level=level, r_squared=share)
+    else:
+        found = coefficients_of(bins, law, fitted, level=level, r_squared=share)
+    return replace(gaussian, population=replace(gaussian.population, coefficients=found))
+
+
 def _constant_note(statistics: Means, raw: np.ndarray, noise_variance: float | None) -> list[str]:
     """A note where values do not vary within groups, up to rounding, and the noise is not known."""
     if statistics.within is None or noise_variance is not None:
@@ -188,10 +221,12 @@ def _rows_of(
         half = robust_half_widths(
             bins, gaussian.law, nodes, gaussian.fitted, rule, raw, level=level
         )
-    rows = apply_rule(bins, raw, rule, spread, score=ndtri((1 + level) / 2), half=half)
+    rows = apply_rule(
+        bins, gaussian.law, raw, rule, spread, score=ndtri((1 + level) / 2), half=half
+    )
     if gaussian.few and not robust:
         rows = _with_quantiles(gaussian, rows, raw, level)
-    over_raw, over_pooled = gains(bins, nodes, rule)
+    over_raw, over_pooled = gains(bins, gaussian.law, nodes, rule)
     shape = np.shape(statistics.mean)
     return Estimates(
         n=np.asarray(statistics.n),
@@ -211,7 +246,7 @@ def _rows_of(
 def _with_quantiles(
     gaussian: GaussianFit, rows: MeanRows, raw: np.ndarray, level: float
 ) -> MeanRows:
-    mixture = mixture_of(gaussian.bins, gaussian.nodes, raw)
+    mixture = mixture_of(gaussian.bins, gaussian.law, gaussian.nodes, raw)
     lower, upper = (mixture.quantile((1 + side * level) / 2) for side in (-1, 1))
     return replace(rows, lower=lower, upper=upper)
 
@@ -227,60 +262,8 @@ def _chance(
 ) -> np.ndarray:
     """P(theta_i > threshold) under the posterior that the intervals come from."""
     if gaussian.few:
-        mixture = mixture_of(gaussian.bins, gaussian.nodes, raw)
+        mixture = mixture_of(gaussian.bins, gaussian.law, gaussian.nodes, raw)
         return mixture.above(threshold).reshape(estimates.personal.shape)
     from scipy.special import ndtr
 
     return ndtr((estimates.personal - threshold) / estimates.scale)
-
-
-def _check_choices(population: str, fit: str, method: str, intervals: str) -> None:
-    check.choice(_OWNER, "population", population, POPULATIONS)
-    check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
-    check.choice(_OWNER, "method", method, ("default", "paper"))
-    check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
-
-
-def _check_combination(
-    statistics: Means,
-    population: str,
-    fit: str,
-    method: str,
-    by_size: bool,
-    theta_variance: float | None,
-    ranks: bool,
-) -> None:
-    one = statistics.dimension == 1
-    sentence = "population='nonparametric' needs values of one coordinate."
-    check.expect(one or population != "nonparametric", _OWNER, sentence)
-    check.expect(one or not ranks, _OWNER, "ranks need values of one coordinate.")
-    free = method == "default" and fit == "likelihood" and theta_variance is None
-    free = free and population not in ("point", "auto")
-    sentence = (
-        "by_size cannot be combined with method='paper', fit='moments', population='point' or "
-        "'auto', or theta_variance."
-    )
-    check.expect(free or not by_size, _OWNER, sentence)
-    rule = "gaussian with method='paper' and with theta_variance"
-    valid = (method == "default" and theta_variance is None) or population == "gaussian"
-    check.require(valid, _OWNER, "population", rule, population)
-    used = method == "default" and population in ("gaussian", "auto")
-    sentence = f"fit={fit!r} has no effect with method='paper' or another population than gaussian."
-    check.expect(used or fit == "likelihood", _OWNER, sentence)
-
-
-def _check_numbers(
-    theta_variance: float | None,
-    noise_variance: float | None,
-    level: float,
-    above: float | None,
-) -> None:
-    if theta_variance is not None:
-        check.nonnegative(_OWNER, theta_variance=theta_variance)
-    if noise_variance is not None:
-        check.positive(_OWNER, noise_variance=noise_variance)
-    check.share(_OWNER, level=level)
-    check.positive(_OWNER, level=level)
-    if above is not None:
-        rule = "a finite number"
-        check.require(bool(np.isfinite(above)), _OWNER, "above", rule, above)

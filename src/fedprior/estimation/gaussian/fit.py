@@ -10,19 +10,43 @@ from fedprior.estimation.gaussian.bins import Bins
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeanLaw:
-    """theta of a group in bin u ~ N(design[u] @ coefficients, ratio * noise * shape[u] I).
+    """theta of group i in bin u ~ N(x_i @ coefficients, ratio * noise * shape[u] I).
 
-    For the common population the design is a column of ones and the shape is 1. The last row, after
-    those of the bins, is for a group without rows.
+    x_i = [columns of the bin, covariates of the group], if there are any. For the common population
+    the bins' columns are ones and the shape is 1. `design` (bins + 1, p) is the mean of x over the
+    groups of a bin; its last row and that of `shape` are for a group without rows. `gram` (bins, p,
+    p) and `moment` (bins, p, d) are the sums of x x' and x mean' over the groups of a bin.
     """
 
     design: np.ndarray
     shape: np.ndarray
+    gram: np.ndarray
+    moment: np.ndarray
+
+
+def law_of(bins: Bins, columns: np.ndarray, shape: np.ndarray) -> MeanLaw:
+    """The law with these columns, (bins + 1, k), beside the covariates of the groups."""
+    inner, count = columns[:-1], bins.count[:, None, None]
+    gram = count * inner[:, :, None] * inner[:, None, :]
+    moment = count * inner[:, :, None] * bins.mean[:, None, :]
+    z = bins.covariates
+    if z is None:
+        return MeanLaw(design=columns, shape=shape, gram=gram, moment=moment)
+    cross = inner[:, :, None] * z.total[:, None, :]
+    upper = np.concatenate([gram, cross], axis=2)
+    lower = np.concatenate([cross.swapaxes(1, 2), z.gram], axis=2)
+    mean = np.append(z.total / bins.count[:, None], np.zeros((1, z.total.shape[1])), axis=0)
+    return MeanLaw(
+        design=np.concatenate([columns, mean], axis=1),
+        shape=shape,
+        gram=np.concatenate([upper, lower], axis=1),
+        moment=np.concatenate([moment, z.moment], axis=1),
+    )
 
 
 def common_law(bins: Bins) -> MeanLaw:
-    """One mean and one variance for all groups."""
-    return MeanLaw(design=np.ones((bins.num_bins + 1, 1)), shape=np.ones(bins.num_bins + 1))
+    """One mean, up to the covariates, and one variance for all groups."""
+    return law_of(bins, np.ones((bins.num_bins + 1, 1)), np.ones(bins.num_bins + 1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,17 +79,13 @@ def ratio_profile(
     u is the sampling variance and r k the variance of theta, both in units of the noise. The noise
     is known, or theta_variance / ratio if theta_variance is known, or its maximum (SS + Q) / nu.
     """
-    shape, design = law.shape[:-1], law.design[:-1]
-    dimension, num_columns = bins.dimension, design.shape[1]
-    total = bins.unit + np.outer(ratio, shape)
-    weight = bins.count / total
-    outer = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
-    normal = (weight @ outer).reshape(-1, num_columns, num_columns)
-    moment = (design[:, :, None] * bins.mean[:, None, :]).reshape(len(design), -1)
-    right = (weight @ moment).reshape(-1, num_columns, dimension)
+    total = bins.unit + np.outer(ratio, law.shape[:-1])
+    weight = 1 / total
+    normal = np.tensordot(weight, law.gram, axes=1)
+    right = np.tensordot(weight, law.moment, axes=1)
     covariance = np.linalg.inv(normal)
     coefficients = covariance @ right
-    squares = (1 / total) @ bins.scatter + weight @ (bins.mean**2).sum(axis=1)
+    squares = weight @ bins.squares
     squares = np.maximum(squares - (coefficients * right).sum(axis=(1, 2)), 0.0)
     freedom = degrees(bins, law)
     known = bins.noise is not None
@@ -75,7 +95,7 @@ def ratio_profile(
         noise = theta_variance / ratio
     else:
         noise = (bins.residual + squares) / freedom
-    twice = dimension * (np.log(total) @ bins.count + np.linalg.slogdet(normal)[1])
+    twice = bins.dimension * (np.log(total) @ bins.count + np.linalg.slogdet(normal)[1])
     twice += freedom * np.log(noise) + (bins.residual + squares) / noise
     return RatioProfile(
         ratio=ratio,
@@ -155,24 +175,26 @@ def moment_fit(bins: Bins, law: MeanLaw, *, theta_variance: float | None = None)
     if theta_variance is not None:
         return ratio_profile(bins, law, np.array([theta_variance / noise]))
     target = noise * bins.dimension * (bins.num_groups - law.design.shape[1])
+    return ratio_profile(bins, law, np.array([ratio_of_squares(bins, law, target)]))
+
+
+def ratio_of_squares(bins: Bins, law: MeanLaw, target: float) -> float:
+    """The ratio r at which the weighted sum of squares between groups is `target`, or 0."""
 
     def objective(ratio: np.ndarray) -> np.ndarray:
         return -np.abs(ratio_profile(bins, law, ratio).squares - target)
 
     low, high, step = ratio_range(bins, law)
-    return ratio_profile(
-        bins, law, np.array([grid_argmax(objective, low=low, high=high, step=step)])
-    )
+    return grid_argmax(objective, low=low, high=high, step=step)
 
 
 def information(bins: Bins, law: MeanLaw, *, ratio: float, noise: float) -> np.ndarray:
     """Expected information (2, 2) of the restricted likelihood on (theta's variance, noise)."""
-    design, shape = law.design[:-1], law.shape[:-1]
+    shape = law.shape[:-1]
     weight = 1 / (noise * (bins.unit + ratio * shape))
-    outer = design[:, :, None] * design[:, None, :]
 
     def weighted(values: np.ndarray) -> np.ndarray:
-        return np.tensordot(bins.count * values, outer, axes=1)
+        return np.tensordot(values, law.gram, axes=1)
 
     covariance = np.linalg.inv(weighted(weight))
     parts = (shape, bins.unit)

@@ -22,12 +22,11 @@ _DEPTH = 18.0  # log-densities this far below the highest are ignored
 class PopulationNodes:
     """Populations with probabilities; at a node, theta of a group is normal or Student's t.
 
-    At node g theta of a group in bin u with mean x has location (1 - B) x + B l and squared scale
-    noise (unit (1 - B) + B^2 q), where B = unit / (unit + ratio shape) is `shrinkage` (1 for a
-    group without rows), l = design @ coefficients and q = design covariance design': the flat prior
-    on the coefficients is integrated over. `freedom` is that of the noise, infinite where known.
-    `shrinkage` and `squared_scale` are (nodes, bins + 1), `location` is (nodes, bins + 1, d).
-    `mean_variance` is the sampling variance of the mean of l over groups.
+    At node g theta of group i in bin u with mean y has location (1 - B) y + B x_i'b and squared
+    scale `own` + B^2 x_i'C x_i, where B = unit / (unit + ratio shape) is `shrinkage` (1 for a group
+    without rows), b are the `coefficients` (nodes, p, d) with `covariance` C (nodes, p, p), and
+    `own` = noise unit (1 - B): the flat prior on the coefficients is integrated over. `freedom` is
+    that of the noise, infinite where known. `shrinkage` and `own` are (nodes, bins + 1).
     """
 
     probability: np.ndarray
@@ -35,9 +34,9 @@ class PopulationNodes:
     noise: np.ndarray
     freedom: float
     shrinkage: np.ndarray
-    location: np.ndarray
-    squared_scale: np.ndarray
-    mean_variance: np.ndarray
+    own: np.ndarray
+    coefficients: np.ndarray
+    covariance: np.ndarray
 
     @property
     def inflation(self) -> float:
@@ -92,16 +91,14 @@ def nodes_at(
     shrinkage = np.ones_like(spread)
     shrinkage[:, :-1] = bins.unit / (bins.unit + spread[:, :-1])
     own = spread * shrinkage  # unit (1 - B) = ratio shape B, also for groups without rows
-    error = np.einsum("up,gpq,uq->gu", law.design, fitted.covariance, law.design, optimize=True)
     known = bins.noise is not None or bool(theta_variance)
-    share = bins.count / bins.num_groups @ law.design[:-1]
     return PopulationNodes(
         probability=probability,
         ratio=ratio,
         noise=fitted.noise,
         freedom=np.inf if known else degrees(bins, law),
         shrinkage=shrinkage,
-        location=np.einsum("up,gpd->gud", law.design, fitted.coefficients),
-        squared_scale=fitted.noise[:, None] * (own + shrinkage**2 * error),
-        mean_variance=fitted.noise * (share @ fitted.covariance @ share),
+        own=fitted.noise[:, None] * own,
+        coefficients=fitted.coefficients,
+        covariance=fitted.noise[:, None, None] * fitted.covariance,
     )

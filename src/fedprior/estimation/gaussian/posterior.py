@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
+from fedprior.estimation.gaussian.fit import MeanLaw
 from fedprior.estimation.gaussian.nodes import PopulationNodes
+from fedprior.estimation.gaussian.rows import linear, quadratic, rows_of
 from fedprior.estimation.intervals import mixture_cdf, mixture_quantile
 
 _CHUNK = 1 << 16  # groups processed at a time, so that they stay in the cache
@@ -13,7 +15,10 @@ _CHUNK = 1 << 16  # groups processed at a time, so that they stay in the cache
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearRule:
-    """personal = slope[bin] x + offset[bin], relative to the center: (bins + 1,), (bins + 1, d)."""
+    """personal_i = slope[bin] y_i + x_i'offset[bin], relative to the center.
+
+    The slope is (bins + 1,), the offset (bins + 1, p, d).
+    """
 
     slope: np.ndarray
     offset: np.ndarray
@@ -21,20 +26,25 @@ class LinearRule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuadraticError:
-    """E[(theta - personal)^2 | data] = square x^2 + linear x + constant, per bin and coordinate."""
+    """E[(theta - personal)^2 | data] = square y^2 + x'linear y + x'form x + own, by coordinate.
+
+    `square` and `own` are (bins + 1,), `linear` is (bins + 1, p, d), `form` (bins + 1, p, p, d).
+    """
 
     square: np.ndarray
     linear: np.ndarray
-    constant: np.ndarray
+    form: np.ndarray
+    own: np.ndarray
 
 
 def mean_rule(nodes: PopulationNodes) -> LinearRule:
-    """The posterior mean of theta: x - E[B] x + E[B l] over the nodes."""
+    """The posterior mean of theta: y - E[B] y + x'E[B b] over the nodes."""
     kept = nodes.probability @ nodes.shrinkage
-    moved = np.einsum("g,gu,gud->ud", nodes.probability, nodes.shrinkage, nodes.location)
+    moved = (nodes.probability[:, None] * nodes.shrinkage).T
     return LinearRule(
-        slope=np.maximum(1 - kept, 0.0), offset=moved
-    )  # probabilities sum to 1 + 1e-16
+        slope=np.maximum(1 - kept, 0.0),  # probabilities sum to 1 + 1e-16
+        offset=np.tensordot(moved, nodes.coefficients, axes=1),
+    )
 
 
 def spread_about(nodes: PopulationNodes, rule: LinearRule) -> QuadraticError:
@@ -42,24 +52,44 @@ def spread_about(nodes: PopulationNodes, rule: LinearRule) -> QuadraticError:
 
     For the posterior mean it is the posterior variance; for another rule the squared distance is
     added (Morris 1983). It is positive even if theta's variance is estimated as 0.
+
+    With B = kept + moved and b = middle + apart at each node, its location is off the rule's by
+    (rest - moved) y + x'(B apart + moved middle + gap), and these parts are squared without a table
+    of nodes by bins by coefficients.
     """
     weight = nodes.probability
-    gap = 1 - nodes.shrinkage - rule.slope
-    shift = nodes.shrinkage[:, :, None] * nodes.location - rule.offset
-    own = nodes.inflation * (weight @ nodes.squared_scale)
+    kept = weight @ nodes.shrinkage
+    moved = nodes.shrinkage - kept
+    rest = 1 - kept - rule.slope
+    middle = np.tensordot(weight, nodes.coefficients, axes=1)
+    apart = nodes.coefficients - middle
+    gap = kept[:, None, None] * middle - rule.offset
+    pull = weight[:, None] * nodes.shrinkage
+
+    def by_bin(values: np.ndarray, at_nodes: np.ndarray) -> np.ndarray:
+        return np.tensordot(values.T, at_nodes, axes=1)
+
+    square = weight @ moved**2
+    drift, tilt = by_bin(pull, apart), by_bin(pull * moved, apart)
+    linear = rest[:, None, None] * (drift + gap) - tilt - square[:, None, None] * middle
+    products = apart[:, :, None] * apart[:, None] + nodes.inflation * nodes.covariance[..., None]
+    form = by_bin(pull * nodes.shrinkage, products)
+    form += square[:, None, None, None] * middle[:, None] * middle[None]
+    half = gap[:, :, None] * (gap / 2 + drift)[:, None] + tilt[:, :, None] * middle[None, None]
+    form += half + half.swapaxes(1, 2)
     return QuadraticError(
-        square=weight @ gap**2,
-        linear=2 * np.einsum("g,gu,gud->ud", weight, gap, shift),
-        constant=np.einsum("g,gud->ud", weight, shift**2) + own[:, None],
+        square=square + rest**2,
+        linear=2 * linear,
+        form=form,
+        own=nodes.inflation * (weight @ nodes.own),
     )
 
 
-def average_error(bins: Bins, spread: QuadraticError) -> float:
+def average_error(bins: Bins, law: MeanLaw, spread: QuadraticError) -> float:
     """The mean of `spread` over groups with data and over coordinates, from the bins."""
-    squares = bins.scatter + bins.count * (bins.mean**2).sum(axis=1)
-    total = spread.square[:-1] @ squares
-    total += (spread.linear[:-1] * bins.mean * bins.count[:, None]).sum()
-    total += (spread.constant[:-1] * bins.count[:, None]).sum()
+    total = spread.square[:-1] @ bins.squares + bins.dimension * (bins.count @ spread.own[:-1])
+    total += (spread.linear[:-1] * law.moment).sum()
+    total += (spread.form[:-1] * law.gram[..., None]).sum()
     return float(total) / (bins.num_groups * bins.dimension)
 
 
@@ -76,6 +106,7 @@ class MeanRows:
 
 def apply_rule(
     bins: Bins,
+    law: MeanLaw,
     raw: np.ndarray,
     rule: LinearRule,
     spread: QuadraticError,
@@ -83,24 +114,33 @@ def apply_rule(
     score: float,
     half: np.ndarray | None = None,
 ) -> MeanRows:
-    """Estimates with intervals of +- score * scale, or +- half[bin]; O(1) work per group."""
+    """Estimates with intervals of +- score * scale, or +- half[i]; O(1) work per group."""
     personal, scale, lower, upper = (np.empty_like(raw) for _ in range(4))
     weight = np.empty(len(raw))
     empty = bool((bins.place == bins.num_bins).any())
+    coordinates = [
+        (
+            linear(bins, law, rule.offset[..., column]),
+            linear(bins, law, spread.linear[..., column]),
+            quadratic(bins, law, spread.form[..., column]),
+        )
+        for column in range(bins.dimension)
+    ]
     for start in range(0, len(raw), _CHUNK):
         rows = slice(start, start + _CHUNK)
         place = bins.place[rows]
-        slope, square = rule.slope[place], spread.square[place]
+        slope, square, own = rule.slope[place], spread.square[place], spread.own[place]
         weight[rows] = slope
-        for column, center in enumerate(bins.center):
-            x = raw[rows, column] - center
+        for column, (offset, slant, constant) in enumerate(coordinates):
+            center = bins.center[column]
+            y = raw[rows, column] - center
             if empty:
-                x[place == bins.num_bins] = 0.0
-            middle = slope * x + rule.offset[:, column][place] + center
-            second = (square * x + spread.linear[:, column][place]) * x
-            second += spread.constant[:, column][place]
+                y[place == bins.num_bins] = 0.0
+            middle = slope * y + offset(rows) + center
+            second = (square * y + slant(rows)) * y
+            second += constant(rows) + own
             deviation = np.sqrt(np.maximum(second, 0.0))
-            width = score * deviation if half is None else half[place]
+            width = score * deviation if half is None else half[rows]
             personal[rows, column] = middle
             scale[rows, column] = deviation
             np.subtract(middle, width, out=lower[rows, column])
@@ -129,12 +169,15 @@ class StudentMixture:
         return 1 - below
 
 
-def mixture_of(bins: Bins, nodes: PopulationNodes, raw: np.ndarray) -> StudentMixture:
+def mixture_of(bins: Bins, law: MeanLaw, nodes: PopulationNodes, raw: np.ndarray) -> StudentMixture:
     """The posterior of theta of each group; for few groups, since memory is nodes x groups."""
-    x = np.where((bins.place == bins.num_bins)[:, None], 0.0, raw - bins.center)
-    shrinkage = nodes.shrinkage[:, bins.place, None]
-    location = bins.center + (1 - shrinkage) * x + shrinkage * nodes.location[:, bins.place]
-    scale = np.sqrt(nodes.squared_scale[:, bins.place])[:, :, None]
+    y = np.where((bins.place == bins.num_bins)[:, None], 0.0, raw - bins.center)
+    x = rows_of(bins, law)
+    shrinkage = nodes.shrinkage[:, bins.place]
+    pulled = shrinkage[:, :, None]
+    error = np.einsum("ip,gpq,iq->gi", x, nodes.covariance, x, optimize=True)
+    location = bins.center + (1 - pulled) * y + pulled * (x @ nodes.coefficients)
+    scale = np.sqrt(nodes.own[:, bins.place] + shrinkage**2 * error)[:, :, None]
     return StudentMixture(
         probability=nodes.probability,
         location=location,

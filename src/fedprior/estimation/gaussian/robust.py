@@ -1,11 +1,14 @@
 """Robust half-widths for any population (Armstrong, Kolesar and Plagborg-Moller 2022)."""
 
+from typing import Any
+
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile
 from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.gaussian.posterior import LinearRule
+from fedprior.estimation.gaussian.rows import locations, quadratic
 from fedprior.estimation.intervals import robust_critical_value
 
 FEW = 100  # with fewer groups the kurtosis is not estimated but left unbounded
@@ -23,7 +26,7 @@ def robust_half_widths(
     *,
     level: float,
 ) -> np.ndarray:
-    """C w sqrt(v) for each bin, c the critical value at E b^2 = (1 - w)^2 (A + q) / (w^2 v).
+    """C w sqrt(v) for each group, c the critical value at E b^2 = (1 - w)^2 (A + q) / (w^2 v).
 
     w is the weight of the group's own mean, q the sampling variance of the population's mean. A is
     the fitted variance or its posterior median, if that is larger, so that no width collapses to 0.
@@ -32,14 +35,30 @@ def robust_half_widths(
     order = np.argsort(nodes.ratio)
     half_way = int(np.searchsorted(np.cumsum(nodes.probability[order]), 0.5))
     ratio = max(float(fitted.ratio[0]), float(nodes.ratio[order][half_way]))
+    error = quadratic(bins, law, noise * fitted.covariance[0])
+    # Without covariates one group stands for all of its bin.
+    some: Any = slice(None) if bins.covariates is not None else _one_of_each(bins)
+    place = bins.place[some]
     spread = noise * ratio * law.shape
-    error = noise * np.einsum("up,pq,uq->u", law.design, fitted.covariance[0], law.design)
-    variance = np.append(noise * bins.unit, spread[-1])
-    weight = np.maximum(rule.slope, _LEAST_WEIGHT)
-    second = (1 - rule.slope) ** 2 * (spread + error) / (weight**2 * variance)
+    variance = np.append(noise * bins.unit, spread[-1])[place]
+    slope = rule.slope[place]
+    weight = np.maximum(slope, _LEAST_WEIGHT)
+    second = (1 - slope) ** 2 * (spread[place] + error(some)) / (weight**2 * variance)
     kurtosis = kurtosis_of(bins, law, fitted, ratio, raw)
     value = robust_critical_value(second, kurtosis=kurtosis, level=level)
-    return value * weight * np.sqrt(variance)
+    half = value * weight * np.sqrt(variance)
+    if bins.covariates is not None:
+        return half
+    table = np.zeros(bins.num_bins + 1)
+    table[place] = half
+    return table[bins.place]
+
+
+def _one_of_each(bins: Bins) -> np.ndarray:
+    """The place of one group of each bin that has any."""
+    found = np.full(bins.num_bins + 1, -1)
+    found[bins.place] = np.arange(len(bins.place))
+    return found[found >= 0]
 
 
 def kurtosis_of(
@@ -56,8 +75,8 @@ def kurtosis_of(
     some = np.flatnonzero(bins.place[::step] < bins.num_bins) * step
     place = bins.place[some]
     shape = law.shape[:-1]
-    location = law.design[:-1] @ fitted.coefficients[0]
-    squares = (raw[some] - bins.center - location[place]) ** 2 / shape[place][:, None]
+    location = locations(bins, law, fitted.coefficients[0], some)
+    squares = (raw[some] - bins.center - location) ** 2 / shape[place][:, None]
     variance = fitted.noise[0] * bins.unit / shape
     second = fitted.noise[0] * ratio
     weight = 1 / (variance + second) ** 2

@@ -14,6 +14,7 @@ from fedprior.estimation.gaussian.fit import (
     ratio_profile,
     restricted_maximum,
 )
+from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.nonparametric import atoms as nonparametric
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
@@ -28,19 +29,17 @@ WIDENED = (
 def with_atoms(estimates: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProfile) -> Estimates:
     """Replace the Gaussian posterior means by those under a nonparametric population.
 
-    If the population depends on size, (theta - f) / sqrt(A) has the common distribution. The weight
-    is posterior variance / sampling variance, the slope of the posterior mean (Tweedie), which is
-    A / (A + v) for a Gaussian population. `scale`, `lower`, `upper` and `above` remain those of the
-    Gaussian fit.
+    If the population depends on size or covariates, (theta - f) / sqrt(A) has the common
+    distribution. The weight is posterior variance / sampling variance, the slope of the posterior
+    mean (Tweedie), which is A / (A + v) for a Gaussian population. `scale`, `lower`, `upper` and
+    `above` remain those of the Gaussian fit.
     """
-    spread = (
-        np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape)
-        if estimates.population.by_size
-        else 1
-    )
+    common = not estimates.population.varies
+    spread = 1.0 if common else np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape)
     scale = np.broadcast_to(spread, law.shape.shape)[bins.place]
-    location = (law.design @ fitted.coefficients[0])[bins.place, 0] + bins.center[0]
-    location = location if estimates.population.by_size else np.zeros(len(scale))
+    location = np.zeros(len(scale))
+    if not common:
+        location = locations(bins, law, fitted.coefficients[0], slice(None))[:, 0] + bins.center[0]
     variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
     mean = (estimates.raw - location) / scale
     atoms = nonparametric.fit_means(mean, variance / scale**2)
@@ -49,7 +48,7 @@ def with_atoms(estimates: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProf
     uncertainty = uncertainty * scale**2
     some = np.isfinite(variance)
     error = float(uncertainty[some].mean())
-    middle = estimates.population.mean if estimates.population.by_size else atoms.mean
+    middle = atoms.mean if common else estimates.population.mean
     pooled = error + float(((personal[some] - personal[some].mean()) ** 2).mean())
     few = selection.few_groups(bins.num_groups, safer="gaussian")
     return replace(
@@ -68,16 +67,17 @@ def with_atoms(estimates: Estimates, bins: Bins, law: MeanLaw, fitted: RatioProf
 def _population(
     gaussian: FittedPopulation, atoms: nonparametric.Atoms, mean: float
 ) -> FittedPopulation:
-    variance = gaussian.heterogeneity**2 if gaussian.by_size else atoms.variance
+    variance = gaussian.heterogeneity**2 if gaussian.varies else atoms.variance
     return FittedPopulation(
         kind="nonparametric",
         fitted_by="likelihood",
         mean=mean,
         heterogeneity=float(np.sqrt(variance)),
         parameters={**gaussian.parameters, "mean": mean, "variance": float(variance)},
-        atoms=None if gaussian.by_size else atoms.atoms,
-        weights=None if gaussian.by_size else atoms.weights,
+        atoms=None if gaussian.varies else atoms.atoms,
+        weights=None if gaussian.varies else atoms.weights,
         by_size=gaussian.by_size,
+        coefficients=gaussian.coefficients,
     )
 
 

@@ -6,6 +6,7 @@ from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile, information
 from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.gaussian.posterior import LinearRule, average_error, spread_about
+from fedprior.estimation.gaussian.rows import own_columns
 from fedprior.estimation.result import FittedPopulation
 
 _ONE_SIGMA = np.array([0.15865525393145707, 0.5, 0.8413447460685429])  # normal mass below -1, 0, 1
@@ -18,7 +19,7 @@ def integrated_population(
 
     Medians, because with a handful of groups theta's variance has no finite posterior mean.
     """
-    mean, error = _mean_and_error(bins, nodes)
+    mean, error = _mean_and_error(bins, law, nodes)
     variance = _quantiles(nodes.ratio * nodes.noise, nodes.probability)
     noise = _quantiles(nodes.noise, nodes.probability)
     errors = {"variance": (variance[2] - variance[0]) / 2}
@@ -31,7 +32,7 @@ def integrated_population(
         mean=mean,
         variance=variance[1],
         noise=noise[1],
-        location=np.tensordot(nodes.probability, nodes.location, axes=1),
+        coefficients=np.tensordot(nodes.probability, nodes.coefficients, axes=1),
         errors={"mean": error, **errors},
         fitted_by=fitted_by,
     )
@@ -42,8 +43,7 @@ def plug_in_population(
 ) -> FittedPopulation:
     """The best fit, with standard errors from the expected information."""
     ratio = float(fitted.ratio[0])
-    location = law.design @ fitted.coefficients[0]
-    share = bins.count / bins.num_groups @ law.design[:-1]
+    share = average_row(bins, law)
     error = float(np.sqrt(noise * share @ fitted.covariance[0] @ share))
     inside = information(bins, law, ratio=ratio, noise=noise)
     errors: dict[str, float] = {"mean": error}
@@ -57,10 +57,10 @@ def plug_in_population(
     return _population(
         bins,
         law,
-        mean=bins.count / bins.num_groups @ location[:-1] + bins.center,
+        mean=share @ fitted.coefficients[0] + bins.center,
         variance=ratio * noise,
         noise=noise,
-        location=location,
+        coefficients=fitted.coefficients[0],
         errors=errors,
         fitted_by=fitted_by,
     )
@@ -73,13 +73,13 @@ def _population(
     mean: np.ndarray,
     variance: float,
     noise: float,
-    location: np.ndarray,
+    coefficients: np.ndarray,
     errors: dict[str, float],
     fitted_by: str,
 ) -> FittedPopulation:
-    by_size = law.design.shape[1] > 1
-    share = bins.count / bins.num_groups
-    between = share @ ((location[:-1] + bins.center - mean) ** 2).mean(axis=1)
+    share = average_row(bins, law)
+    scatter = law.gram.sum(axis=0) / bins.num_groups - np.outer(share, share)
+    between = max(float((coefficients * (scatter @ coefficients)).sum(axis=0).mean()), 0.0)
     if bins.dimension == 1:
         means = {"mean": float(mean[0])}
     else:
@@ -94,16 +94,21 @@ def _population(
         heterogeneity=float(np.sqrt(variance + between)),
         parameters=means | {"variance": float(variance)} | noises,
         standard_errors={name: float(each) for name, each in errors.items()},
-        by_size=by_size,
+        by_size=own_columns(bins, law) > 1,
     )
 
 
-def _mean_and_error(bins: Bins, nodes: PopulationNodes) -> tuple[np.ndarray, float]:
+def average_row(bins: Bins, law: MeanLaw) -> np.ndarray:
+    """The mean of x over groups with data."""
+    return bins.count / bins.num_groups @ law.design[:-1]
+
+
+def _mean_and_error(bins: Bins, law: MeanLaw, nodes: PopulationNodes) -> tuple[np.ndarray, float]:
     """Posterior mean and standard deviation of the population's mean, averaged over the groups."""
-    share = bins.count / bins.num_groups
-    each = np.einsum("u,gud->gd", share, nodes.location[:, :-1])
+    share = average_row(bins, law)
+    each = share @ nodes.coefficients
     mean = nodes.probability @ each
-    own = nodes.inflation * nodes.mean_variance
+    own = nodes.inflation * (nodes.covariance @ share @ share)
     spread = nodes.probability @ (own + ((each - mean) ** 2).mean(axis=1))
     return mean + bins.center, float(np.sqrt(spread))
 
@@ -114,22 +119,27 @@ def _quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
     return np.interp(_ONE_SIGMA, below, values[order])
 
 
-def gains(bins: Bins, nodes: PopulationNodes, rule: LinearRule) -> tuple[float, float]:
+def gains(
+    bins: Bins, law: MeanLaw, nodes: PopulationNodes, rule: LinearRule
+) -> tuple[float, float]:
     """Expected reductions of the mean squared error against raw means and one common mean, in %.
 
     The errors of the rule, of the raw means and of the common mean are posterior expectations, with
     the population's uncertainty included, so a posterior mean never loses to the others. If both
     variances are known, the error of the raw means is their sampling variance.
     """
-    error = average_error(bins, spread_about(nodes, rule))
-    share = bins.count / bins.num_groups
-    own = LinearRule(slope=np.ones_like(rule.slope), offset=np.zeros_like(rule.offset))
-    raw = average_error(bins, spread_about(nodes, own))
+
+    def error_of(other: LinearRule) -> float:
+        return average_error(bins, law, spread_about(nodes, other))
+
+    error = error_of(rule)
+    nothing = np.zeros_like(rule.offset)
+    raw = error_of(LinearRule(slope=np.ones_like(rule.slope), offset=nothing))
     if len(nodes.probability) == 1 and np.isinf(nodes.freedom):
+        share = bins.count / bins.num_groups
         raw = float(nodes.noise[0] * share @ bins.unit)  # both variances known: exact (Thm 1)
-    common = np.einsum("g,u,gud->d", nodes.probability, share, nodes.location[:, :-1])
-    one = LinearRule(
-        slope=np.zeros_like(rule.slope), offset=np.broadcast_to(common, rule.offset.shape)
-    )
-    pooled = average_error(bins, spread_about(nodes, one))
+    common = average_row(bins, law) @ np.tensordot(nodes.probability, nodes.coefficients, axes=1)
+    offset = nothing.copy()
+    offset[:, : own_columns(bins, law)] = common  # the columns of a bin sum to 1
+    pooled = error_of(LinearRule(slope=np.zeros_like(rule.slope), offset=offset))
     return 100 * (1 - error / raw), 100 * (1 - error / pooled)

@@ -19,4 +19,4 @@ def paper_fit(
     fitted = ratio_profile(bins, law, np.array([variance / noise]))
     plain = replace(fitted, coefficients=np.zeros_like(fitted.coefficients))
     slope = np.append(variance / (variance + noise * bins.unit), 0.0)
-    return plain, LinearRule(slope=slope, offset=np.zeros((len(slope), bins.dimension)))
+    return plain, LinearRule(slope=slope, offset=np.zeros((len(slope), 1, bins.dimension)))
