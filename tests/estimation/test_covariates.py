@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from fedprior.estimation import Covariates, Means, estimate_means
+from fedprior.estimation import Covariates, GroupMeans, GroupMixture, Means, estimate_means
 from fedprior.estimation.gaussian.bins import bins_of
 from fedprior.estimation.gaussian.fit import common_law, law_of, restricted_maximum
 from fedprior.estimation.gaussian.nodes import integrated
@@ -189,3 +189,124 @@ def test_a_regression_takes_more_groups_than_covariates():
         estimate_means(statistics, covariates=covariates)
     statistics, covariates, _ = draws(4)
     assert np.isfinite(estimate_means(statistics, covariates=covariates).upper).all()
+
+
+def rows(num_groups=30, *, seed=1, noise=0.5):
+    """Rows of shops in two regions, whose sales grow with their size."""
+    random = np.random.default_rng(seed)
+    label = np.repeat([f"shop{number:02d}" for number in range(num_groups)], 4)
+    size = np.repeat(random.uniform(10, 50, num_groups), 4)
+    region = np.repeat(np.where(np.arange(num_groups) % 3 == 0, "south", "north"), 4)
+    theta = 1 + 0.1 * size + np.where(region == "south", -2.0, 0.0)
+    theta = theta + np.repeat(0.2 * random.normal(size=num_groups), 4)
+    return theta + noise * random.normal(size=len(label)), label, size, region
+
+
+def test_words_become_indicators_and_frames_are_read_by_name():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    y, label, size, region = rows()
+    columns = {"size": size, "region": region}
+    models = [
+        GroupMeans().fit(y, label, covariates=each)
+        for each in (columns, pandas.DataFrame(columns), polars.DataFrame(columns))
+    ]
+    for model in models:
+        found = model.population_.coefficients
+        assert found.names == ("intercept", "size", "region=south")
+        np.testing.assert_allclose(found.values, [1, 0.1, -2], atol=0.6)
+        assert (found.lower < found.values).all()
+        assert (found.values < found.upper).all()
+        np.testing.assert_array_equal(model.personal_, models[0].personal_)
+    array = GroupMeans().fit(y, label, covariates=size).population_.coefficients
+    assert array.names == ("intercept", "covariate_0")
+    series = GroupMeans().fit(y, label, covariates=pandas.Series(size, name="size"))
+    assert series.population_.coefficients.names == ("intercept", "size")
+
+
+@pytest.mark.parametrize("with_errors", [False, True])
+def test_groups_without_a_value_are_predicted_in_the_table_and_as_unseen_ones(with_errors):
+    y, label, size, region = rows()
+    columns = {"size": size, "region": region}
+    gone = np.isin(label, ["shop03", "shop17"])
+    errors = np.full(len(y), 0.5) if with_errors else None
+    table = GroupMeans().fit(
+        np.where(gone, np.nan, y), label, covariates=columns, standard_errors=errors
+    )
+    assert (table.num_dropped_, len(table.groups_)) == (8, 30)
+    assert table.n_[[3, 17]].tolist() == [0, 0]
+    assert np.isnan(table.raw_[[3, 17]]).all()
+    kept = {name: each[~gone] for name, each in columns.items()}
+    less = GroupMeans().fit(
+        y[~gone],
+        label[~gone],
+        covariates=kept,
+        standard_errors=None if errors is None else errors[~gone],
+    )
+    asked = {"size": [size[12], 20.0, size[68]], "region": [region[12], "north", region[68]]}
+    who = ["shop03", "shop00", "shop17"]
+    found = less.predict(who, covariates=asked)
+    np.testing.assert_allclose(found, table.predict(who), rtol=1e-9)
+    assert found[1] == less.personal_[0]  # its own data count, not the covariates that were passed
+    for one, other in zip(less.interval(who, covariates=asked), table.interval(who), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    np.testing.assert_allclose(found, [y[12:16].mean(), found[1], y[68:72].mean()], atol=1.5)
+    frame = table.to_frame()
+    assert frame["weight"][3] == 0
+
+
+def test_statistics_take_one_row_of_covariates_per_group():
+    y, label, size, _ = rows()
+    model = GroupMeans().fit(y, label, covariates={"size": size})
+    statistics = model.statistics_
+    again = GroupMeans.from_statistics(
+        statistics.n,
+        statistics.mean,
+        within=statistics.within,
+        groups=model.groups_,
+        covariates={"size": size[::4]},
+    )
+    np.testing.assert_array_equal(again.personal_, model.personal_)
+    mean = statistics.mean.copy()
+    mean[5] = np.nan
+    gap = GroupMeans.from_statistics(
+        statistics.n, mean, within=statistics.within, covariates={"size": size[::4]}
+    )
+    assert gap.n_[5] == 0
+    assert gap.personal_[5] == pytest.approx(model.personal_[5], abs=1.5)
+
+
+def test_a_group_without_a_covariate_is_dropped_and_told():
+    y, label, size, _ = rows()
+    size = size.copy()
+    size[:4] = np.nan  # all rows of shop00
+    size[4:7] = np.nan  # all but one of shop01
+    model = GroupMeans().fit(y, label, covariates={"size": size})
+    assert len(model.groups_) == 29
+    assert "Groups dropped because a covariate is missing: 1." in model.notes_
+    with pytest.raises(ValueError, match=r"number of groups without a covariate must be 0 in"):
+        GroupMeans(strict=True).fit(y, label, covariates={"size": size})
+
+
+def test_misuse_is_told_in_one_line():
+    y, label, size, region = rows()
+    odd = size.copy()
+    odd[8] += 1
+    with pytest.raises(
+        ValueError, match=r"'size' must be constant within a group, got .* 'shop02'"
+    ):
+        GroupMeans().fit(y, label, covariates={"size": odd})
+    model = GroupMeans().fit(y, label, covariates={"region": region})
+    with pytest.raises(ValueError, match=r"covariates are needed for groups not seen in fit"):
+        model.predict(["elsewhere"])
+    assert np.isfinite(model.predict(["shop01"]))
+    with pytest.raises(ValueError, match=r"covariates must be known for groups not seen"):
+        model.predict(["elsewhere"], covariates={"region": ["west"]})
+    with pytest.raises(ValueError, match=r"covariates must be with 'region', got 'none'"):
+        model.predict(["elsewhere"], covariates={"size": [1.0]})
+    with pytest.raises(ValueError, match=r"one row for each of the 120 rows, got 119"):
+        GroupMeans().fit(y, label, covariates={"size": size[1:]})
+    with pytest.raises(ValueError, match=r"covariates cannot be combined with a mixture"):
+        GroupMixture(2).fit(y, label, covariates={"size": size})
+    for options in ({"method": "paper"}, {"population": "auto"}):
+        with pytest.raises(ValueError, match=r"covariates cannot be combined with method"):
+            GroupMeans(**options).fit(y, label, covariates={"size": size})

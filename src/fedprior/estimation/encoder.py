@@ -11,11 +11,10 @@ from fedprior.core import check, random
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.estimate import estimate_rates
-from fedprior.estimation.estimator import with_empty
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.statistics import Counts, Means, counts_of, means_of
+from fedprior.estimation.statistics import Counts, Means, counts_of, means_of, with_empty
 
 _OWNER = "GroupEncoder"
 _TYPES = ("auto", "binary", "continuous")

@@ -11,8 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
+from fedprior.estimation.covariate_rows import covariate_reader, selected
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.statistics import Counts, Means, means_of
+from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
 
 
 class GroupEstimator(BaseEstimator, ABC):
@@ -31,27 +33,30 @@ class GroupEstimator(BaseEstimator, ABC):
     level: float
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
 
-    def predict(self, groups: Any) -> np.ndarray:
+    def predict(self, groups: Any, *, covariates: Any = None) -> np.ndarray:
         """Return the personal estimate of each label.
 
         A group not seen in `fit` gets the population mean; where the population depends on size,
-        the mean for the smallest groups.
+        the mean for the smallest groups. If the model was fitted with covariates, an unseen group
+        needs them, too: `covariates` has a row for each label.
         """
         check_is_fitted(self, "estimates_")
         place = labels.look_up(self._owner, "groups", self.groups_, groups)
         estimate = self.personal_[place]
-        if (place < 0).any():
-            by_size = self.population_.by_size
-            estimate[place < 0] = self._newcomer()[0] if by_size else self.population_.mean
+        new = place < 0
+        if new.any():
+            varies = self.population_.varies
+            estimate[new] = self._newcomers(new, covariates)[0] if varies else self.population_.mean
         return estimate
 
-    def interval(self, groups: Any) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, groups: Any, *, covariates: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits for each label; those of the population if unseen."""
         check_is_fitted(self, "estimates_")
         place = labels.look_up(self._owner, "groups", self.groups_, groups)
         lower, upper = self.lower_[place], self.upper_[place]
-        if (place < 0).any():
-            _, lower[place < 0], upper[place < 0] = self._newcomer()
+        new = place < 0
+        if new.any():
+            _, lower[new], upper[new] = self._newcomers(new, covariates)
         return lower, upper
 
     def to_frame(self) -> Any:
@@ -84,7 +89,9 @@ class GroupEstimator(BaseEstimator, ABC):
         return type(self).__name__
 
     @abstractmethod
-    def _estimate(self, statistics: Any, *, again: bool = False) -> Estimates:
+    def _estimate(
+        self, statistics: Any, *, covariates: Covariates | None = None, again: bool = False
+    ) -> Estimates:
         """Estimates from sufficient statistics; `again` skips what an unseen group needs not."""
 
     def _check(self) -> None:
@@ -114,8 +121,35 @@ class GroupEstimator(BaseEstimator, ABC):
         check.require(bool(keep.any()), self._owner, name, rule, 0)
         return keep
 
-    def _learn(self, statistics: Any, levels: np.ndarray, *sources: Any) -> Self:
-        estimates = self._estimate(statistics)
+    def _complete(
+        self, factor: labels.Factor, covariates: Any, *columns: np.ndarray | None
+    ) -> tuple[labels.Factor, Any, Covariates | None]:
+        """The labels of the rows that are complete, these rows, and the groups' covariates.
+
+        Groups without covariates are dropped; those without a value but with covariates stay.
+        """
+        keep = self._keep(len(factor.place), *columns, factor.place)
+        self._reader, self._lacking = None, 0
+        if covariates is None:
+            return factor.keep(keep), keep, None
+        self._reader = covariate_reader(self._owner, covariates)
+        table = self._reader.encode(covariates, len(factor.place), lenient=True)
+        kept, rows, found, self._lacking = selected(self._reader, table, factor)
+        if self._lacking and self.strict:
+            name, rule = "number of groups without a covariate", "0 in strict mode"
+            check.require(False, self._owner, name, rule, self._lacking)
+        used = np.ones(len(rows), bool)[keep] if isinstance(keep, slice) else keep
+        return labels.Factor(kept.levels, kept.place[used[rows]]), rows & used, found
+
+    def _learn(
+        self,
+        statistics: Any,
+        levels: np.ndarray,
+        *sources: Any,
+        covariates: Covariates | None = None,
+    ) -> Self:
+        estimates = self._estimate(statistics, covariates=covariates)
+        self._covariates = covariates
         self.statistics_, self.estimates_, self.groups_ = statistics, estimates, levels
         self.n_, self.raw_, self.personal_ = estimates.n, estimates.raw, estimates.personal
         self.weight_, self.lower_, self.upper_ = estimates.weight, estimates.lower, estimates.upper
@@ -127,12 +161,35 @@ class GroupEstimator(BaseEstimator, ABC):
         self._coordinates = numeric.column_names(sources[0])
         self.num_dropped_ = self._dropped
         dropped = f"Rows dropped because the value or the group is missing: {self.num_dropped_}."
-        self.notes_ = (*((dropped,) if self.num_dropped_ else ()), *estimates.notes)
+        lacking = f"Groups dropped because a covariate is missing: {self._lacking}."
+        told = {dropped: self.num_dropped_, lacking: self._lacking}
+        self.notes_ = (*(note for note, number in told.items() if number), *estimates.notes)
         self._none: tuple[Any, Any, Any] | None = None
         for note in estimates.notes:
             if " Use " in note:  # a note that recommends an alternative means poor estimates
                 warnings.warn(note, labels.EstimationWarning, stacklevel=3)
         return self
+
+    def _newcomers(self, new: np.ndarray, covariates: Any) -> tuple[Any, Any, Any]:
+        """Estimates and intervals of groups without rows, where `new`."""
+        if self._covariates is None or self._reader is None:
+            return self._newcomer()
+        remedy = "Pass a row of them for each label, seen or not."
+        sentence = f"covariates are needed for groups not seen in fit. {remedy}"
+        check.expect(covariates is not None, self._owner, sentence)
+        table = self._reader.encode(covariates, len(new), lenient=True)[new]
+        number, whole = len(table), np.isfinite(table).all(axis=1)
+        if not whole.all():
+            row = int(np.flatnonzero(new)[np.argmin(whole)]) + 1
+            rule, where = "known for groups not seen in fit", f"See row {row} of {len(new)}."
+            check.require(False, self._owner, "covariates", rule, "a missing or new word", where)
+        everyone = Covariates(
+            names=self._covariates.names, values=np.concatenate([self._covariates.values, table])
+        )
+        found = self._estimate(
+            with_empty(self.statistics_, number), covariates=everyone, again=True
+        )
+        return found.personal[-number:], found.lower[-number:], found.upper[-number:]
 
     def _newcomer(self) -> tuple[Any, Any, Any]:
         """Estimate and interval of a group without rows, computed once."""
@@ -155,11 +212,16 @@ class GroupEstimator(BaseEstimator, ABC):
 class MeansEstimator(GroupEstimator):
     """An estimator that learns from rows, or from the sizes, means and variances of groups."""
 
-    def fit(self, y: Any, groups: Any, *, standard_errors: Any = None) -> Self:
+    def fit(
+        self, y: Any, groups: Any, *, standard_errors: Any = None, covariates: Any = None
+    ) -> Self:
         """Fit to rows with values `y`, (rows,) or (rows, d), and labels `groups`.
 
         With `standard_errors`, one per row as in a meta-analysis, the noise is not estimated, and
-        the rows of a group are averaged with precision weights.
+        the rows of a group are averaged with precision weights. `covariates` (a data frame, a
+        dictionary of columns, or an array) have one row per row, constant within each group; words
+        become indicators. A group with covariates but without a value is predicted from them, a
+        group that lacks a covariate is dropped.
         """
         self._check()
         values = numeric.numbers(self._owner, "y", y, most_axes=2)
@@ -168,24 +230,31 @@ class MeansEstimator(GroupEstimator):
         if standard_errors is not None:
             errors = numeric.numbers(self._owner, "standard_errors", standard_errors)
             numeric.check_rows(self._owner, "standard_errors", errors, errors > 0, "above 0")
-        rows = numeric.same_length(
-            self._owner, y=values, groups=factor.place, standard_errors=errors
-        )
-        keep = self._keep(rows, values, factor.place, errors)
-        factor = factor.keep(keep)
+        numeric.same_length(self._owner, y=values, groups=factor.place, standard_errors=errors)
+        factor, keep, found = self._complete(factor, covariates, values, errors)
         if errors is None:
             statistics = means_of(values[keep], factor.place, len(factor.levels))
         else:
-            statistics = weighted_means(values[keep], errors[keep], factor)
-        return self._learn(statistics, factor.levels, y, groups)
+            statistics = weighted_means(
+                values[keep], errors[keep], factor.place, len(factor.levels)
+            )
+        return self._learn(statistics, factor.levels, y, groups, covariates=found)
 
     def fit_statistics(
-        self, n: Any, mean: Any, *, within: Any = None, variance: Any = None, groups: Any = None
+        self,
+        n: Any,
+        mean: Any,
+        *,
+        within: Any = None,
+        variance: Any = None,
+        groups: Any = None,
+        covariates: Any = None,
     ) -> Self:
         """Fit to one row per group: its size, its mean, and `within` or `variance`.
 
         `within` is the sum of squared distances of the group's rows from its mean, `variance` the
         squared standard error of that mean. Without labels, groups are numbered 0, 1, 2, ...
+        `covariates` are those of `fit`, one row per group.
         """
         self._check()
         arguments = {"n": n, "mean": mean, "within": within, "variance": variance}
@@ -197,14 +266,23 @@ class MeansEstimator(GroupEstimator):
         rows = numeric.same_length(self._owner, **columns)
         whole = (columns["n"] >= 0) & (columns["n"] == np.rint(columns["n"]))
         numeric.check_rows(self._owner, "n", columns["n"], whole, "whole numbers of at least 0")
-        levels, place = one_row_each(self._owner, groups, rows)
+        if covariates is not None and not self.strict:  # a gap is a group to be predicted
+            gaps = np.any(
+                [np.isnan(each.reshape(rows, -1)).any(axis=1) for each in columns.values()], axis=0
+            )
+            for name in columns.keys() - {"mean"}:
+                columns[name] = np.where(gaps, 0.0, columns[name])
+        levels, place = labels.one_row_each(self._owner, groups, rows)
         needed = columns["mean"].copy()
         needed[columns["n"] == 0] = 0.0  # a group without rows needs no mean
         others = (each for name, each in columns.items() if name != "mean")
-        keep = self._keep(rows, needed, place, *others)
+        factor = labels.Factor(levels, place)
+        factor, keep, found = self._complete(factor, covariates, needed, *others)
         kept = {name: each[keep] for name, each in columns.items()}
         kept["n"] = kept["n"].astype(np.int64)
-        return self._learn(Means(**kept), levels[place[keep]], mean, n, groups)
+        return self._learn(
+            Means(**kept), factor.levels[factor.place], mean, n, groups, covariates=found
+        )
 
     @classmethod
     def from_statistics(
@@ -215,50 +293,10 @@ class MeansEstimator(GroupEstimator):
         within: Any = None,
         variance: Any = None,
         groups: Any = None,
+        covariates: Any = None,
         **parameters: Any,
     ) -> Self:
         """Return an estimator with these `parameters`, fitted by `fit_statistics`."""
-        model = cls(**parameters)
-        return model.fit_statistics(n, mean, within=within, variance=variance, groups=groups)
-
-
-def with_empty(statistics: Any) -> Any:
-    """The same groups and one more without rows, which stands for an unseen group."""
-    n = np.append(statistics.n, 0)
-    if isinstance(statistics, Counts):
-        count = None if statistics.count is None else np.append(statistics.count, 1)
-        return Counts(n=n, successes=np.append(statistics.successes, 0), count=count)
-    nothing = np.full((1, *np.shape(statistics.mean)[1:]), np.nan)
-    within, variance = (
-        None if each is None else np.append(each, 0.0)
-        for each in (statistics.within, statistics.variance)
-    )
-    mean = np.concatenate([statistics.mean, nothing])
-    return Means(n=n, mean=mean, within=within, variance=variance)
-
-
-def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Levels and places of distinct labels; 0, 1, ... if there are no labels."""
-    if groups is None:
-        return np.arange(rows), np.arange(rows)
-    factor = labels.factorize(owner, "groups", groups)
-    check.require(len(factor.place) == rows, owner, "groups", f"{rows} labels", len(factor.place))
-    twice = np.flatnonzero(np.bincount(factor.place[factor.place >= 0]) > 1)
-    if len(twice):
-        rule, remedy = "distinct labels, one row per group", "Combine the rows of a group first."
-        check.require(False, owner, "groups", rule, factor.levels[twice].tolist()[:3], remedy)
-    return factor.levels, factor.place
-
-
-def weighted_means(values: np.ndarray, errors: np.ndarray, factor: labels.Factor) -> Means:
-    """Mean of a group = sum(y / se^2) / sum(1 / se^2), its variance = 1 / sum(1 / se^2)."""
-    precision = errors**-2.0
-    total = np.bincount(factor.place, precision)
-    flat = values.reshape(len(values), -1)
-    sums = [np.bincount(factor.place, column * precision) for column in flat.T]
-    mean = np.stack(sums, axis=1) / total[:, None]
-    return Means(
-        n=np.bincount(factor.place),
-        mean=mean[:, 0] if values.ndim == 1 else mean,
-        variance=1.0 / total,
-    )
+        return cls(**parameters).fit_statistics(
+            n, mean, within=within, variance=variance, groups=groups, covariates=covariates
+        )

@@ -107,6 +107,19 @@ def look_up(
     return place
 
 
+def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Levels and places of distinct labels; 0, 1, ... if there are no labels."""
+    if groups is None:
+        return np.arange(rows), np.arange(rows)
+    factor = factorize(owner, "groups", groups)
+    check.require(len(factor.place) == rows, owner, "groups", f"{rows} labels", len(factor.place))
+    twice = np.flatnonzero(np.bincount(factor.place[factor.place >= 0]) > 1)
+    if len(twice):
+        rule, remedy = "distinct labels, one row per group", "Combine the rows of a group first."
+        check.require(False, owner, "groups", rule, factor.levels[twice].tolist()[:3], remedy)
+    return factor.levels, factor.place
+
+
 def read_target(owner: str, y: Any, target_type: str) -> tuple[np.ndarray, str, np.ndarray | None]:
     """The target as numbers, its type, and its classes where it has two.
 

@@ -199,6 +199,40 @@ def means_of(values: Any, place: np.ndarray, num_groups: int) -> Means:
     return Means(n=n, mean=mean[:, 0] if values.ndim == 1 else mean, within=within)
 
 
+def weighted_means(
+    values: np.ndarray, errors: np.ndarray, place: np.ndarray, num_groups: int
+) -> Means:
+    """Mean of a group = sum(y / se^2) / sum(1 / se^2), its variance = 1 / sum(1 / se^2)."""
+    precision = errors**-2.0
+    n = np.bincount(place, minlength=num_groups)
+    total = np.bincount(place, precision, minlength=num_groups)
+    total[n == 0] = np.nan
+    flat = values.reshape(len(values), -1)
+    sums = [np.bincount(place, each * precision, minlength=num_groups) for each in flat.T]
+    mean = np.stack(sums, axis=1) / total[:, None]
+    return Means(
+        n=n,
+        mean=mean[:, 0] if values.ndim == 1 else mean,
+        variance=np.where(n > 0, 1.0 / total, 0.0),
+    )
+
+
+def with_empty(statistics: Any, number: int = 1) -> Any:
+    """The same groups and others without rows, which stand for unseen groups."""
+    none = np.zeros(number, np.int64)
+    n = np.append(statistics.n, none)
+    if isinstance(statistics, Counts):
+        count = None if statistics.count is None else np.append(statistics.count, none + 1)
+        return Counts(n=n, successes=np.append(statistics.successes, none), count=count)
+    nothing = np.full((number, *np.shape(statistics.mean)[1:]), np.nan)
+    within, variance = (
+        None if each is None else np.append(each, np.zeros(number))
+        for each in (statistics.within, statistics.variance)
+    )
+    mean = np.concatenate([statistics.mean, nothing])
+    return Means(n=n, mean=mean, within=within, variance=variance)
+
+
 def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:
     """Trials and successes of 0/1 `outcomes`; row r belongs to group place[r]."""
     outcomes = np.asarray(outcomes, np.float64)

@@ -9,6 +9,7 @@ from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.estimate import estimate_rates
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.mixture.estimate import estimate_mixture
@@ -25,7 +26,8 @@ class GroupMeans(MeansEstimator):
     `noise_variance` (of one value) are given where they are known (paper Thm 1); `method="paper"`
     is the paper's own formula. `intervals="robust"` covers whatever the population's shape is.
     `above` asks for the probability of exceeding a threshold, `ranks` for ranks. `strict` refuses
-    missing values instead of leaving their rows out.
+    missing values instead of leaving their rows out. With a standard error for each row,
+    `estimates_.meta` is a meta-analysis, and `leave_one_out` repeats it without each group.
 
     >>> import numpy as np
     >>> shop = np.repeat(["north", "south", "east", "west"], [2, 3, 9, 6])
@@ -34,6 +36,15 @@ class GroupMeans(MeansEstimator):
     >>> model.groups_.tolist(), model.n_.tolist()
     (['east', 'north', 'south', 'west'], [9, 2, 3, 6])
     >>> bool(model.predict(["elsewhere"])[0] == model.population_.mean)
+    True
+
+    With covariates the population's mean is a regression, by which new groups are predicted:
+
+    >>> size = np.repeat([30.0, 10.0, 25.0, 40.0], [2, 3, 9, 6])
+    >>> model = GroupMeans().fit(sales, shop, covariates={"size": size})
+    >>> model.population_.coefficients.names
+    ('intercept', 'size')
+    >>> bool(np.isfinite(model.predict(["elsewhere"], covariates={"size": [20.0]})[0]))
     True
     """
 
@@ -57,12 +68,14 @@ class GroupMeans(MeansEstimator):
         intervals: str = "default",
         above: float | None = None,
         ranks: bool = False,
+        leave_one_out: bool = False,
         strict: bool = False,
     ) -> None:
         self.population = population
         self.fit_by = fit_by
         self.method = method
         self.by_size = by_size
+        self.leave_one_out = leave_one_out
         self.theta_variance = theta_variance
         self.noise_variance = noise_variance
         self.level = level
@@ -71,9 +84,12 @@ class GroupMeans(MeansEstimator):
         self.ranks = ranks
         self.strict = strict
 
-    def _estimate(self, statistics: Means, *, again: bool = False) -> Estimates:
+    def _estimate(
+        self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
+    ) -> Estimates:
         return estimate_means(
             statistics,
+            covariates=covariates,
             population=self.population,
             fit=self.fit_by,
             method=self.method,
@@ -84,6 +100,7 @@ class GroupMeans(MeansEstimator):
             intervals=self.intervals,
             above=None if again else self.above,
             ranks=self.ranks and not again,
+            leave_one_out=self.leave_one_out and not again,
         )
 
 
@@ -143,9 +160,8 @@ class GroupRates(GroupEstimator):
         remedy = "For counts use fit_counts(successes, trials), for other numbers GroupMeans."
         numeric.check_rows(self._owner, "y", values, good, "0 or 1", remedy)
         factor = labels.factorize(self._owner, "groups", groups)
-        rows = numeric.same_length(self._owner, y=values, groups=factor.place)
-        keep = self._keep(rows, values, factor.place)
-        factor = factor.keep(keep)
+        numeric.same_length(self._owner, y=values, groups=factor.place)
+        factor, keep, _ = self._complete(factor, None, values)
         statistics = counts_of(values[keep], factor.place, len(factor.levels))
         return self._learn(statistics, factor.levels, y, groups)
 
@@ -177,8 +193,7 @@ class GroupRates(GroupEstimator):
             numeric.same_length(self._owner, successes=won, count=times)
             whole = (times >= 1) & (times == np.rint(times))
             numeric.check_rows(self._owner, "count", times, whole, "whole numbers of at least 1")
-        keep = self._keep(rows, won, n, factor.place, times)
-        factor = factor.keep(keep)
+        factor, keep, _ = self._complete(factor, None, won, n, times)
         statistics = Counts(
             n=np.bincount(factor.place, n[keep]).astype(np.int64),
             successes=np.bincount(factor.place, won[keep]).astype(np.int64),
@@ -199,7 +214,9 @@ class GroupRates(GroupEstimator):
         """`GroupRates(**parameters).fit_counts(successes, trials, groups, count=count)`."""
         return cls(**parameters).fit_counts(successes, trials, groups, count=count)
 
-    def _estimate(self, statistics: Counts, *, again: bool = False) -> Estimates:
+    def _estimate(
+        self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
+    ) -> Estimates:
         return estimate_rates(
             statistics,
             population=self.population,
@@ -265,7 +282,11 @@ class GroupMixture(MeansEstimator):
         names = (f"component_{number}" for number in range(share.shape[1]))
         return super()._columns() | dict(zip(names, share.T, strict=True))
 
-    def _estimate(self, statistics: Means, *, again: bool = False) -> Estimates:
+    def _estimate(
+        self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
+    ) -> Estimates:
+        sentence = "covariates cannot be combined with a mixture. Use GroupMeans."
+        check.expect(covariates is None, self._owner, sentence)
         found = estimate_mixture(
             statistics,
             num_components=self.num_components,

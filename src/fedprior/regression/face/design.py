@@ -2,59 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation import groups as labels
-from fedprior.estimation import numeric
+from fedprior.estimation.columns import DesignColumn, encode
 from fedprior.regression.linear import dependent_columns
 from fedprior.regression.rows import GroupedRows
 
 INTERCEPT = "intercept"
-_MOST_WORDS = 50  # a text column with more is a key or free text
 _FAR = 3.0  # standard deviations from 0: an intercept there is an extrapolation
 _NOTHING = 1e-12  # of a column's largest cell that counts as rounding
-
-
-class DesignColumn(NamedTuple):
-    """A feature: numbers as they are, or words, each but the first with an indicator of its own."""
-
-    name: str
-    words: np.ndarray | None = None
-
-    @property
-    def labels(self) -> list[str]:
-        if self.words is None:
-            return [self.name]
-        return [f"{self.name}={word}" for word in self.words.tolist()[1:]]
-
-    def encode(self, owner: str, cells: Any, *, lenient: bool) -> np.ndarray:
-        """(rows, labels); where `lenient` a missing cell is NaN, else it is refused."""
-        if self.words is None:
-            found = numeric.numbers(owner, self._title, cells)[:, None]
-            missing = np.isnan(found[:, 0])
-            rule, remedy = "present in every row", ""
-        else:
-            place = labels.look_up(owner, self._title, self.words, cells, any_kind=True)
-            missing = place < 0
-            found = (place[:, None] == np.arange(1, len(self.words))).astype(np.float64)
-            found[missing] = np.nan
-            rule, remedy = (
-                f"one of {_listed(self.words)}",
-                "The model knows no other.",
-            )
-        if missing.any() and not lenient:
-            row = int(np.argmax(missing))
-            got = list(cells)[row]
-            where = f"See row {row + 1} of {len(missing)}. {remedy}".strip()
-            check.require(False, owner, self._title, rule, got, where)
-        return found
-
-    @property
-    def _title(self) -> str:
-        return f"column {self.name!r}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,22 +59,6 @@ class Design:
     def apply(self, columns: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """`x` and fixed of new rows; a missing cell or an unknown word is refused."""
         return self.split(encode(self.owner, self.columns, columns, lenient=False))
-
-
-def read_columns(owner: str, columns: Mapping[str, Any]) -> tuple[DesignColumn, ...]:
-    """Which columns hold numbers and which hold words, and all of those."""
-    return tuple(_read(owner, name, cells) for name, cells in columns.items())
-
-
-def encode(
-    owner: str, columns: Sequence[DesignColumn], table: Mapping[str, Any], *, lenient: bool
-) -> np.ndarray:
-    """The encoded features side by side, (rows, features)."""
-    parts = [each.encode(owner, table[each.name], lenient=lenient) for each in columns]
-    lengths = {each.name: len(part) for each, part in zip(columns, parts, strict=True)}
-    same = len(set(lengths.values())) == 1
-    check.require(same, owner, "columns", "of one length", lengths)
-    return np.concatenate(parts, axis=1)
 
 
 def design(
@@ -211,24 +154,6 @@ def chosen(owner: str, fixed: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _read(owner: str, name: str, cells: Any) -> DesignColumn:
-    title = f"column {name!r}"
-    declared = getattr(getattr(cells, "dtype", None), "categories", None) is not None
-    _, present = labels.present_labels(owner, title, cells)
-    check.expect(len(present) > 0, owner, f"{title} has no values.")
-    text = present.dtype.kind in "US" or (
-        present.dtype == object and all(isinstance(cell, str) for cell in present.tolist())
-    )
-    if not (text or declared):
-        return DesignColumn(name)
-    words = labels.factorize(owner, title, cells).levels
-    rule, remedy = f"of at most {_MOST_WORDS} distinct words", "Leave it out, or make it the group."
-    check.require(len(words) <= _MOST_WORDS, owner, title, rule, len(words), remedy)
-    remedy = "Leave it out: the intercept stands for it."
-    check.require(len(words) > 1, owner, title, "of more than one word", words[0], remedy)
-    return DesignColumn(name, words)
-
-
 def _check_features(owner: str, names: list[str], table: np.ndarray, *, intercept: bool) -> None:
     """No feature is constant, or called as the intercept is."""
     free = not intercept or INTERCEPT not in names
@@ -247,8 +172,3 @@ def _varies_within(table: np.ndarray, place: np.ndarray) -> np.ndarray:
     inside = place[order][1:] == place[order][:-1]
     step = np.abs(np.diff(table[order], axis=0))[inside]
     return (step > _NOTHING * np.abs(table).max(axis=0, initial=0)).any(axis=0)
-
-
-def _listed(words: np.ndarray) -> str:
-    shown = [str(word) for word in words.tolist()[:8]]
-    return ", ".join(shown) + ", ..." * (len(words) > len(shown))

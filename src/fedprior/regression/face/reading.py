@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.regression.face.design import DesignColumn, encode, read_columns
+from fedprior.estimation.columns import DesignColumn, encode, read_columns
 
 _MOST_CLASSES = 50  # more distinct whole numbers are a quantity
 
