@@ -55,6 +55,24 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ((*VALUE, "--fit", "mle"), "--fit must be one of likelihood, moments, got 'mle'"),
         ((*VALUE, "--method", "papr"), "--method must be one of default, paper, got 'papr'. Did"),
         ((*VALUE, "--intervals", "rbust"), "--intervals must be one of default, robust"),
+        ((*VALUE, "--noise", "own"), "--noise must be one of auto, common, moderated, got 'own'"),
+        ((*COUNTS, "--noise", "common"), "--noise must be given with --value, got no --value"),
+        (
+            (*VALUE, "--noise", "moderated", "--stderr", "se"),
+            "--noise must be auto or common with --stderr, got moderated",
+        ),
+        (
+            (*VALUE, "--noise", "moderated", "--by-size"),
+            "--noise must be auto or common with --by-size, got moderated",
+        ),
+        (
+            (*VALUE, "--noise", "moderated", "--intervals", "robust"),
+            "--noise must be auto or common with --intervals robust, got moderated",
+        ),
+        (
+            (*VALUE, "--noise", "common", "--epsilon", "1"),
+            "--noise cannot be combined with --epsilon",
+        ),
         ((*VALUE, "--out", "o.txt"), "--out must be a .csv or .parquet file, got o.txt"),
         ((*VALUE, "--out", "o.json"), "--out must be a .csv or .parquet file"),
         ((*VALUE, "--plot", "o.gif"), "--plot must be a .png, .svg or .pdf file, got o.gif"),

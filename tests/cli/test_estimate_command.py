@@ -78,6 +78,29 @@ def test_values_are_written_for_every_group(command, rows, drawn, tmp_path, endi
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
+def test_noise_that_differs_is_found_and_stated(command, tmp_path):
+    draws = np.random.default_rng(0)
+    place = np.repeat(np.arange(60), 12)
+    value = draws.normal(5, 0.5, 60)[place] + np.exp(draws.normal(size=60))[place] * draws.normal(
+        size=len(place)
+    )
+    path = tmp_path / "t.csv"
+    lines = [f"g{group},{each!r}" for group, each in zip(place, value.tolist(), strict=True)]
+    path.write_text("\n".join(["group,value", *lines]) + "\n")
+    words = ("estimate", path, "--group", "group", "--value", "value", "--json")
+    found = {
+        noise: json.loads(command(*words, "--noise", noise).out)
+        for noise in ("auto", "common", "moderated")
+    }
+    assert any("--noise common" in note for note in found["auto"]["notes"])
+    assert found["auto"]["population"] == found["moderated"]["population"]
+    assert {*found["auto"]["population"]["parameters"]} == {
+        *("mean", "variance", "noise_variance", "noise_freedom")
+    }
+    assert "noise_freedom" not in found["common"]["population"]["parameters"]
+    assert not any("noise differs" in note for note in found["common"]["notes"])
+
+
 def test_outcomes_and_counts_agree(command, rows, drawn, tmp_path):
     wanted = estimate_rates(counts_of(drawn[2], drawn[0], 150), above=0.3, ranks=True)
     out, summed = tmp_path / "o.parquet", tmp_path / "sums.csv"

@@ -27,6 +27,10 @@ def estimate(
     noise_sd: Annotated[
         float | None, _option("Known standard deviation of one value within its group.")
     ] = None,
+    noise: Annotated[
+        str,
+        _option("Variance within groups: common, moderated (each group's own), or auto (by test)."),
+    ] = "auto",
     population: Annotated[
         str | None, _option("beta or gaussian (default), nonparametric, point, auto.")
     ] = None,
@@ -116,6 +120,7 @@ def estimate(
         above=above,
         ranks=ranks,
         noise_scale=noise_sd,
+        noise=noise,
         epsilon=epsilon,
         delta=delta,
         scheme=scheme,

@@ -19,7 +19,8 @@ def mixture_cdf(
 ) -> np.ndarray:
     """sum_g probability[g] F((points - location[g]) / scale[g]), F normal or Student's t.
 
-    The first axis of `location` and `scale` runs over the components.
+    The first axis of `location` and `scale` runs over the components; `probability` is one number
+    per component, or has the shape of `location`.
     """
     from scipy import special
 
@@ -28,7 +29,14 @@ def mixture_cdf(
         below = special.ndtr(_as_normal(below, freedom))
     else:
         below = special.stdtr(freedom, below)
-    return np.tensordot(probability, below, axes=1)
+    return _mean(probability, below)
+
+
+def _mean(probability: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The mean over components, which have one probability, or one for every entry."""
+    if probability.ndim == 1:
+        return np.tensordot(probability, values, axes=1)
+    return np.einsum("g...,g...->...", probability, values)
 
 
 def _as_normal(z: np.ndarray, freedom: float) -> np.ndarray:
@@ -45,11 +53,12 @@ def mixture_quantile(
     scale: np.ndarray,
     *,
     freedom: float = np.inf,
+    tolerance: float = 1e-7,
 ) -> np.ndarray:
     """The quantile at `level` of the mixture of `mixture_cdf`.
 
     Secant steps on the normal score of the cdf, which is nearly linear; a step that leaves the
-    bracket is replaced by bisection.
+    bracket is replaced by bisection. `tolerance` is that of the normal score.
     """
     from scipy import special
 
@@ -57,15 +66,15 @@ def mixture_quantile(
     ends = location + (target if np.isinf(freedom) else special.stdtrit(freedom, level)) * scale
     margin = 1e-3 * scale.max(axis=0)  # the mixture's quantile lies between its components'
     low, high = ends.min(axis=0) - margin, ends.max(axis=0) + margin
-    point = np.tensordot(probability, location, axes=1)
-    spread = np.tensordot(probability, (location - point) ** 2 + scale**2, axes=1)
+    point = _mean(probability, location)
+    spread = _mean(probability, (location - point) ** 2 + scale**2)
     point = np.clip(point + target * np.sqrt(spread), low, high)
     slope = 1 / np.sqrt(spread)
     before = before_score = None
     for _ in range(80):
         mass = mixture_cdf(point, probability, location, scale, freedom=freedom)
         score = special.ndtri(np.clip(mass, 1e-300, 1 - 1e-16)) - target
-        if np.abs(score).max() < 1e-7:
+        if np.abs(score).max() < tolerance:
             break
         if before is not None:  # the secant since the last point
             with np.errstate(invalid="ignore", divide="ignore"):

@@ -24,7 +24,9 @@ class GroupMeans(MeansEstimator):
     (the best of the three by held-out likelihood); `fit_by` likelihood or moments; `by_size` lets
     the population depend on the group's size; `theta_variance` (between groups) and
     `noise_variance` (of one value) are given where they are known (paper Thm 1); `method="paper"`
-    is the paper's own formula. `intervals="robust"` covers whatever the population's shape is.
+    is the paper's own formula. `noise` is common (one variance for all groups), moderated (every
+    group has its own, moderated by the others) or auto, which takes moderated where the evidence is
+    clear. `intervals="robust"` covers whatever the population's shape is.
     `above` asks for the probability of exceeding a threshold, `ranks` for ranks. `strict` refuses
     missing values instead of leaving their rows out. With a standard error for each row,
     `estimates_.meta` is a meta-analysis, and `leave_one_out` repeats it without each group.
@@ -52,6 +54,7 @@ class GroupMeans(MeansEstimator):
         "population": ("gaussian", "nonparametric", "point", "auto"),
         "fit_by": ("likelihood", "moments"),
         "method": ("default", "paper"),
+        "noise": ("auto", "common", "moderated"),
         "intervals": ("default", "robust"),
     }
 
@@ -64,6 +67,7 @@ class GroupMeans(MeansEstimator):
         by_size: bool = False,
         theta_variance: float | None = None,
         noise_variance: float | None = None,
+        noise: str = "auto",
         level: float = 0.95,
         intervals: str = "default",
         above: float | None = None,
@@ -78,6 +82,7 @@ class GroupMeans(MeansEstimator):
         self.leave_one_out = leave_one_out
         self.theta_variance = theta_variance
         self.noise_variance = noise_variance
+        self.noise = noise
         self.level = level
         self.intervals = intervals
         self.above = above
@@ -96,6 +101,7 @@ class GroupMeans(MeansEstimator):
             by_size=self.by_size,
             theta_variance=self.theta_variance,
             noise_variance=self.noise_variance,
+            noise=self.noise,
             level=self.level,
             intervals=self.intervals,
             above=None if again else self.above,

@@ -103,7 +103,8 @@ def _openly(groups: Groups, question: Question) -> Estimates:
 
     noise = None if question.noise_scale is None else question.noise_scale**2
     population = question.population or "gaussian"
-    return estimate_means(_means(groups), population=population, noise_variance=noise, **options)
+    options |= {"noise_variance": noise, "noise": question.noise}
+    return estimate_means(_means(groups), population=population, **options)
 
 
 def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> Estimates:

@@ -38,6 +38,7 @@ class Question:
     above: float | None = None
     ranks: bool = False
     noise_scale: float | None = None
+    noise: str = "auto"
     epsilon: float | None = None
     delta: float | None = None
     scheme: str | None = None
@@ -118,6 +119,7 @@ class Question:
             check.choice(_OWNER, "--population", self.population, known)
         check.choice(_OWNER, "--fit", self.fit, ("likelihood", "moments"))
         check.choice(_OWNER, "--method", self.method, ("default", "paper"))
+        check.choice(_OWNER, "--noise", self.noise, ("auto", "common", "moderated"))
         check.choice(_OWNER, "--intervals", self.intervals, ("default", "robust"))
         if self.scheme is not None:
             check.choice(_OWNER, "--scheme", self.scheme, SCHEMES)
@@ -137,9 +139,21 @@ class Question:
         chosen = [option for option, given in special.items() if given]
         alone = len(chosen) <= 1 or (fits and len(chosen) == 2)
         _require(alone, "options", "given one at a time", " and ".join(chosen))
+        self._check_noise(chosen)
         smooth = self.intervals == "robust" and self.kind == "rates"
         for option in {"--by-size", "--population point"} & {*chosen}:
             _require(not smooth, "--intervals", f"default for rates with {option}", "robust")
+
+    def _check_noise(self, chosen: list[str]) -> None:
+        """What a noise of its own for every group cannot be combined with."""
+        fits = self.noise == "auto" or self.value is not None
+        _require(fits, "--noise", "given with --value", "no --value")
+        known = {"--stderr": self.stderr, "--noise-sd": self.noise_scale}
+        others = [*chosen, *(option for option, given in known.items() if given is not None)]
+        others += ["--intervals robust"] if self.intervals == "robust" else []
+        for option in others:
+            fits = self.noise != "moderated"
+            _require(fits, "--noise", f"auto or common with {option}", "moderated")
 
     def _check_numbers(self) -> None:
         _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
@@ -183,6 +197,7 @@ class Question:
             "--by-size": self.by_size,
             "--fit": self.fit != "likelihood",
             "--method": self.method != "default",
+            "--noise": self.noise != "auto",
             "--intervals": self.intervals != "default",
             "--above": self.above is not None,
             "--ranks": self.ranks,

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.gaussian import by_size as by_sizes
-from fedprior.estimation.gaussian import options, shapes
+from fedprior.estimation.gaussian import options, shapes, unequal
 from fedprior.estimation.gaussian.bins import Bins, bins_of
 from fedprior.estimation.gaussian.coefficients import (
     coefficients_of,
@@ -37,12 +37,6 @@ from fedprior.estimation.paper.means import paper_fit
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
 
-_CONSTANT = (
-    "Values do not vary within any group: the noise seems to be zero, and intervals have no width. "
-    "If the values were rounded or averaged before, give a standard error for each group, or the "
-    "noise variance."
-)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianFit:
@@ -71,6 +65,7 @@ def estimate_means(
     covariates: Covariates | None = None,
     theta_variance: float | None = None,
     noise_variance: float | None = None,
+    noise: str = "auto",
     level: float = 0.95,
     intervals: str = "default",
     above: float | None = None,
@@ -90,7 +85,9 @@ def estimate_means(
     log n, or on the log standard error if each group has one. `covariates`, one row per group, make
     the mean a regression (Fay and Herriot 1979); a group without rows is predicted by it.
     `method="paper"` plugs the raw variance of the group means into Thm 1, a bias that ERRATA D1
-    removes. `intervals="robust"` gives intervals that hold for any shape of the population. `above`
+    removes. `noise` is common (one noise variance), moderated (every group has its own, from an
+    inverse-gamma population of variances) or auto, which takes moderated where the evidence is
+    clear. `intervals="robust"` gives intervals that hold for any shape of the population. `above`
     adds P(theta_i > above). If each group has a standard error, the result has the figures of a
     meta-analysis (`meta`), which `leave_one_out` repeats without each of the groups.
 
@@ -99,16 +96,19 @@ def estimate_means(
     >>> estimates.personal.tolist(), estimates.weight.tolist()
     ([0.5, 1.0, 1.5], [0.5, 0.5, 0.5])
     """
-    options.check_choices(population, fit, method, intervals)
+    options.check_choices(population, fit, method, noise, intervals)
     options.check_combination(
         statistics, population, fit, method, by_size, theta_variance, ranks, leave_one_out
     )
     options.check_covariates(covariates, len(statistics.n), population, method)
     options.check_numbers(theta_variance, noise_variance, level, above)
+    plain = (population, fit, method, intervals) == options.PLAIN and not by_size
+    plain = plain and covariates is None
+    options.check_noise(statistics, noise, noise_variance, plain=plain)
     bins = bins_of(statistics, noise_variance=noise_variance, covariates=covariates)
     raw = np.asarray(statistics.mean, np.float64).reshape(len(bins.place), -1)
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
-    notes = _constant_note(statistics, raw, noise_variance)
+    notes = unequal.constant_note(statistics, raw, noise_variance)
     if population == "auto":
         population, note = shapes.pick_mean_population(statistics, bins, common)
         notes.append(note)
@@ -116,13 +116,23 @@ def estimate_means(
     if not fixed and (warning := by_sizes.warning(bins, raw, common)):
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
-    gaussian = fit_gaussian(bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance)
-    gaussian = _with_coefficients(gaussian, kind, level, known=theta_variance is not None)
-    estimates = _rows_of(gaussian, statistics, raw, level=level, robust=intervals == "robust")
-    if above is not None:
-        estimates = replace(estimates, above=_chance(gaussian, estimates, raw, above))
-    if population == "nonparametric":
-        estimates = shapes.with_atoms(estimates, bins, gaussian.law, gaussian.fitted)
+    tested = noise_variance is None and kind not in ("point", "paper")
+    own, told = unequal.choose(statistics, raw, noise=noise if tested else "common", plain=plain)
+    notes += told
+    if own is not None:
+        estimates = unequal.estimate_unequal(
+            statistics, bins, raw, own, theta_variance=theta_variance, level=level, above=above
+        )
+    else:
+        gaussian = fit_gaussian(
+            bins, common, kind=kind, by_size=by_size, theta_variance=theta_variance
+        )
+        gaussian = _with_coefficients(gaussian, kind, level, known=theta_variance is not None)
+        estimates = _rows_of(gaussian, statistics, raw, level=level, robust=intervals == "robust")
+        if above is not None:
+            estimates = replace(estimates, above=_chance(gaussian, estimates, raw, above))
+        if population == "nonparametric":
+            estimates = shapes.with_atoms(estimates, bins, gaussian.law, gaussian.fitted)
     if bins.each_known and bins.dimension == 1 and theta_variance is None:
         figures = meta_analysis(bins, common, raw, level=level, leave_one_out=leave_one_out)
         estimates = replace(estimates, meta=figures)
@@ -196,16 +206,6 @@ def _with_coefficients(
     else:
         found = coefficients_of(bins, law, fitted, level=level, r_squared=share)
     return replace(gaussian, population=replace(gaussian.population, coefficients=found))
-
-
-def _constant_note(statistics: Means, raw: np.ndarray, noise_variance: float | None) -> list[str]:
-    """A note where values do not vary within groups, up to rounding, and the noise is not known."""
-    if statistics.within is None or noise_variance is not None:
-        return []
-    held = np.asarray(statistics.n) > 0
-    largest = float(np.abs(raw[held]).max(initial=0.0))
-    rows = float(np.sum(statistics.n))
-    return [_CONSTANT] if np.sum(statistics.within) <= rows * (1e-12 * largest) ** 2 else []
 
 
 def _rows_of(

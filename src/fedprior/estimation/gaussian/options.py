@@ -7,14 +7,17 @@ from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.statistics import Means
 
 POPULATIONS = ("gaussian", "nonparametric", "point", "auto")
+NOISES = ("auto", "common", "moderated")
+PLAIN = ("gaussian", "likelihood", "default", "default")  # choices that allow for unequal noise
 _OWNER = "estimate_means"
 
 
-def check_choices(population: str, fit: str, method: str, intervals: str) -> None:
+def check_choices(population: str, fit: str, method: str, noise: str, intervals: str) -> None:
     """Every choice is one of those known."""
     check.choice(_OWNER, "population", population, POPULATIONS)
     check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
     check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.choice(_OWNER, "noise", noise, NOISES)
     check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
 
 
@@ -65,6 +68,22 @@ def check_covariates(
     check.require(rows == num_groups, _OWNER, "covariates", rule, rows)
     sentence = "covariates cannot be combined with method='paper' or population='auto'."
     check.expect(method == "default" and population != "auto", _OWNER, sentence)
+
+
+def check_noise(
+    statistics: Means, noise: str, noise_variance: float | None, *, plain: bool
+) -> None:
+    """Moderated variances are asked for only where the options and the data allow for them."""
+    if noise != "moderated":
+        return
+    sentence = (
+        "noise='moderated' needs population='gaussian', fit='likelihood', method='default' and "
+        "intervals='default', and cannot be combined with by_size or covariates."
+    )
+    check.expect(plain, _OWNER, sentence)
+    sentence = "noise='moderated' needs `within`, and cannot be combined with known variances."
+    known = noise_variance is not None or statistics.variance is not None
+    check.expect(statistics.within is not None and not known, _OWNER, sentence)
 
 
 def check_numbers(

@@ -20,8 +20,8 @@ def integrated_population(
     Medians, because with a handful of groups theta's variance has no finite posterior mean.
     """
     mean, error = _mean_and_error(bins, law, nodes)
-    variance = _quantiles(nodes.ratio * nodes.noise, nodes.probability)
-    noise = _quantiles(nodes.noise, nodes.probability)
+    variance = quantiles(nodes.ratio * nodes.noise, nodes.probability)
+    noise = quantiles(nodes.noise, nodes.probability)
     errors = {"variance": (variance[2] - variance[0]) / 2}
     if np.isfinite(nodes.freedom):
         spread = (noise[2] - noise[0]) / 2
@@ -113,7 +113,8 @@ def _mean_and_error(bins: Bins, law: MeanLaw, nodes: PopulationNodes) -> tuple[n
     return mean + bins.center, float(np.sqrt(spread))
 
 
-def _quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
+def quantiles(values: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """The median and the ends of the 68% interval, in order of size."""
     order = np.argsort(values)
     below = np.cumsum(probability[order]) - probability[order] / 2
     return np.interp(_ONE_SIGMA, below, values[order])
