@@ -136,7 +136,9 @@ def _fold(votes: Votes, outcome: str, method: str, fold: int) -> tuple[float, fl
             values = values - values.mean(axis=0)
             truth = values[:, fold]
         place = np.repeat(np.arange(len(values)), len(kept))
-        found = estimate_means(means_of(values[:, kept].ravel(), place, len(values)))
+        found = estimate_means(
+            means_of(values[:, kept].ravel(), place, len(values)), noise="common"
+        )
     # The raw mean of n draws has error v / n, and the draw that it is scored on adds v.
     expected = found.gain_over_raw / (len(kept) + 1)
     measured = gain(found.personal, raw=found.raw, truth=truth)
