@@ -8,9 +8,10 @@ from scipy import special
 
 from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.logistic.approximation import solver
-from fedprior.regression.logistic.ascend import EvidenceProblem, ascend
+from fedprior.regression.logistic.ascend import ascend
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, step_gamma
 from fedprior.regression.logistic.parts import parts_of
+from fedprior.regression.logistic.steps import EvidenceProblem
 from fedprior.regression.result import Component, RegressionPopulation
 from fedprior.regression.rows import GroupedRows
 

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.ascend import Ascent, EvidenceProblem
+from fedprior.regression.logistic.ascend import Ascent
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, outward, step_gamma
 from fedprior.regression.logistic.parts import ClassBlock
 from fedprior.regression.logistic.posterior import Solve
+from fedprior.regression.logistic.steps import EvidenceProblem
 from fedprior.regression.logistic.totals import posterior_of, through_fixed
 from fedprior.regression.packed import pack
 from fedprior.regression.turn import TurnBack

@@ -16,11 +16,12 @@ from fedprior.regression.logistic.approximation import (
     slack,
     solver,
 )
-from fedprior.regression.logistic.ascend import Ascent, EvidenceProblem, ascend, settle
+from fedprior.regression.logistic.ascend import Ascent, ascend, begin, settle
 from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, inward, outward
 from fedprior.regression.logistic.parts import ClassBlock, check_classes, parts_of
 from fedprior.regression.logistic.pooled import SEPARATION_RIDGE, ridged
+from fedprior.regression.logistic.steps import EvidenceProblem
 from fedprior.regression.paper.linear import check_printed
 from fedprior.regression.paper.logistic import paper_logistic
 from fedprior.regression.result import (
@@ -113,6 +114,8 @@ def fit_logistic(
             limit = _ROUNDS["em"] if max_rounds is None else max_rounds
             ascent = settle(problem, first, max_rounds=limit, tolerance=tolerance)
         else:
+            if start is None and method == "default":
+                first = begin(problem, first)
             ascent = ascend(problem, first, method=method, max_rounds=limit, tolerance=tolerance)
         return _answer(rows, problem, ascent, back, name, method)
 

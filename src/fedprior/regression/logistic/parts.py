@@ -20,6 +20,10 @@ class ClassBlock(NamedTuple):
     fixed: np.ndarray
     y: np.ndarray
 
+    def take(self, chosen: np.ndarray) -> "ClassBlock":
+        """The groups where the mask `chosen` (g,) is true."""
+        return ClassBlock(*(each[chosen] for each in self))
+
 
 class LikelihoodTerms(NamedTuple):
     """For each group at given log odds: sum of log p(y), its slope, and p (g, n, c)."""

@@ -111,25 +111,28 @@ def propagated_posterior(
 
     A row's site exp(-weight a^2 / 2 + nudge a) makes the posterior mean and variance of its log
     odds a equal to those of cavity times likelihood, where the cavity is the posterior without the
-    site.
+    site. Sweeps work on matrices of min(n, D) rows.
     """
     sign, shift = 2 * part.y[..., 0] - 1, offset[..., 0]
     weight, nudge = (np.zeros_like(sign), np.zeros_like(sign)) if memory is None else memory
-    mean, spread, log_spread = _from_sites(design, weight, nudge - weight * shift)
+    columns = flat(design)
+    condition = _by_rows(columns) if columns.shape[1] < columns.shape[2] else _by_columns(columns)
+    now = condition(weight, nudge - weight * shift)
     for _ in range(sweeps):
-        center, room = _cavity(design, mean, spread, weight, nudge - weight * shift)
+        center, room = _cavity(now, weight, nudge - weight * shift)
         tilt = tilted(sign * (center + shift), room)
         left = np.maximum(1 - tilt.weight * room, _LEAST_ROOM)
         weight = tilt.weight / left
         nudge = (sign * tilt.pull + tilt.weight * (center + shift)) / left
-        before = mean
-        mean, spread, log_spread = _from_sites(design, weight, nudge - weight * shift)
-        if np.abs(mean - before).max(initial=0.0) < _SETTLED:
+        before = now.mean
+        now = condition(weight, nudge - weight * shift)
+        if np.abs(now.mean - before).max(initial=0.0) < _SETTLED:
             break
     lean = nudge - weight * shift
-    evidence = _site_evidence(design, mean, spread, weight, lean, shift, sign) + 0.5 * log_spread
-    pull = (lean - weight * odds_of(design, mean)[..., 0])[..., None]
-    return LatentPosterior(mean, spread, evidence, pull, _by_row(weight)), (weight, nudge)
+    pull = (lean - weight * now.odds)[..., None]
+    evidence = _site_evidence(now, weight, lean, shift, sign)
+    posterior = LatentPosterior(now.mean, now.spread(), evidence, pull, _by_row(weight))
+    return posterior, (weight, nudge)
 
 
 def odds_of(design: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -137,39 +140,85 @@ def odds_of(design: np.ndarray, z: np.ndarray) -> np.ndarray:
     return (flat(design) @ z[..., None]).reshape(design.shape[:-1])
 
 
-def _from_sites(
-    design: np.ndarray, weight: np.ndarray, lean: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    spread, log_spread = _inverse(across(design, weight[..., None, None] * design))
-    mean = (spread @ along(design, lean[..., None])[..., None])[..., 0]
-    return mean, spread, log_spread
+class _Conditioned(NamedTuple):
+    """z given Gaussian sites: its mean (g, D), mean and variance of the log odds (g, n)."""
+
+    mean: np.ndarray
+    odds: np.ndarray
+    variance: np.ndarray
+    log_spread: np.ndarray  # (g,), log determinant of the covariance of z
+    spread: Callable[[], np.ndarray]  # that covariance, (g, D, D)
+
+
+_Condition = Callable[[np.ndarray, np.ndarray], _Conditioned]
+
+
+def _by_rows(columns: np.ndarray) -> _Condition:
+    """Condition on sites of `columns` (g, n, D) in n dimensions: B = I + W^1/2 K W^1/2, K = XX'."""
+    kernel = columns @ columns.transpose(0, 2, 1)
+    own = np.diagonal(kernel, axis1=1, axis2=2)
+
+    def condition(weight: np.ndarray, lean: np.ndarray) -> _Conditioned:
+        root = np.sqrt(weight)[..., None]
+        lower, log_determinant = _factor(root * kernel * root.transpose(0, 2, 1))
+        half = np.linalg.solve(lower, root * kernel)
+        odds = (kernel @ lean[..., None] - half.transpose(0, 2, 1) @ (half @ lean[..., None]))[
+            ..., 0
+        ]
+        variance = np.maximum(own - (half**2).sum(axis=1), 1e-300)
+
+        def spread() -> np.ndarray:
+            seen = np.linalg.solve(lower, root * columns)
+            return np.eye(columns.shape[2]) - seen.transpose(0, 2, 1) @ seen
+
+        mean = ((lean - weight * odds)[:, None, :] @ columns)[:, 0]
+        return _Conditioned(mean, odds, variance, -log_determinant, spread)
+
+    return condition
+
+
+def _by_columns(columns: np.ndarray) -> _Condition:
+    """Condition on sites of `columns` (g, n, D) in D dimensions: precision I + X'WX."""
+    across_rows = columns.transpose(0, 2, 1)
+
+    def condition(weight: np.ndarray, lean: np.ndarray) -> _Conditioned:
+        lower, log_determinant = _factor(across_rows @ (weight[..., None] * columns))
+        half = np.linalg.solve(lower, across_rows)
+        odds = (half.transpose(0, 2, 1) @ (half @ lean[..., None]))[..., 0]
+        variance = np.maximum((half**2).sum(axis=1), 1e-300)
+
+        def spread() -> np.ndarray:
+            inverse = np.linalg.inv(lower)
+            return inverse.transpose(0, 2, 1) @ inverse
+
+        mean = ((lean - weight * odds)[:, None, :] @ columns)[:, 0]
+        return _Conditioned(mean, odds, variance, -log_determinant, spread)
+
+    return condition
+
+
+def _factor(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The Cholesky factor of I + matrices, and the log of its determinant."""
+    lower = np.linalg.cholesky(matrices + np.eye(matrices.shape[-1]))
+    return lower, 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
 
 
 def _cavity(
-    design: np.ndarray, mean: np.ndarray, spread: np.ndarray, weight: np.ndarray, lean: np.ndarray
+    now: _Conditioned, weight: np.ndarray, lean: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of design z with the row's own site (weight, lean) removed."""
-    variance = _variances(design, spread)
-    rest = np.maximum(1 - weight * variance, _LEAST_ROOM)
-    return (odds_of(design, mean)[..., 0] - lean * variance) / rest, variance / rest
+    """Mean and variance of the log odds with the row's own site (weight, lean) removed."""
+    rest = np.maximum(1 - weight * now.variance, _LEAST_ROOM)
+    return (now.odds - lean * now.variance) / rest, now.variance / rest
 
 
 def _site_evidence(
-    design: np.ndarray,
-    mean: np.ndarray,
-    spread: np.ndarray,
-    weight: np.ndarray,
-    lean: np.ndarray,
-    shift: np.ndarray,
-    sign: np.ndarray,
+    now: _Conditioned, weight: np.ndarray, lean: np.ndarray, shift: np.ndarray, sign: np.ndarray
 ) -> np.ndarray:
-    """Log p(y) - log |spread| / 2: the normalizers of the sites, each from its own cavity."""
-    center, room = _cavity(design, mean, spread, weight, lean)
-    variance = _variances(design, spread)
-    a = odds_of(design, mean)[..., 0]
-    rows = tilted(sign * (center + shift), room).log + 0.5 * np.log(room / variance)
-    rows += 0.5 * (center**2 / room - a**2 / variance)
-    return 0.5 * (along(design, lean[..., None]) * mean).sum(axis=1) + rows.sum(axis=1)
+    """Log p(y): the normalizers of the sites, each from its own cavity."""
+    center, room = _cavity(now, weight, lean)
+    rows = tilted(sign * (center + shift), room).log + 0.5 * np.log(room / now.variance)
+    rows += 0.5 * (center**2 / room - now.odds**2 / now.variance + lean * now.odds)
+    return rows.sum(axis=1) + 0.5 * now.log_spread
 
 
 def _variances(design: np.ndarray, spread: np.ndarray) -> np.ndarray:
