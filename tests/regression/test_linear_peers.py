@@ -1,4 +1,4 @@
-"""Radon and sleepstudy: the same answers as statsmodels and as what lme4 prints."""
+"""Radon, sleepstudy and contraception: the answers of statsmodels, and what lme4 prints."""
 
 import csv
 import os
@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from fedprior.regression.linear import fit_linear
+from fedprior.regression.logistic import fit_logistic
 from fedprior.regression.rows import GroupedRows
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def table(name):
+def table(name, *, folder="grouped_regression"):
     given = os.environ.get("FEDPRIOR_DATA")
     root = Path(given) if given else ROOT.parent / "shared" / "data"
-    path = root / "grouped_regression" / name
+    path = root / folder / name
     if not path.is_file():
         pytest.skip(f"real data ({name}): set FEDPRIOR_DATA, or put it in ../shared/data")
     with path.open(newline="") as file:
@@ -85,3 +86,17 @@ def test_sleepstudy_is_what_lme4_prints():
     assert found.mean_errors == pytest.approx([6.825, 1.546], abs=1e-3)
     whole = fit_linear(rows, covariance="full", criterion="ml")
     assert -2 * whole.log_likelihood == pytest.approx(1751.9393, abs=1e-4)
+
+
+def test_contraception_is_what_glmer_prints():
+    """use ~ age + age^2 + urban + livch + (1 | district), 25 points: sd .4786, logLik -1186.23."""
+    lines = table("contraception.csv", folder="groups")
+    use = np.array([float(line["use"] == "Y") for line in lines])
+    place = np.unique([line["district"] for line in lines], return_inverse=True)[1]
+    age = np.array([float(line["age"]) for line in lines])
+    words = [("urban", "Y"), ("livch", "1"), ("livch", "2"), ("livch", "3+")]
+    indicators = [[float(line[name] == word) for line in lines] for name, word in words]
+    fixed = np.column_stack([age, age**2, *indicators])
+    fit = fit_logistic(GroupedRows.of(np.ones((len(use), 1)), use, place, 60, fixed=fixed))
+    assert np.sqrt(fit.population.covariance[0, 0]) == pytest.approx(0.4786, abs=1e-4)
+    assert fit.log_likelihood == pytest.approx(-1186.23, abs=0.01)

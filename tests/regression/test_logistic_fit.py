@@ -488,3 +488,25 @@ def test_where_zero_lies_does_not_matter_to_a_full_covariance(small):
     again = fit_logistic(far, covariance="full", start=there.population)
     assert again.rounds <= 2
     assert again.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-6)
+
+
+def test_a_start_from_a_sample_leads_to_the_same_maximum():
+    """Of 8,400 groups a quarter is fitted first; a start that is given is taken as it is."""
+    rows, _ = draw(8400, 2, 4, 1, 1.0)
+    sampled = fit_logistic(rows)
+    first = known(np.zeros(1), np.eye(1))
+    whole = fit_logistic(rows, start=first)
+    assert sampled.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-3)
+    assert sampled.population.mean == pytest.approx(whole.population.mean, abs=1e-3)
+
+
+def test_many_coefficients_converge_in_few_rounds():
+    """Mean and variance pull each other: with separate steps this took 40 rounds, now 14."""
+    draws = np.random.default_rng(0)
+    place = np.repeat(np.arange(150), 15)
+    x = np.column_stack([np.ones(len(place)), draws.normal(size=(len(place), 14))])
+    theta = draws.normal(0.2, 0.5, (150, 15))
+    y = draws.random(len(place)) < special.expit((x * theta[place]).sum(axis=1))
+    found = fit_logistic(GroupedRows.of(x, y, place, 150))
+    assert found.converged
+    assert found.rounds <= 25

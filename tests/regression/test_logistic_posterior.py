@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
+from fedprior.regression.logistic import posterior
 from fedprior.regression.logistic.parts import across, along, parts_of, terms_at, weighed
 from fedprior.regression.logistic.posterior import (
     laplace_posterior,
@@ -206,3 +207,22 @@ def test_free_points_give_a_spread_between_nothing_and_the_priors(scale):
         assert values.min() > 0
         assert values.max() < 1 + 1e-9
         assert np.isfinite(found.mean).all()
+
+
+@pytest.mark.parametrize(("size", "width"), [(3, 7), (7, 7), (12, 4)])
+def test_sites_are_conditioned_on_alike_by_rows_and_by_columns(size, width):
+    """The precision is I + X'WX, whichever of n and D is smaller."""
+    draws = np.random.default_rng(size)
+    columns = draws.normal(size=(5, size, width))
+    weight, lean = draws.random((5, size)), draws.normal(size=(5, size))
+    precision = np.eye(width) + columns.transpose(0, 2, 1) @ (weight[..., None] * columns)
+    spread = np.linalg.inv(precision)
+    mean = (spread @ (columns.transpose(0, 2, 1) @ lean[..., None]))[..., 0]
+    for condition in (posterior._by_rows(columns), posterior._by_columns(columns)):
+        found = condition(weight, lean)
+        np.testing.assert_allclose(found.mean, mean, atol=1e-12)
+        np.testing.assert_allclose(found.spread(), spread, atol=1e-12)
+        np.testing.assert_allclose(found.odds, (columns @ mean[..., None])[..., 0], atol=1e-12)
+        variance = np.einsum("gna,gab,gnb->gn", columns, spread, columns)
+        np.testing.assert_allclose(found.variance, variance, atol=1e-12)
+        np.testing.assert_allclose(found.log_spread, -np.linalg.slogdet(precision)[1], atol=1e-12)

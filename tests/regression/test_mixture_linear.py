@@ -265,7 +265,7 @@ class TestFit:
         rows, _ = draw(7, np.full(250, 10), noise=0.25)
         found = fit_mixture(rows, spread="none", restarts=2)
         assert len(found.population.components) == 3
-        assert any("3 components picked among 1..6 by BIC" in note for note in found.notes)
+        assert any("3 components picked by BIC" in note for note in found.notes)
 
     def test_members_that_do_not_differ_lie_on_the_floor(self):
         rows, theta = draw(8, np.full(300, 12), noise=0.2)

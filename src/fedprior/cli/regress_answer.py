@@ -101,7 +101,7 @@ def _head(found: Analysis) -> Table:
         names = [str(each) for each in found.classes.tolist()]
         classes = f": {', '.join(names[1:])} against {names[0]}"
     lines.add_row("family", f"{fit.family}{classes}")
-    how = f"{specification.covariance} covariance, "
+    how = f"{found.covariance} covariance, "
     how = "" if fit.population.kind == "discrete" else how
     way = "as in the paper" if specification.method == "paper" else specification.criterion.upper()
     lines.add_row("population", f"{fit.population.kind} ({how}{way})")

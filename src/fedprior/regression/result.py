@@ -85,7 +85,8 @@ class RegressionFit:
     `covariances` is None if all members of a component are equal; it is stored as `triangles`,
     (m, k, d (d + 1) / 2), see `regression.packed`. `log_likelihood` is marginal (theta integrated
     out), restricted if `criterion` is "reml", approximate for some methods, and None if there is
-    none. `history` is its value after each round of an iterative fit.
+    none. `history` is its value after each round of an iterative fit. `form` is the form of the
+    components' covariances, if the fit has chosen it.
     """
 
     family: Family
@@ -102,6 +103,7 @@ class RegressionFit:
     history: tuple[float, ...] = field(default=())
     means: np.ndarray | None = None
     triangles: np.ndarray | None = None
+    form: Covariance | None = None
 
     @property
     def covariances(self) -> np.ndarray | None:

@@ -184,7 +184,7 @@ def _population(found: Analysis) -> dict[str, Any]:
     population, names = found.fit.population, found.names
     return {
         "kind": population.kind,
-        "covariance": found.specification.covariance,
+        "covariance": found.covariance,
         "coefficients": names,
         "mean": _valued(names, population.mean, population.mean_errors),
         "sd": _valued(names, *deviations(found)),

@@ -59,6 +59,11 @@ class Analysis:
         return self._of_classes(self.design.fixed_names)
 
     @property
+    def covariance(self) -> str:
+        """The form of the covariance: full, diagonal or isotropic."""
+        return self.fit.form or self.specification.covariance
+
+    @property
     def share_between(self) -> float:
         """Intraclass correlation at the mean row: row' covariance row / (same + noise).
 
@@ -224,9 +229,9 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
         )
     notes += analysis.design.notes
     far = far_from_zero(analysis.design, table)
-    if far and analysis.specification.covariance != "full":
+    if far and analysis.covariance != "full":
         notes.append(
-            f"Features far from 0: {', '.join(far)}. The {analysis.specification.covariance} "
+            f"Features far from 0: {', '.join(far)}. The {analysis.covariance} "
             "covariance treats the intercept and slopes as independent. Center them."
         )
     return notes + [_named(note, analysis.names) for note in analysis.fit.notes]

@@ -128,7 +128,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         self.coefficient_names_, self.fixed_names_ = analysis.names, analysis.fixed_names
         self.fixed_, self.noise_variance_ = fit.population.fixed, fit.population.noise_variance
         self.share_between_, self.log_likelihood_ = analysis.share_between, fit.log_likelihood
-        self.covariance_kind_ = analysis.specification.covariance
+        self.covariance_kind_ = analysis.covariance
         self.responsibilities_ = fit.responsibilities
         self.num_dropped_, self.notes_ = analysis.num_dropped, analysis.notes
         if not fit.converged and self.method != "paper":

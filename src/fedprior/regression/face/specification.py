@@ -101,11 +101,11 @@ class Specification:
         return 1 if self.family == "gaussian" else self.num_classes - 1
 
     def settled(self, rows: GroupedRows) -> "Specification":
-        """Without "auto".
+        """Without "auto", but for the covariance of a mixture, which its fit chooses by BIC.
 
         The covariance is full where 5 groups with at least as many rows as coefficients stand for
         each of its numbers (and up to 8 coefficients), else diagonal where 5 groups of 2 rows or
-        more stand for each, else isotropic; isotropic for mixtures and for the paper's method.
+        more stand for each, else isotropic; isotropic for the paper's method.
         """
         exact = self.is_gaussian and self.family == "gaussian" and self.method == "default"
         criterion = self.criterion
@@ -116,9 +116,11 @@ class Specification:
             covariance = self._covariance(rows)
         return replace(self, covariance=covariance, criterion=criterion)
 
-    def _covariance(self, rows: GroupedRows) -> Covariance:
-        if self.method == "paper" or not self.is_gaussian:
+    def _covariance(self, rows: GroupedRows) -> str:
+        if self.method == "paper" or self.population == "discrete":
             return "isotropic"
+        if self.population == "mixture":
+            return "auto"
         width = rows.num_features * self.num_logits
         numbers = width * (width + 1) // 2
         wide = int((rows.sizes >= max(rows.num_features, 2)).sum())

@@ -1,6 +1,6 @@
 """Groups of similar size as one array, padded with rows of zeros."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,3 +41,16 @@ def padded(rows: GroupedRows, *, copies: int = 1) -> Iterator[Padded]:
             there = np.arange(width) < sizes[:, None]
             taken = np.where(there, rows.start[groups][:, None] + np.arange(width), 0)
             yield Padded(groups, sizes, table[taken] * there[:, :, None])
+
+
+def merged(tables: Sequence[Padded]) -> list[Padded]:
+    """One batch if all groups are few enough for it, else the batches as they are."""
+    width = max((each.table.shape[1] for each in tables), default=0)
+    cells = sum(len(each.groups) for each in tables) * width * tables[0].table.shape[2]
+    if len(tables) == 1 or cells > _CELLS:
+        return list(tables)
+    wide = [
+        np.pad(each.table, ((0, 0), (0, width - each.table.shape[1]), (0, 0))) for each in tables
+    ]
+    groups, sizes, _ = zip(*tables, strict=True)
+    return [Padded(np.concatenate(groups), np.concatenate(sizes), np.concatenate(wide))]

@@ -1,5 +1,7 @@
 """Mixtures of linear and logistic regressions: theta_i is near, or at, one of k centers."""
 
+from typing import Literal, get_args
+
 import numpy as np
 
 from fedprior.core import check
@@ -22,7 +24,7 @@ def fit_mixture(
     family: Family = "gaussian",
     num_components: int | str = "bic",
     spread: Spread = "component",
-    covariance: Covariance = "isotropic",
+    covariance: Covariance | Literal["auto"] = "isotropic",
     method: str = "default",
     prior: RegressionPopulation | None = None,
     noise_variance: float | None = None,
@@ -37,12 +39,12 @@ def fit_mixture(
     With `spread="component"`, theta_il is the posterior mean under N(mean_l, covariance_l), by EM
     that includes the posterior variance, so that no scale collapses (ERRATA 27). With "none",
     theta_il = mean_l, a discrete mixture (D4). The number of components is given, or the one of
-    lowest BIC among 1..6. EM starts from the best of `restarts` k-means++ draws among the groups'
-    ridge estimates. A component with less than half an expected member is removed, with a note. The
-    likelihood is exact for the Gaussian family and for discrete mixtures. Otherwise theta is
-    integrated out by expectation propagation for two classes, which is nearly exact, and by
-    Laplace's approximation for more, whose variances are too low if groups have few rows (ERRATA
-    37).
+    lowest BIC, up to 6; so is the form of their covariances if it is "auto". EM starts from the
+    best of `restarts` k-means++ draws among the groups' ridge estimates. A component with less than
+    half an expected member is removed, with a note. The likelihood is exact for the Gaussian
+    family and for discrete mixtures. Otherwise theta is integrated out by expectation
+    propagation for two classes, which is nearly exact, and by Laplace's approximation for more,
+    whose variances are too low if groups have few rows (ERRATA 37).
 
     `errors` are the posterior standard deviations of theta_i under the fitted population. With a
     known population as `prior` nothing is learned. `noise_variance` is learned unless given.
@@ -62,8 +64,8 @@ def fit_mixture(
     if prior is not None:
         return known_mixture(problem, prior)
     _identifiable(rows, family, spread, noise_variance)
-    rules = problem.rules(spread, covariance)
     if method == "paper":
+        rules = problem.rules(spread, "isotropic" if covariance == "auto" else covariance)
         remedy = "The printed algorithm has no way to find it."
         is_number = not isinstance(num_components, str)
         check.require(is_number, _OWNER, "num_components", "a number", num_components, remedy)
@@ -78,14 +80,11 @@ def fit_mixture(
         return outcome(
             problem, last.parts, rules, theta=last.theta, notes=last.notes, rounds=rounds
         )
-    evidence = problem.evidence(rules)
     with one_thread():
-        reached, notes = search(
-            problem, evidence, rules, num_components, restarts=restarts, seed=seed
-        )
-        reached, dead = without_dead(problem, evidence, rules, reached)
-    notes += dead + fit_warnings(problem, rules, reached)
-    return outcome(problem, reached.parts, rules, climb=reached, notes=notes)
+        found = search(problem, spread, covariance, num_components, restarts=restarts, seed=seed)
+        reached, dead = without_dead(problem, found.evidence, found.rules, found.climb)
+    notes = found.notes + dead + fit_warnings(problem, found.rules, reached)
+    return outcome(problem, reached.parts, found.rules, climb=reached, notes=notes)
 
 
 def _check(
@@ -102,7 +101,7 @@ def _check(
     """Check the options; with a known population nothing is learned, so any rows will do."""
     check.choice(_OWNER, "family", family, ("gaussian", "binomial", "multinomial"))
     check.choice(_OWNER, "spread", spread, ("component", "none"))
-    check.choice(_OWNER, "covariance", covariance, ("isotropic", "diagonal", "full"))
+    check.choice(_OWNER, "covariance", covariance, ("auto", *get_args(Covariance)))
     check.choice(_OWNER, "method", method, ("default", "paper"))
     check.count(_OWNER, rounds=rounds, restarts=restarts)
     check.require(rows.num_features > 0, _OWNER, "x", "one column or more", rows.num_features)

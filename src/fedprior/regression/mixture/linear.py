@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.regression.mixture.batches import padded
+from fedprior.regression.mixture.batches import Padded, merged, padded
 from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
 from fedprior.regression.mixture.totals import MixtureTotals, responsibilities, sum_totals
 from fedprior.regression.rows import GroupedRows
@@ -47,11 +47,15 @@ class LinearEvidence:
     @classmethod
     def of(cls, rows: GroupedRows, rules: MixtureRules) -> "LinearEvidence":
         """Transform the rows once, for all rounds."""
-        batches = []
+        tables = []
         for groups, sizes, table in padded(rows):
             if table.shape[1] > table.shape[2]:
                 table = np.asarray(np.linalg.qr(table, mode="r"))
-            batches.append(LinearBatch(groups, sizes, *_diagonal(table, rows.num_features, rules)))
+            tables.append(Padded(groups, sizes, table))
+        batches = (
+            LinearBatch(groups, sizes, *_diagonal(table, rows.num_features, rules))
+            for groups, sizes, table in merged(tables)
+        )
         return cls(batches=tuple(batches), num_groups=rows.num_groups)
 
     def total(self, parts: MixtureParameters) -> MixtureTotals:
@@ -60,7 +64,7 @@ class LinearEvidence:
 
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """The posterior of every group's theta."""
-        count, size = parts.means.shape
+        size = parts.means.shape[1]
         posterior = MixturePosterior(
             np.tile(parts.shares, (self.num_groups, 1)),
             np.tile(parts.means, (self.num_groups, 1, 1)),
@@ -68,26 +72,25 @@ class LinearEvidence:
             np.zeros(self.num_groups),
         )
         for batch in self.batches:
-            views = [_view(batch, parts, place) for place in range(count)]
-            table, log_likelihood = responsibilities((view.log_density for view in views), parts)
+            view = _view(batch, parts)
+            table, log_likelihood = responsibilities(view.log_density, parts)
             posterior.responsibilities[batch.groups] = table
             posterior.log_likelihood[batch.groups] = log_likelihood
-            for place, view in enumerate(views):
-                covariance = parts.covariances[place]
-                posterior.theta[batch.groups, place] += view.pull[:, :size] @ covariance
-                seen = ((view.table[:, :, :size] @ covariance) ** 2).sum(axis=1)
-                posterior.variances[batch.groups, place] -= seen
+            moved = view.pull[:, :, :size] @ parts.covariances
+            posterior.theta[batch.groups] += moved.transpose(1, 0, 2)
+            seen = ((view.table[..., :size] @ parts.covariances[:, None]) ** 2).sum(axis=2)
+            posterior.variances[batch.groups] -= seen.transpose(1, 0, 2)
         np.maximum(posterior.variances, 0.0, out=posterior.variances)
         return posterior
 
 
 class _LinearView(NamedTuple):
-    """Groups under one component, whitened: V = L L', V = noise I + x covariance x'."""
+    """Groups under each component, whitened: V = L L', V = noise I + x covariance x'."""
 
-    table: np.ndarray  # (g, r, q + p + 1), L^-1 [x, fixed, y]
-    pull: np.ndarray  # (g, q + p), [x, fixed]' V^-1 r
-    squares: np.ndarray  # (g,), r' V^-1 r
-    log_density: np.ndarray  # (g,)
+    table: np.ndarray  # (k, g, r, q + p + 1), L^-1 [x, fixed, y]
+    pull: np.ndarray  # (k, g, q + p), [x, fixed]' V^-1 r
+    squares: np.ndarray  # (k, g), r' V^-1 r
+    log_density: np.ndarray  # (k, g)
 
 
 def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> MixtureTotals:
@@ -95,56 +98,55 @@ def linear_mixture_totals(batch: LinearBatch, parts: MixtureParameters) -> Mixtu
 
     If the covariances are 0, these are alpha X'X and alpha X'(y - X mean), divided by the noise.
     """
-    size = parts.means.shape[1]
-    views = [_view(batch, parts, place) for place in range(len(parts.shares))]
-    table, log_likelihood = responsibilities((view.log_density for view in views), parts)
-    scores, information, outer, squares = [], [], [], []
-    for view, alpha in zip(views, table.T, strict=True):
-        flat = view.table.reshape(-1, view.table.shape[2])  # with y: a slice would be copied
-        weighted = flat * np.repeat(alpha, view.table.shape[1])[:, None]
-        own = view.pull[:, :size]
-        scores.append(alpha @ view.pull)
-        information.append((weighted.T @ flat)[:-1, :-1])
-        outer.append((own * alpha[:, None]).T @ own)
-        squares.append(alpha @ view.squares)
+    count, size = parts.means.shape
+    view = _view(batch, parts)
+    table, log_likelihood = responsibilities(view.log_density, parts)
+    alpha = table.T[..., None]  # (k, g, 1)
+    flat = view.table.reshape(count, -1, view.table.shape[3])  # with y: a slice would be copied
+    weighted = (view.table * alpha[..., None]).reshape(flat.shape)
+    own = view.pull[:, :, :size]
     return MixtureTotals(
         table.sum(axis=0),
-        np.stack(scores),
-        np.stack(information),
-        np.stack(outer),
-        np.array(squares),
+        (view.pull * alpha).sum(axis=1),
+        (weighted.transpose(0, 2, 1) @ flat)[:, :-1, :-1],
+        (own * alpha).transpose(0, 2, 1) @ own,
+        (view.squares * table.T).sum(axis=1),
         float(batch.sizes.sum()),
         float(log_likelihood.sum()),
     )
 
 
-def _view(batch: LinearBatch, parts: MixtureParameters, place: int) -> _LinearView:
-    whitened, log_determinant = _whitened(batch, parts.covariances[place], parts.noise)
+def _view(batch: LinearBatch, parts: MixtureParameters) -> _LinearView:
+    whitened, log_determinant = _whitened(batch, parts.covariances, parts.noise)
+    count = len(parts.shares)
+    fixed = np.tile(-parts.fixed, (count, 1))
+    coefficients = np.concatenate([-parts.means, fixed, np.ones((count, 1))], axis=1)
     # One product on a flat table and one einsum are faster than many tiny products.
-    coefficients = np.concatenate([-parts.means[place], -parts.fixed, [1.0]])
-    residual = (whitened.reshape(-1, len(coefficients)) @ coefficients).reshape(whitened.shape[:2])
-    squares = (residual**2).sum(axis=1)
+    flat = whitened.reshape(count, -1, whitened.shape[3])
+    residual = (flat @ coefficients[..., None]).reshape(whitened.shape[:3])
+    squares = (residual**2).sum(axis=2)
     # Rows removed by the transformation have variance `noise`; padding does not count.
     left = batch.sizes - batch.table.shape[1]
     log_determinant = log_determinant + left * np.log(parts.noise)
     constant = batch.sizes * np.log(2 * np.pi)
-    pull = np.einsum("gr,gra->ga", residual, whitened)[:, :-1]
+    pull = np.einsum("kgr,kgra->kga", residual, whitened)[..., :-1]
     return _LinearView(whitened, pull, squares, -0.5 * (squares + log_determinant + constant))
 
 
 def _whitened(
-    batch: LinearBatch, covariance: np.ndarray, noise: float
+    batch: LinearBatch, covariances: np.ndarray, noise: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """L^-1 [x, fixed, y] and log |V| of the transformed rows."""
+    """L^-1 [x, fixed, y] and log |V| of the transformed rows, under each component."""
     if batch.lengths is not None:
-        variance = noise + covariance[0, 0] * batch.lengths
-        return batch.table / np.sqrt(variance)[:, :, None], np.log(variance).sum(axis=1)
-    x = batch.table[:, :, : len(covariance)]
-    whole = x @ covariance @ np.swapaxes(x, 1, 2)
-    whole[:, np.arange(whole.shape[1]), np.arange(whole.shape[1])] += noise
+        variance = noise + covariances[:, :1, :1] * batch.lengths
+        return batch.table / np.sqrt(variance)[..., None], np.log(variance).sum(axis=2)
+    x = batch.table[:, :, : covariances.shape[1]]
+    whole = x @ covariances[:, None] @ np.swapaxes(x, 1, 2)
+    rows = np.arange(whole.shape[2])
+    whole[..., rows, rows] += noise
     lower = np.linalg.cholesky(whole)
-    log_determinant = 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    return np.linalg.solve(lower, batch.table), log_determinant
+    log_determinant = 2 * np.log(lower[..., rows, rows]).sum(axis=2)
+    return np.linalg.solve(lower, batch.table[None]), log_determinant
 
 
 def _diagonal(

@@ -28,7 +28,7 @@ from fedprior.regression.packed import pack
 from fedprior.regression.rows import GroupedRows
 
 _MOST_SWEEPS = 40
-_MORE_SWEEPS = 4  # with a warm start from the previous round
+_MORE_SWEEPS = 2  # with a warm start from the previous round
 
 
 class LogisticBatch(NamedTuple):

@@ -53,6 +53,7 @@ def outcome(
         history=climb.history if climb else (),
         means=None if problem.exact else posterior.theta + away,
         triangles=posterior.triangles,
+        form=rules.covariance,
     )
 
 
