@@ -1,14 +1,20 @@
 """Means whose population is a regression on covariates, against dense linear algebra."""
 
+import csv
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import optimize
 
 from fedprior.estimation import Covariates, GroupMeans, GroupMixture, Means, estimate_means
 from fedprior.estimation.gaussian.bins import bins_of
+from fedprior.estimation.gaussian.coefficients import coefficients_of
 from fedprior.estimation.gaussian.fit import common_law, law_of, restricted_maximum
 from fedprior.estimation.gaussian.nodes import integrated
 from fedprior.estimation.gaussian.posterior import apply_rule, mean_rule, mixture_of, spread_about
+from fedprior.regression import PersonalRegression
 
 
 def draws(num_groups, *, seed=0, slopes=(1.0, -0.5), spread=0.3, noise=1.0, dimension=None):
@@ -310,3 +316,35 @@ def test_misuse_is_told_in_one_line():
     for options in ({"method": "paper"}, {"population": "auto"}):
         with pytest.raises(ValueError, match=r"covariates cannot be combined with method"):
             GroupMeans(**options).fit(y, label, covariates={"size": size})
+
+
+def test_radon_by_uranium_is_the_mixed_model_of_regress():
+    """85 counties; restricted likelihood from county sums is that of the 919 houses."""
+    given = os.environ.get("FEDPRIOR_DATA")
+    root = Path(given) if given else Path(__file__).resolve().parents[3] / "shared" / "data"
+    path = root / "grouped_regression" / "radon_minnesota.csv"
+    if not path.is_file():
+        pytest.skip("real data (radon): set FEDPRIOR_DATA, or put it in ../shared/data")
+    with path.open() as file:
+        houses = list(csv.DictReader(file))
+    y, uranium = (
+        np.array([float(row[name]) for row in houses]) for name in ("log.radon", "uranium")
+    )
+    county = np.array([row["county.name"] for row in houses])
+    mixed = PersonalRegression().fit(uranium[:, None], y, groups=county).population_
+    model = GroupMeans().fit(y, county, covariates={"uranium": uranium})
+    covariates = Covariates(names=("uranium",), values=model._covariates.values)
+    bins = bins_of(model.statistics_, covariates=covariates)
+    law = common_law(bins)
+    best = restricted_maximum(bins, law)
+    found = coefficients_of(bins, law, best, level=0.95, r_squared=0.0)
+    np.testing.assert_allclose(found.values, [mixed.mean[0], mixed.fixed[0]], rtol=1e-5)
+    errors = [mixed.mean_errors[0], mixed.fixed_errors[0]]
+    np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-4)
+    assert best.noise[0] == pytest.approx(mixed.noise_variance, rel=1e-5)
+    assert best.ratio[0] * best.noise[0] == pytest.approx(mixed.covariance[0, 0], rel=1e-3)
+    # The answer itself integrates over the variances: the same slope, wider intervals.
+    coefficients = model.population_.coefficients
+    np.testing.assert_allclose(coefficients.values, found.values, atol=0.002)
+    assert (coefficients.standard_errors > found.standard_errors).all()
+    assert coefficients.r_squared == pytest.approx(0.853, abs=0.001)

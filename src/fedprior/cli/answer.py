@@ -107,6 +107,8 @@ def _print(
     for note in estimates.notes:
         if note not in groups.notes:  # those are on standard error
             console.print(f"Note: {note}", soft_wrap=True)
+    if estimates.population.coefficients is not None or estimates.meta is not None:
+        _print_regression(console, groups, estimates)
     if not question.shows_groups:
         return
     most, least = reporting.changed(estimates)
@@ -114,6 +116,22 @@ def _print(
         if len(places):
             shown = _groups(title, groups, estimates, places)
             console.print(keep_numbers(shown, console.width))
+
+
+def _print_regression(console: Console, groups: Groups, estimates: Estimates) -> None:
+    """The coefficients of covariates, and the meta-analysis."""
+    from fedprior.cli import regressions
+
+    if (found := estimates.population.coefficients) is not None:
+        console.print(keep_numbers(regressions.coefficients_table(found), console.width))
+    if (meta := estimates.meta) is None:
+        return
+    console.print()
+    console.print(regressions.meta_lines(meta))
+    if meta.leave_one_out is not None:
+        places = np.flatnonzero(estimates.n > 0)
+        table = regressions.leave_one_out_table(meta.leave_one_out, places, groups.names)
+        console.print(keep_numbers(table, console.width))
 
 
 def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
@@ -129,7 +147,9 @@ def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
     lines.add_column(no_wrap=True, style="bold")
     lines.add_column()
     lines.add_row("groups", _size(question, groups))
-    law = f"{population.kind} ({population.fitted_by}{', by size' * population.by_size})"
+    varies = ", by size" * population.by_size
+    varies += ", by covariates" * (population.coefficients is not None)
+    law = f"{population.kind} ({population.fitted_by}{varies})"
     lines.add_row("population", law)
     main = {"mean": float(np.mean(population.mean)), "heterogeneity": population.heterogeneity}
     for name, value in {**main, **population.parameters}.items():

@@ -34,6 +34,10 @@ def estimate(
     population: Annotated[
         str | None, _option("beta or gaussian (default), nonparametric, point, auto.")
     ] = None,
+    covariates: Annotated[
+        list[str] | None,
+        _option("Columns, with commas, on which the population's mean depends; one value a group."),
+    ] = None,
     by_size: Annotated[bool, _option("Let the population depend on log n.", "--by-size")] = False,
     fit: Annotated[str, _option("likelihood or moments.")] = "likelihood",
     method: Annotated[str, _option("default, or paper: the formulas as printed.")] = "default",
@@ -43,6 +47,9 @@ def estimate(
         float | None, _option("Also: each group's probability of exceeding this.")
     ] = None,
     ranks: Annotated[bool, _option("Also: each group's rank.", "--ranks")] = False,
+    leave_one_out: Annotated[
+        bool, _option("With --stderr: the analysis without each group.", "--leave-one-out")
+    ] = False,
     epsilon: Annotated[
         float | None, _option("One private report per group; only the population is shown.")
     ] = None,
@@ -90,6 +97,9 @@ def estimate(
     --epsilon, counted. With --stderr, several rows of a group are combined by inverse
     variance.
 
+    With --covariates, a group that has them but no number is predicted from them, and --out has a
+    row for it. With --stderr, the figures of a meta-analysis are shown.
+
     With --epsilon, every group makes one private report; its size is public. --out then holds one
     row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
     they are for the owner of the data. What is spent is recorded in a ledger before a report is
@@ -111,6 +121,8 @@ def estimate(
         successes=successes,
         trials=trials,
         outcome=outcome,
+        covariates=asked.listed(covariates),
+        leave_one_out=leave_one_out,
         population=population,
         by_size=by_size,
         fit=fit,

@@ -15,6 +15,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data import measures
 from fedprior.data.cells import MISSING, key, label, missing_numbers, spelled
+from fedprior.data.constants import Constants, constants
 from fedprior.data.measures import Measure, Numbers
 from fedprior.data.scan import Scan, quoted, scan, unreadable
 from fedprior.data.writing import copy_to, filled
@@ -26,8 +27,9 @@ class Groups:
 
     Values have `mean` and `within` (the sum of squares around it), or `variance` where standard
     errors are known; outcomes have `successes`. `rows` were used, `dropped` were not, and `notes`
-    say why; `columns` says what each column was read as. The names are `labels`, or the
-    connection's table `groups` for a table on disk.
+    say why; `columns` says what each column was read as. `covariates` are the columns with one
+    value in each group. The names are `labels`, or the connection's table `groups` for a table on
+    disk.
     """
 
     n: np.ndarray
@@ -36,6 +38,7 @@ class Groups:
     within: np.ndarray | None = None
     variance: np.ndarray | None = None
     successes: np.ndarray | None = None
+    covariates: dict[str, np.ndarray] = field(default_factory=dict)
     dropped: int = 0
     notes: tuple[str, ...] = ()
     columns: dict[str, str] = field(default_factory=dict)
@@ -77,6 +80,7 @@ def aggregate(
     successes: str | None = None,
     trials: str | None = None,
     outcome: str | None = None,
+    covariates: Sequence[str] = (),
     missing: Sequence[str] = MISSING,
     strict: bool = False,
     memory_limit: str | None = None,
@@ -89,8 +93,9 @@ def aggregate(
     `outcome` (0 and 1, true and false).
 
     Rows without a group or without a number are dropped and counted, or refused if `strict`; a
-    group of which no row is left is dropped with them. One pass over the file; more only where a
-    cell is not a number.
+    group of which no row is left is dropped with them. `covariates` have one value in a group; a
+    group without one is dropped, a group without a number is kept, of size 0. One pass over the
+    file; more only where a cell is not a number.
     """
     import duckdb
 
@@ -99,7 +104,7 @@ def aggregate(
     for name in names:
         rule = "another column than those of numbers"
         check.require(name not in wanted, "estimate", "--group", rule, name)
-    source = scan(path, columns=[*names, *wanted], memory_limit=memory_limit)
+    source = scan(path, columns=[*names, *wanted, *covariates], memory_limit=memory_limit)
 
     def measured(numbers: Numbers) -> Measure:
         if outcome is not None:
@@ -111,7 +116,8 @@ def aggregate(
         return measures.values(numbers, str(value))
 
     try:
-        reading = _Reading(source, names, missing, measured(Numbers(source)))
+        fixed = constants(source, covariates, missing)
+        reading = _Reading(source, names, missing, measured(Numbers(source)), fixed)
         totals = None if missing_numbers(missing) else reading.sum()
         if totals is None or totals.bad or totals.strange:
             reading = reading._replace(measure=measured(Numbers(source, missing)))
@@ -138,6 +144,7 @@ class _Reading(NamedTuple):
     group: tuple[str, ...]
     missing: Sequence[str]
     measure: Measure
+    fixed: Constants
 
     @property
     def types(self) -> dict[str, str]:
@@ -151,9 +158,8 @@ class _Reading(NamedTuple):
         """
         alone = len(self.group) == 1
         name = quoted(self.group[0]) if alone else key(self.types, self.group, self.missing)
-        return (
-            f"SELECT {name} AS name, {', '.join(c.select for c in self.measure.cells)} FROM source"
-        )
+        cells = ", ".join(cell.select for cell in self.measure.cells)
+        return f"SELECT {name} AS name, {cells}{self.fixed.select} FROM source"
 
     @property
     def named(self) -> str:
@@ -179,7 +185,8 @@ class _Reading(NamedTuple):
         counted = "" if known is not None else "count(*) AS n_all, "
         self.source.run(
             f"CREATE OR REPLACE TEMP TABLE sums AS SELECT * REPLACE ({self.named} AS name) FROM "
-            f"(SELECT name, {counted}{self.measure.sums} FROM ({self.rows}) GROUP BY name) "
+            f"(SELECT name, {counted}{self.measure.sums}{self.fixed.sums} FROM ({self.rows}) "
+            "GROUP BY name) "
             "ORDER BY name"
         )
         summed = (
@@ -226,6 +233,7 @@ class _Reading(NamedTuple):
             said.append(f"{_count(totals.unnamed, 'row')} without a group ({groups})")
         if unvalued:
             left = f"; no other in {_count(totals.emptied, 'group')}" if totals.emptied else ""
+            left += ", predicted from covariates" * bool(left and self.fixed.columns)
             said.append(f"{_count(unvalued, 'row')} without a number ({columns}{left})")
         return said
 
@@ -245,7 +253,7 @@ class _Reading(NamedTuple):
         return {
             cell.column: cell.kind.said(totals.rows - numbers)
             for cell, numbers in zip(self.measure.cells, totals.numbers, strict=True)
-        }
+        } | self.fixed.said()
 
 
 def _checked(reading: _Reading, totals: _Totals | None) -> _Totals:
@@ -262,24 +270,30 @@ def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
     """The groups of the table of sums, of which those without a name or a number are left out."""
     path, source = reading.source.path, reading.source
     check.expect(totals.rows > 0, path, "the file has a header but no rows.")
-    missing = " and ".join(reading.dropped(totals))
+    reading.fixed.refuse()
+    lacking, idle = reading.fixed.lacking()
+    missing = " and ".join([*reading.dropped(totals), *lacking])
     rule = "complete with --strict"
     check.require(not (missing and strict), path, "rows", rule, missing)
-    check.require(totals.used > 0, path, "file", "a table with rows to use", missing)
+    used = totals.used - idle
+    check.require(used > 0, path, "file", "a table with rows to use", missing)
     if missing:
-        kept = "SELECT * FROM sums WHERE name IS NOT NULL AND n_rows > 0 ORDER BY name"
+        some = reading.fixed.complete if reading.fixed.columns else "n_rows > 0"
+        kept = f"SELECT * FROM sums WHERE name IS NOT NULL AND {some} ORDER BY name"
         source.run(f"CREATE TEMP TABLE groups AS {kept}")
         source.run("DROP TABLE sums")
     else:
         source.run("ALTER TABLE sums RENAME TO groups")
     statistics = source.connection.execute(f"SELECT {reading.measure.fetched} FROM groups")
     return Groups(
-        rows=totals.used,
-        dropped=totals.rows - totals.used,
+        rows=used,
+        dropped=totals.rows - used,
         notes=(f"Dropped {missing}.",) if missing else (),
         columns=reading.columns(totals),
         connection=source.connection,
-        **{name: np.ma.getdata(values) for name, values in statistics.fetchnumpy().items()},
+        # A group without rows has sums of 0.
+        **{name: np.ma.filled(values, 0) for name, values in statistics.fetchnumpy().items()},
+        covariates=reading.fixed.fetch(source.connection),
     )
 
 

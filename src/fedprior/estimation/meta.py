@@ -34,7 +34,9 @@ class MetaAnalysis:
     variance plugged in; the prediction interval is that of the theta of a new study. With
     covariates, mean and prediction are at their averages, `coefficients` holds the regression with
     the same kind of errors, and `covariate_q` tests that all slopes are 0. `log_likelihood` is the
-    restricted one. All intervals have coverage `level`. The intervals of the studies themselves, in
+    restricted one. All intervals have coverage `level`. `study_errors` are the
+    standard errors of the studies, `study_means` their means by the regression, one per group (NaN
+    for the errors of groups without data). The intervals of the studies themselves, in
     `Estimates`, account for the uncertainty of the variance as well.
     """
 
@@ -56,6 +58,8 @@ class MetaAnalysis:
     prediction_upper: float
     log_likelihood: float
     level: float
+    study_errors: np.ndarray
+    study_means: np.ndarray
     coefficients: Coefficients | None = None
     covariate_q: float | None = None
     covariate_p_value: float | None = None
@@ -64,7 +68,8 @@ class MetaAnalysis:
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints under `meta_analysis`."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
-        found = {name: value for name, value in found.items() if value is not None}
+        arrays = ("study_errors", "study_means")
+        found = {k: each for k, each in found.items() if each is not None and k not in arrays}
         if self.coefficients is not None:
             found["coefficients"] = self.coefficients.summary()
             found["r_squared"] = self.coefficients.r_squared

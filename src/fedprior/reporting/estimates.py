@@ -14,6 +14,8 @@ from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
 from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
+from fedprior.estimation.covariate_rows import covariate_reader
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Means
 from fedprior.reporting.outputs import plain
@@ -39,6 +41,7 @@ def open_groups(question: Question) -> Iterator[Groups]:
         successes=question.successes,
         trials=question.trials,
         outcome=question.outcome,
+        covariates=question.covariates,
         missing=MISSING if question.missing is None else question.missing,
         strict=question.strict,
     ) as groups:
@@ -104,6 +107,8 @@ def _openly(groups: Groups, question: Question) -> Estimates:
     noise = None if question.noise_scale is None else question.noise_scale**2
     population = question.population or "gaussian"
     options |= {"noise_variance": noise, "noise": question.noise}
+    options |= {"leave_one_out": question.leave_one_out}
+    options |= {"covariates": _covariates(groups, question)}
     return estimate_means(_means(groups), population=population, **options)
 
 
@@ -126,6 +131,15 @@ def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> E
     if question.noise_scale is not None:
         options["noise_variance"] = question.noise_scale**2
     return estimate_means_privately(_means(groups), **options)
+
+
+def _covariates(groups: Groups, question: Question) -> Covariates | None:
+    """The covariates of the groups, words as indicators."""
+    if not question.covariates:
+        return None
+    reader = covariate_reader(str(question.file), groups.covariates)
+    values = reader.encode(groups.covariates, len(groups.n), lenient=False)
+    return Covariates(names=reader.names, values=values)
 
 
 def _counts(groups: Groups) -> Counts:

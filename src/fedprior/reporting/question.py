@@ -29,6 +29,8 @@ class Question:
     successes: str | None = None
     trials: str | None = None
     outcome: str | None = None
+    covariates: tuple[str, ...] = ()
+    leave_one_out: bool = False
     population: str | None = None
     by_size: bool = False
     fit: str = "likelihood"
@@ -99,6 +101,7 @@ class Question:
             _require(fits, option, "given with --value", "no --value")
         both = self.stderr is not None and self.noise_scale is not None
         _require(not both, "--noise-sd", "left out where --stderr is given", self.noise_scale)
+        self._check_covariates()
         if self.file is None:
             remedy = "Its columns are player, hits and at_bats; name a FILE for your own."
             own = (self.group, self.successes, self.trials)
@@ -112,6 +115,20 @@ class Question:
         check.expect(bool(self.group), _OWNER, sentence)
         once = len(set(self.group)) == len(self.group)
         _require(once, "--group", "different columns", ", ".join(self.group))
+
+    def _check_covariates(self) -> None:
+        owned = self.file is not None or not self.covariates
+        _require(owned, "--covariates", "given with a FILE", "the embedded table")
+        averaged = self.value is not None or not self.covariates
+        _require(averaged, "--covariates", "given with --value", "no --value")
+        once = len(set(self.covariates)) == len(self.covariates)
+        _require(once, "--covariates", "different columns", ", ".join(self.covariates))
+        used = {*self.group, self.value, self.stderr, self.successes, self.trials, self.outcome}
+        for name in self.covariates:
+            rule = "other columns than those of groups and numbers"
+            _require(name not in used, "--covariates", rule, name)
+        lonely = self.leave_one_out and self.stderr is None
+        _require(not lonely, "--leave-one-out", "given with --stderr", "no --stderr")
 
     def _check_choices(self) -> None:
         known = POPULATIONS[self.kind]
@@ -136,6 +153,9 @@ class Question:
         # Means by size may have any shape; moments may be among what `auto` picks from.
         fits = shape == "auto" and self.fit == "moments"
         fits = fits or (shape == "nonparametric" and self.by_size and self.kind == "means")
+        bare = not self.covariates or not (shape == "auto" or self.method == "paper")
+        other = f"--population {shape}" if shape == "auto" else "--method paper"
+        _require(bare, "--covariates", f"left out with {other}", ", ".join(self.covariates))
         chosen = [option for option, given in special.items() if given]
         alone = len(chosen) <= 1 or (fits and len(chosen) == 2)
         _require(alone, "options", "given one at a time", " and ".join(chosen))
@@ -195,6 +215,8 @@ class Question:
         public = {
             "--population": self.population is not None,
             "--by-size": self.by_size,
+            "--covariates": self.covariates != (),
+            "--leave-one-out": self.leave_one_out,
             "--fit": self.fit != "likelihood",
             "--method": self.method != "default",
             "--noise": self.noise != "auto",

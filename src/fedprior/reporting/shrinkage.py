@@ -1,6 +1,7 @@
 """The shrinkage plot: raw and personal estimates with intervals, and the population's density.
 
-Up to 60 groups are shown as rows; more groups as a scatter plot of raw against personal.
+Up to 60 groups are shown as rows; more groups as a scatter plot of raw against personal. A
+meta-analysis has a funnel beside the rows: the effects against their standard errors.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,15 +63,22 @@ def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) ->
     """One row per group, sorted by personal estimate, below the population's density."""
     order = there[np.argsort(estimates.personal[there], kind="stable")]
     height = 0.2 * max(len(order), 6)
+    wide = estimates.meta is not None
+    layout = [["body", "funnel"][: 1 + wide]]
+    parts: dict[str, Any] = {"width_ratios": [3, 2][: 1 + wide]}
     if _has_margin(estimates):
-        figure.set_size_inches(7, height + 1.9)
-        parts = {"height_ratios": [1, height]}
-        top, body = figure.subplots(2, 1, sharex=True, gridspec_kw=parts)
-        _margin(top, estimates, upright=False)
-        top.axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
-    else:
-        figure.set_size_inches(7, height + 0.9)
-        body = figure.subplots()
+        layout.insert(0, ["top", "."][: 1 + wide])
+        parts["height_ratios"] = [1, height]
+    figure.set_size_inches(11 if wide else 7, height + 0.9 + len(layout) - 1)
+    axes = figure.subplot_mosaic(layout, gridspec_kw=parts)
+    body = axes["body"]
+    if "top" in axes:
+        axes["top"].sharex(body)
+        _margin(axes["top"], estimates, upright=False)
+        axes["top"].tick_params(labelbottom=False)
+        axes["top"].axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
+    if wide:
+        _funnel(axes["funnel"], estimates, there)
     body.axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
     _draw_rows(body, estimates, order)
     body.set_yticks(np.arange(len(order)), [_short(name) for name in names(order.tolist())])
@@ -97,6 +105,35 @@ def _draw_rows(body: Any, estimates: Estimates, order: np.ndarray) -> None:
     for row in np.flatnonzero(np.abs(raw - personal) > 0.03 * span):  # less has no room for one
         ends = {"xy": (personal[row], row), "xytext": (raw[row], row)}
         body.annotate("", **ends, arrowprops={**style, "shrinkA": 3, "shrinkB": 3}, zorder=3)
+
+
+def _funnel(axes: Any, estimates: Estimates, there: np.ndarray) -> None:
+    """Effects against standard errors, precise ones on top, and where noise alone puts 95%.
+
+    With covariates the effects are relative to the regression. The dashed lines add the variance
+    between groups. An uneven funnel suggests that small studies are missing.
+    """
+    from scipy.special import ndtri
+
+    meta = estimates.meta
+    assert meta is not None
+    errors = meta.study_errors[there]
+    middle = 0.0 if meta.coefficients is not None else meta.mean
+    shift = meta.study_means[there] if meta.coefficients is not None else 0.0
+    reach = float(ndtri((1 + meta.level) / 2))
+    grid = np.linspace(0, 1.08 * float(errors.max()), 100)
+    noise, both = reach * grid, reach * np.sqrt(grid**2 + meta.variance)
+    axes.fill_betweenx(grid, middle - noise, middle + noise, color="0.93", linewidth=0, zorder=0)
+    for side in (-1, 1):
+        style = {"color": GRAY, "linewidth": 0.8, "linestyle": (0, (4, 3))}
+        axes.plot(middle + side * both, grid, zorder=1, **style)
+    axes.axvline(middle, **_MEAN_LINE)
+    dots = {"linestyle": "", "marker": "o", "markersize": 5, "color": "white"}
+    axes.plot(estimates.raw[there] - shift, errors, markeredgecolor=ORANGE, zorder=4, **dots)
+    axes.set_ylim(float(grid[-1]), 0)
+    axes.set_ylabel("standard error")
+    regressed = meta.coefficients is not None
+    axes.set_xlabel("raw value about the regression" if regressed else "raw value")
 
 
 def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:

@@ -15,6 +15,7 @@ from fedprior.estimation.gaussian.fit import (
     ratio_profile,
 )
 from fedprior.estimation.gaussian.leave_one_out import without_each
+from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.gaussian.summary import average_row
 from fedprior.estimation.meta import MetaAnalysis
 
@@ -62,6 +63,8 @@ def meta_analysis(
         prediction_upper=mean + reach,
         log_likelihood=_log_likelihood(bins, law, fitted),
         level=level,
+        study_errors=np.sqrt(np.append(bins.unit, np.nan))[bins.place],
+        study_means=locations(bins, law, fitted.coefficients[0], slice(None))[:, 0] + bins.center,
         leave_one_out=without_each(bins, law, raw) if leave_one_out else None,
         **_regression(bins, law, fitted, level),
     )

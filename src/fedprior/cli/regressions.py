@@ -1,0 +1,75 @@
+"""Tables of coefficients and of a meta-analysis, as `fedprior estimate` prints them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from fedprior.estimation.covariates import Coefficients
+from fedprior.estimation.meta import LeaveOneOut, MetaAnalysis
+
+_SHOWN = 20  # groups of which the analysis without them is printed; --json has them all
+
+
+def coefficients_table(found: Coefficients) -> Table:
+    """One row per coefficient, with its standard error and interval."""
+    share = f", R2 {100 * found.r_squared:.1f}%" if np.isfinite(found.r_squared) else ""
+    table = _table(f"Population mean by covariates{share}", "coefficient")
+    for column in ("estimate", "std. error", "lower", "upper"):
+        table.add_column(column, justify="right", no_wrap=True)
+    columns = (found.values, found.standard_errors, found.lower, found.upper)
+    for name, *row in zip(found.names, *columns, strict=True):
+        table.add_row(name, *(f"{float(each):.4g}" for each in row))
+    return table
+
+
+def meta_lines(found: MetaAnalysis) -> Table:
+    """The figures of a meta-analysis, a line each."""
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column()
+    level = f"{100 * found.level:g}%"
+    regressed = found.coefficients is not None
+    lines.add_row("meta-analysis", f"{found.num_studies} groups, restricted likelihood")
+    q = f"Q({found.freedom}) = {found.q:.4f}, p = {found.q_p_value:.3g}"
+    lines.add_row("differences", q + " about the regression" * regressed)
+    lines.add_row("", f"I2 = {100 * found.i_squared:.2f}%, H2 = {found.h_squared:.3f}")
+    bounds = f"{level} interval {found.variance_lower:.4f} to {found.variance_upper:.4f}"
+    error = f"standard error {found.variance_error:.4f}"
+    lines.add_row("variance", f"{found.variance:.6f} ({error}, {bounds})")
+    where = "mean at average covariates" if regressed else "mean"
+    bounds = f"{level} interval {found.mean_lower:.4f} to {found.mean_upper:.4f}"
+    error = f"standard error {found.mean_error:.4f}"
+    lines.add_row(where, f"{found.mean:.6f} ({error}, {bounds})")
+    bounds = f"{found.prediction_lower:.4f} to {found.prediction_upper:.4f}"
+    lines.add_row("new group there" if regressed else "new group",
+                  f"{level} prediction interval {bounds}")  # fmt: skip
+    if found.covariate_q is not None:
+        test = f"Q = {found.covariate_q:.4f}, p = {found.covariate_p_value:.3g}"
+        lines.add_row("covariates", f"{test} (all slopes are 0)")
+    lines.add_row("log-likelihood", f"{found.log_likelihood:.4f} (restricted)")
+    return lines
+
+
+def leave_one_out_table(
+    found: LeaveOneOut, places: np.ndarray, names: Callable[[Sequence[int]], list[str]]
+) -> Table:
+    """The analysis without each group; `places` are those of the groups with data."""
+    table = _table("Without each group", "group left out")
+    columns = found.columns()
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+    shown = places[:_SHOWN]
+    for row, name in enumerate(names(shown.tolist())):
+        table.add_row(name, *(f"{each[row]:.4f}" for each in columns.values()))
+    if len(places) > _SHOWN:
+        table.caption = f"The first {_SHOWN} of {len(places):,}; --json has all."
+    return table
+
+
+def _table(title: str, first: str) -> Table:
+    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left")
+    table.title_style, table.collapse_padding, table.pad_edge = "bold", True, False
+    table.add_column(first, no_wrap=True, overflow="ellipsis", min_width=8)
+    return table

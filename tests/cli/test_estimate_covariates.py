@@ -1,0 +1,143 @@
+"""`fedprior estimate --covariates` and `--stderr`: regressions and meta-analyses from files."""
+
+import json
+from functools import partial
+
+import duckdb
+import numpy as np
+import pytest
+
+from fedprior.estimation import GroupMeans
+
+HEAD = "shop,sales,area,region,se\n"
+
+
+@pytest.fixture
+def untouched(untouched_by):
+    return partial(untouched_by, "estimate")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Rows of 40 shops whose sales depend on area and region; the last shop has no sales."""
+    random = np.random.default_rng(5)
+    area = random.uniform(10, 90, 40)
+    region = np.where(np.arange(40) % 4 == 0, "south", "north")
+    theta = 2 + 0.05 * area + 1.5 * (region == "south") + 0.2 * random.normal(size=40)
+    place = np.repeat(np.arange(40), 3)
+    sales = theta[place] + random.normal(size=120)
+    sales[-3:] = np.nan
+    return [f"s{each:02}" for each in place], sales, area[place], region[place]
+
+
+@pytest.fixture(scope="module")
+def table(drawn, tmp_path_factory):
+    path = tmp_path_factory.mktemp("covariates") / "shops.csv"
+    lines = (
+        f"{shop},{'' if np.isnan(sold) else repr(float(sold))},{float(area)!r},{region},0.5\n"
+        for shop, sold, area, region in zip(*drawn, strict=True)
+    )
+    path.write_text(HEAD + "".join(lines))
+    return path
+
+
+WORDS = ("--group", "shop", "--value", "sales", "--covariates", "area,region")
+
+
+def read(path):
+    with duckdb.connect() as connection:
+        return connection.execute(f"SELECT * FROM '{path}'").fetchnumpy()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_agree_with_python(command, table, drawn, tmp_path, ending):
+    if ending == "parquet":
+        typed = tmp_path / "typed.parquet"
+        with duckdb.connect() as connection:
+            connection.execute(f"COPY (SELECT * FROM '{table}') TO '{typed}' (FORMAT parquet)")
+        table = typed
+    out = tmp_path / "out.parquet"
+    found = command("estimate", table, *WORDS, "--out", out, "--json")
+    assert found.code == 0, found.err
+    assert "no other in 1 group, predicted from covariates" in found.err
+    answer = json.loads(found.out)
+    shops, sales, area, region = drawn
+    model = GroupMeans().fit(sales, shops, covariates={"area": area, "region": region})
+    wanted = model.population_.coefficients
+    printed = answer["population"]["coefficients"]
+    assert list(printed) == ["intercept", "area", "region=south"]
+    assert [each["value"] for each in printed.values()] == pytest.approx(wanted.values)
+    assert [each["standard_error"] for each in printed.values()] == pytest.approx(
+        wanted.standard_errors
+    )
+    assert answer["population"]["r_squared"] == pytest.approx(wanted.r_squared)
+    rows = read(out)
+    assert rows["personal"] == pytest.approx(model.personal_, rel=1e-6)
+    assert rows["lower"] == pytest.approx(model.lower_, rel=1e-6)
+    assert (rows["n"][-1], rows["weight"][-1]) == (0, 0)
+    assert np.ma.getmaskarray(rows["raw"])[-1]
+
+
+def test_the_answer_shows_coefficients_and_meta_analysis(command, table, tmp_path):
+    plot = tmp_path / "forest.svg"
+    more = ("--stderr", "se", "--leave-one-out", "--plot", plot)
+    found = command("estimate", table, *WORDS, *more)
+    assert found.code == 0, found.err
+    for word in ("by covariates", "region=south", "R2", "I2", "H2", "Q(36)", "prediction interval"):
+        assert word in found.out, word
+    assert "Without each group" in found.out
+    assert "The first 20 of 39; --json has all." in found.out
+    assert "standard error" in plot.read_text()  # the funnel's axis
+    answer = json.loads(command("estimate", table, *WORDS, *more[:3], "--json").out)
+    meta = answer["meta_analysis"]
+    assert len(meta["leave_one_out"]["variance"]) == 39
+    assert {"q", "i_squared", "h_squared", "variance_lower", "log_likelihood"} <= set(meta)
+    plain = json.loads(command("estimate", table, *WORDS[:4], "--stderr", "se", "--json").out)
+    assert plain["meta_analysis"]["variance"] > 3 * meta["variance"]
+    assert "leave_one_out" not in plain["meta_analysis"]
+
+
+def test_groups_without_a_covariate_are_dropped_and_counted(command, table, tmp_path):
+    path = tmp_path / "gaps.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    lines[4:7] = [line.replace(line.split(",")[2], "NA") for line in lines[4:7]]  # all of s01
+    lines[7] = lines[7].replace(lines[7].split(",")[2], "")  # one row of s02
+    path.write_text("".join(lines))
+    found = command("estimate", path, *WORDS, "--json")
+    assert found.code == 0, found.err
+    assert "1 group without a covariate ('area' or 'region')" in found.err
+    answer = json.loads(found.out)
+    assert (answer["num_groups"], answer["rows"], answer["dropped"]) == (39, 114, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((*WORDS[:4], "--covariates", "sales"), "--covariates must be other columns than those of"),
+        ((*WORDS[:4], "--covariates", "shop"), "--covariates must be other columns than those of"),
+        ((*WORDS[:4], "--covariates", "area,area"), "--covariates must be different columns"),
+        ((*WORDS[:4], "--covariates", "aera"), "there is no column 'aera'"),
+        ((*WORDS[:4], "--covariates", "visits"), "column 'visits' must be constant within a gro"),
+        ((*WORDS[:4], "--covariates", "same"), "covariate 'same' must be of more than one value"),
+        ((*WORDS, "--strict"), "rows must be complete with --strict"),
+        ((*WORDS, "--population", "auto"), "--covariates must be left out with --population auto"),
+        ((*WORDS, "--method", "paper"), "--covariates must be left out with --method paper"),
+        ((*WORDS, "--leave-one-out"), "--leave-one-out must be given with --stderr"),
+        (
+            (*WORDS, "--epsilon", "1", "--low", "0", "--high", "9"),
+            "--covariates cannot be combined with --epsilon",
+        ),
+    ],
+)
+def test_misuse_is_one_line(untouched, table, tmp_path, words, wanted):
+    path = tmp_path / "more.csv"
+    lines = table.read_text().splitlines()
+    more = [f"{lines[0]},visits,same", *(f"{line},{k},7" for k, line in enumerate(lines[1:]))]
+    path.write_text("\n".join(more) + "\n")
+    untouched(path, *words, wanted=wanted)
+
+
+def test_the_embedded_table_has_no_covariates(command):
+    found = command("estimate", "--covariates", "age")
+    assert found.code == 2
+    assert "--covariates must be given with a FILE" in found.err
