@@ -31,8 +31,10 @@ from .engines.sweep import Sweep as Sweep
 from .engines.sweep import sweep as sweep
 from .estimation.conjugate.estimate import estimate_rates as estimate_rates
 from .estimation.encoder import GroupEncoder as GroupEncoder
+from .estimation.events import GroupEvents as GroupEvents
 from .estimation.gaussian.estimate import estimate_means as estimate_means
 from .estimation.mixture.estimate import estimate_mixture as estimate_mixture
+from .estimation.shares import GroupShares as GroupShares
 from .estimation.table import GroupMeans as GroupMeans
 from .estimation.table import GroupMixture as GroupMixture
 from .estimation.table import GroupRates as GroupRates

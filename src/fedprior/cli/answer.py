@@ -174,6 +174,11 @@ def _size(question: Question, groups: Groups) -> str:
         return number
     dropped = f" ({groups.dropped:,} dropped)" if groups.dropped else ""
     trials = f", {int(groups.n.sum()):,} trials" if question.kind == "rates" else ""
+    if question.kind == "events":
+        events = int(np.asarray(groups.successes).sum())
+        trials = (
+            f", {events:,} event{'s' * (events != 1)} over an exposure of {groups.n.sum():,.6g}"
+        )
     rows = f", {groups.rows:,} rows{dropped}" if question.file is not None else ""
     return number + (rows if question.outcome is not None else rows + trials)
 
@@ -186,7 +191,7 @@ def _groups(title: str, groups: Groups, estimates: Estimates, places: np.ndarray
     for name in found:
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
     digits = _digits(estimates)
-    fixed = {"n": ",.0f", "weight": ".3f", "above": ".3f", "rank": ",.1f"}
+    fixed = {"n": ",.0f", "exposure": ",.4g", "weight": ".3f", "above": ".3f", "rank": ",.1f"}
     fixed |= {"rank_lower": ",.0f", "rank_upper": ",.0f"}
     for place, name in zip(places, groups.names(places.tolist()), strict=True):
         cells = (format(each[place], fixed.get(key, digits)) for key, each in found.items())

@@ -21,6 +21,10 @@ def estimate(
     successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
     trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
     outcome: Annotated[str | None, _option("Column of 0 and 1, or true and false.")] = None,
+    events: Annotated[str | None, _option("Column of numbers of events, with --exposure.")] = None,
+    exposure: Annotated[
+        str | None, _option("Column of the exposure of --events (time, people); default 1 a row.")
+    ] = None,
     stderr: Annotated[
         str | None, _option("Column of known standard errors of --value; each row is an estimate.")
     ] = None,
@@ -32,7 +36,7 @@ def estimate(
         _option("Variance within groups: common, moderated (each group's own), or auto (by test)."),
     ] = "auto",
     population: Annotated[
-        str | None, _option("beta or gaussian (default), nonparametric, point, auto.")
+        str | None, _option("beta, gaussian or gamma (default), nonparametric, point, auto.")
     ] = None,
     covariates: Annotated[
         list[str] | None,
@@ -93,6 +97,9 @@ def estimate(
 ) -> None:
     """Estimate every group's mean or rate with the help of all the others.
 
+    --value are numbers to average, --outcome or --successes with --trials are rates of success,
+    --events with --exposure are rates of events per unit of exposure.
+
     Rows without a group or without a number (empty cells, NA and the like) are dropped and, without
     --epsilon, counted. With --stderr, several rows of a group are combined by inverse
     variance.
@@ -123,6 +130,8 @@ def estimate(
         outcome=outcome,
         covariates=asked.listed(covariates),
         leave_one_out=leave_one_out,
+        events=events,
+        exposure=exposure,
         population=population,
         by_size=by_size,
         fit=fit,

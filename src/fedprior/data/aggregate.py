@@ -26,10 +26,10 @@ class Groups:
     """One row per group, in order of the groups' names.
 
     Values have `mean` and `within` (the sum of squares around it), or `variance` where standard
-    errors are known; outcomes have `successes`. `rows` were used, `dropped` were not, and `notes`
-    say why; `columns` says what each column was read as. `covariates` are the columns with one
-    value in each group. The names are `labels`, or the connection's table `groups` for a table on
-    disk.
+    errors are known; outcomes have `successes`, and so have events, whose `n` is the exposure.
+    `rows` were used, `dropped` were not, and `notes` say why; `columns` says what each column was
+    read as. `covariates` are the columns with one value in each group. The names are `labels`, or
+    the connection's table `groups` for a table on disk.
     """
 
     n: np.ndarray
@@ -81,6 +81,8 @@ def aggregate(
     trials: str | None = None,
     outcome: str | None = None,
     covariates: Sequence[str] = (),
+    events: str | None = None,
+    exposure: str | None = None,
     missing: Sequence[str] = MISSING,
     strict: bool = False,
     memory_limit: str | None = None,
@@ -90,7 +92,7 @@ def aggregate(
     Several columns of `group` make one key. Give `value` (with `stderr`: each row an estimate and
     its standard error; several rows of a group are independent estimates of one number and are
     combined by inverse variance), or `successes` and `trials` (summed over a group's rows), or
-    `outcome` (0 and 1, true and false).
+    `outcome` (0 and 1, true and false), or `events` and `exposure` (summed; 1 a row without it).
 
     Rows without a group or without a number are dropped and counted, or refused if `strict`; a
     group of which no row is left is dropped with them. `covariates` have one value in a group; a
@@ -100,7 +102,8 @@ def aggregate(
     import duckdb
 
     names = (group,) if isinstance(group, str) else tuple(group)
-    wanted = [name for name in (value, stderr, successes, trials, outcome) if name is not None]
+    numbers = (value, stderr, successes, trials, outcome, events, exposure)
+    wanted = [name for name in numbers if name is not None]
     for name in names:
         rule = "another column than those of numbers"
         check.require(name not in wanted, "estimate", "--group", rule, name)
@@ -109,6 +112,8 @@ def aggregate(
     def measured(numbers: Numbers) -> Measure:
         if outcome is not None:
             return measures.outcomes(numbers, outcome)
+        if events is not None:
+            return measures.events(numbers, events, exposure)
         if successes is not None and trials is not None:
             return measures.counts(numbers, successes, trials)
         if value is not None and stderr is not None:

@@ -147,6 +147,40 @@ def counts(numbers: Numbers, successes: str, trials: str) -> Measure:
     )
 
 
+def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
+    """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
+    s = numbers.cell("s", events)
+    whole = Fault("s < 0 OR s <> trunc(s)", events, "whole numbers of at least 0", "s")
+    if exposure is None:
+        return Measure(
+            cells=(s,),
+            sums=f"{_counts(numbers, s)}, count(s) AS n_rows, sum(s) AS s, "
+            "count_if(s < 0 OR s <> trunc(s)) AS wrong",
+            fetched="CAST(n_rows AS DOUBLE) AS n, CAST(s AS BIGINT) AS successes",
+            bad="wrong + cells - s_count",
+            strange="NOT isfinite(s)",
+            faults=(*_numeric(s), whole),
+        )
+    t = numbers.cell("t", exposure)
+    both = "FILTER (WHERE s IS NOT NULL AND t IS NOT NULL)"
+    fits = "s >= 0 AND s = trunc(s) AND t >= 0 AND (t > 0 OR s = 0)"
+    return Measure(
+        cells=(s, t),
+        sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
+        f"sum(t) {both} AS t, count_if(NOT ({fits})) AS wrong",
+        fetched="t AS n, CAST(s AS BIGINT) AS successes",
+        bad="wrong + cells - s_count - t_count",
+        strange="NOT isfinite(s) OR NOT isfinite(t)",
+        faults=(
+            *_numeric(s),
+            *_numeric(t),
+            whole,
+            Fault("t < 0", exposure, "at least 0", "t"),
+            Fault("t = 0 AND s > 0", events, f"0 where column {exposure!r} is 0", "s"),
+        ),
+    )
+
+
 def outcomes(numbers: Numbers, outcome: str) -> Measure:
     """The number of ones, and of ones and zeros; the words true and false, yes and no are both."""
     source, y = numbers.source, numbers.cell("y", outcome)

@@ -3,9 +3,11 @@
 from .conjugate.estimate import estimate_events as estimate_events
 from .conjugate.estimate import estimate_rates as estimate_rates
 from .conjugate.risk import bernoulli_risk as bernoulli_risk
+from .conjugate.shares import estimate_shares as estimate_shares
 from .covariates import Coefficients as Coefficients
 from .covariates import Covariates as Covariates
 from .encoder import GroupEncoder as GroupEncoder
+from .events import GroupEvents as GroupEvents
 from .federated.algorithms import bernoulli_rates as bernoulli_rates
 from .federated.algorithms import gaussian_means as gaussian_means
 from .federated.algorithms import mixture_means as mixture_means
@@ -23,9 +25,11 @@ from .result import FittedPopulation as FittedPopulation
 from .risk import Risk as Risk
 from .risk import gaussian_risk as gaussian_risk
 from .risk import mixture_risk as mixture_risk
+from .shares import GroupShares as GroupShares
 from .statistics import Counts as Counts
 from .statistics import Events as Events
 from .statistics import Means as Means
+from .statistics import Shares as Shares
 from .table import GroupMeans as GroupMeans
 from .table import GroupMixture as GroupMixture
 from .table import GroupRates as GroupRates

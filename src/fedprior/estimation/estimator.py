@@ -18,7 +18,7 @@ from fedprior.estimation.statistics import Means, means_of, weighted_means, with
 
 
 class GroupEstimator(BaseEstimator, ABC):
-    """Common part of the estimators of many small groups; use one of its three subclasses.
+    """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
     `weight_` (of the group's own data), `lower_` and `upper_`; if requested, `above_` (the
@@ -69,7 +69,7 @@ class GroupEstimator(BaseEstimator, ABC):
         return labels.to_frame(self._columns(), self._frame)
 
     def _columns(self) -> dict[str, np.ndarray]:
-        columns = {"group": self.groups_, "n": self.n_}
+        columns = {"group": self.groups_, self.estimates_.size_name: self.n_}
         for name in ("raw", "personal", "weight", "lower", "upper", "above"):
             columns |= self._spread(name, getattr(self, f"{name}_"))
         if self.ranks_ is not None:

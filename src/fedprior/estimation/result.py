@@ -96,7 +96,8 @@ class Estimates:
     `level`. `gain_over_raw` and `gain_over_pooled` are the expected reductions of the mean squared
     error, in percent, relative to each group's raw mean and to one common mean for all groups; with
     `gains_are_bounds` they are lower bounds, each broken in 2.5% of the cases at most.
-    A group without rows has raw NaN, weight 0, and the mean and interval of the population.
+    `size_name` says what `n` is: n, or exposure. A group without rows has raw NaN, weight 0, and
+    the mean and interval of the population.
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     With `count`, a row stands for so many groups with the same numbers.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
@@ -121,6 +122,7 @@ class Estimates:
     gains_are_bounds: bool = False
     meta: MetaAnalysis | None = None
     count: np.ndarray | None = None
+    size_name: str = "n"
 
     @property
     def num_groups(self) -> int:

@@ -102,6 +102,26 @@ class Events:
         return self.exposure
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shares:
+    """Groups of rows of several categories: `counts` has a row per group, a column per category."""
+
+    counts: np.ndarray
+
+    def __post_init__(self) -> None:
+        counts = np.asarray(self.counts)
+        rule = "one row per group and one column for each of two or more categories"
+        shaped = counts.ndim == 2 and len(counts) > 0 and counts.shape[1] > 1
+        check.require(shaped, "Shares", "counts", rule, counts.shape)
+        whole = np.isfinite(counts) & (counts >= 0) & (counts == np.rint(counts))
+        rule = "whole numbers of at least 0"
+        _check_cells("Shares", "counts", counts, whole.all(axis=1), rule)
+
+    @property
+    def n(self) -> np.ndarray:
+        return np.asarray(self.counts).sum(axis=1).astype(np.int64)
+
+
 class Pairs(NamedTuple):
     """The distinct pairs (n, successes) of many groups, and how many groups share each pair.
 
@@ -136,7 +156,7 @@ def collapse(counts: Counts) -> Pairs:
 
     >>> pairs = collapse(Counts(n=np.array([5, 2, 5]), successes=np.array([1, 0, 1])))
     >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
-    ([2, 5], [1, 2], [0, 1, 0])
+    ([2, 5], [1, 2], [1, 0, 1])
     """
     n, successes = (np.asarray(each, np.int64) for each in (counts.n, counts.successes))
     return Pairs(*_merged(n, successes, counts.count))
@@ -221,6 +241,11 @@ def with_empty(statistics: Any, number: int = 1) -> Any:
     """The same groups and others without rows, which stand for unseen groups."""
     none = np.zeros(number, np.int64)
     n = np.append(statistics.n, none)
+    if isinstance(statistics, Shares):
+        return Shares(counts=np.pad(statistics.counts, ((0, number), (0, 0))))
+    if isinstance(statistics, Events):
+        count = None if statistics.count is None else np.append(statistics.count, none + 1)
+        return Events(exposure=n, events=np.append(statistics.events, none), count=count)
     if isinstance(statistics, Counts):
         count = None if statistics.count is None else np.append(statistics.count, none + 1)
         return Counts(n=n, successes=np.append(statistics.successes, none), count=count)

@@ -17,7 +17,7 @@ from fedprior.data.writing import write_table, writing
 from fedprior.estimation.covariate_rows import covariate_reader
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.statistics import Counts, Means
+from fedprior.estimation.statistics import Counts, Events, Means
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
@@ -42,6 +42,8 @@ def open_groups(question: Question) -> Iterator[Groups]:
         trials=question.trials,
         outcome=question.outcome,
         covariates=question.covariates,
+        events=question.events,
+        exposure=question.exposure,
         missing=MISSING if question.missing is None else question.missing,
         strict=question.strict,
     ) as groups:
@@ -55,6 +57,7 @@ def _check_number(groups: Groups, question: Question) -> None:
     number = int((groups.n > 0).sum())
     least = 3 if question.private and question.kind == "means" else 2
     rule = f"at least {least}" + ", with trials" * (question.trials is not None)
+    rule += ", with an exposure above 0" * (question.exposure is not None)
     named = " and ".join(map(repr, question.group))
     remedy = f"A population is learned from many groups; column {named} names {number}."
     check.require(number >= least, str(question.file), "number of groups", rule, number, remedy)
@@ -91,13 +94,18 @@ def estimate(groups: Groups, question: Question, ledger: "Ledger | None" = None)
 def _openly(groups: Groups, question: Question) -> Estimates:
     options: dict[str, Any] = {
         "fit": question.fit,
-        "method": question.method,
         "by_size": question.by_size,
         "level": question.level,
         "intervals": question.intervals,
         "above": question.above,
         "ranks": question.ranks,
     }
+    if question.kind == "events":
+        from fedprior.estimation.conjugate.estimate import estimate_events
+
+        events = Events(exposure=groups.n, events=np.asarray(groups.successes))
+        return estimate_events(events, population=question.population or "gamma", **options)
+    options["method"] = question.method
     if question.kind == "rates":
         from fedprior.estimation.conjugate.estimate import estimate_rates
 
@@ -174,7 +182,7 @@ def _smallest(values: np.ndarray, number: int) -> np.ndarray:
 def columns(estimates: Estimates) -> dict[str, np.ndarray]:
     """What `--out` writes behind the group's name."""
     found = {
-        "n": np.asarray(estimates.n, np.int64),
+        estimates.size_name: np.asarray(estimates.n),
         "raw": estimates.raw,
         "personal": estimates.personal,
         "weight": estimates.weight,

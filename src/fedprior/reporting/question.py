@@ -10,6 +10,7 @@ from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output
 POPULATIONS = {
     "rates": ("beta", "nonparametric", "point", "auto"),
     "means": ("gaussian", "nonparametric", "point", "auto"),
+    "events": ("gamma", "nonparametric", "point", "auto"),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
 _OWNER = "estimate"
@@ -31,6 +32,8 @@ class Question:
     outcome: str | None = None
     covariates: tuple[str, ...] = ()
     leave_one_out: bool = False
+    events: str | None = None
+    exposure: str | None = None
     population: str | None = None
     by_size: bool = False
     fit: str = "likelihood"
@@ -68,7 +71,9 @@ class Question:
 
     @property
     def kind(self) -> str:
-        """`means` of values or `rates` of outcomes."""
+        """`means` of values, `rates` of outcomes or `events` over an exposure."""
+        if self.events is not None:
+            return "events"
         return "means" if self.value is not None else "rates"
 
     @property
@@ -87,15 +92,18 @@ class Question:
                 "--value": self.value,
                 "--outcome": self.outcome,
                 "--successes": self.successes or self.trials,
+                "--events": self.events or self.exposure,
             }.items()
             if column is not None
         ]
-        one_of = "one of --value, --outcome, --successes with --trials"
+        one_of = "one of --value, --outcome, --successes with --trials, --events"
         together = " and ".join(given)
         _require(len(given) <= 1, "columns", f"{one_of}, not several", together)
         whole = (self.successes is None) == (self.trials is None)
         alone = "--successes" if self.trials is None else "--trials"
         _require(whole, "--successes and --trials", "given together", f"only {alone}")
+        fits = self.exposure is None or self.events is not None
+        _require(fits, "--exposure", "given with --events", "no --events")
         for option, column in {"--stderr": self.stderr, "--noise-sd": self.noise_scale}.items():
             fits = column is None or self.value is not None
             _require(fits, option, "given with --value", "no --value")
@@ -107,7 +115,7 @@ class Question:
             own = (self.group, self.successes, self.trials)
             known = (((), None, None), (("player",), "hits", "at_bats"))
             fits = own in known and self.value is None
-            fits = fits and self.outcome is None
+            fits = fits and self.outcome is None and self.events is None
             _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
             return
         _require(bool(given), "columns", one_of, "none of them")
@@ -160,9 +168,11 @@ class Question:
         alone = len(chosen) <= 1 or (fits and len(chosen) == 2)
         _require(alone, "options", "given one at a time", " and ".join(chosen))
         self._check_noise(chosen)
-        smooth = self.intervals == "robust" and self.kind == "rates"
+        smooth = self.intervals == "robust" and self.kind != "means"
         for option in {"--by-size", "--population point"} & {*chosen}:
             _require(not smooth, "--intervals", f"default for rates with {option}", "robust")
+        printed = self.method == "paper" and self.kind == "events"
+        _require(not printed, "--method", "default with --events", "paper")
 
     def _check_noise(self, chosen: list[str]) -> None:
         """What a noise of its own for every group cannot be combined with."""
@@ -181,8 +191,10 @@ class Question:
         for option, number in finite.items():
             fits = number is None or abs(number) < float("inf")
             _require(fits, option, "a finite number", number)
-        fits = self.above is None or self.kind == "means" or 0 <= self.above <= 1
-        _require(fits, "--above", "a rate in [0, 1]", self.above)
+        most = {"rates": 1.0, "events": float("inf")}.get(self.kind)
+        fits = self.above is None or most is None or 0 <= self.above <= most
+        rule = "a rate in [0, 1]" if self.kind == "rates" else "a rate of at least 0"
+        _require(fits, "--above", rule, self.above)
         positive = {"--noise-sd": self.noise_scale, "--epsilon": self.epsilon}
         for option, number in {**positive, "--budget": self.budget}.items():
             fits = number is None or 0 < number < float("inf")

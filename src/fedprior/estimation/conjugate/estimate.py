@@ -264,6 +264,7 @@ def _over_groups(
         ranks=_ranks(rows, statistics, level) if ranks else None,
         notes=answer.notes,
         count=statistics.count,
+        size_name="exposure" if isinstance(statistics, Events) else "n",
     )
 
 

@@ -5,6 +5,7 @@ Prior: v = 1/sqrt(1 + k M), k the family's `prior_factor`, has density proportio
 1/sqrt(1 + M), which for rates is sigma / sqrt(mean (1 - mean)).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -58,8 +59,8 @@ def integrate(data: Tally, *, num_scales: int = 20) -> PopulationGrid:
     of 400 by 1,500).
     """
     low, high = _where(data)
-    scales, widths = _legendre(num_scales, low, high)
-    levels, shares = _legendre(_NUM_MEANS, 0.0, 1.0)
+    scales, widths = legendre(num_scales, low, high)
+    levels, shares = legendre(_NUM_MEANS, 0.0, 1.0)
     proposal = Shapes(*(each[:, None] for each in _proposal(data, scales)))
     top = min(1 - 1e-16, data.family.top) if np.isfinite(data.family.top) else 1e290
     mean = np.clip(data.family.quantile(proposal, levels), 1e-290, top)
@@ -73,7 +74,8 @@ def integrate(data: Tally, *, num_scales: int = 20) -> PopulationGrid:
     return PopulationGrid(data.family, share, 1 / scales**2 - 1, center, variance)
 
 
-def _legendre(num: int, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+def legendre(num: int, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss and Legendre on [low, high]."""
     nodes, weights = np.polynomial.legendre.leggauss(num)
     return low + (high - low) * (nodes + 1) / 2, weights * (high - low) / 2
 
@@ -102,15 +104,23 @@ def _log_ratio(data: Tally, mean: np.ndarray, scale: np.ndarray, proposal: Shape
 
 
 def _where(data: Tally) -> tuple[float, float]:
-    """The interval of u that contains the bulk of the likelihood, by successively finer grids.
+    """The bulk of the likelihood in u.
 
     The mean is integrated out as likelihood x prior / proposal at the mean of the proposal.
     """
-    least = 1 / np.sqrt(1 + narrowest(data))
+
+    def log_density(scales: np.ndarray) -> np.ndarray:
+        proposal = _proposal(data, scales)
+        return _log_ratio(data, data.family.mean_of(proposal), scales, proposal)
+
+    return bulk(log_density, least=1 / np.sqrt(1 + narrowest(data)))
+
+
+def bulk(log_density: Callable[[np.ndarray], np.ndarray], *, least: float) -> tuple[float, float]:
+    """The interval of u that contains the bulk of a density, by successively finer grids."""
     scales = np.geomspace(least, 1 - 1e-6, 3 * _SCAN)
     for _ in range(_LOOKS):
-        proposal = _proposal(data, scales)
-        density = _log_ratio(data, data.family.mean_of(proposal), scales, proposal)
+        density = log_density(scales)
         inside = np.flatnonzero(density > density.max() - _NEGLIGIBLE)
         reaches_zero = inside[0] == 0 and scales[0] <= least
         low = 0.0 if reaches_zero else scales[max(inside[0] - 1, 0)]

@@ -1,0 +1,103 @@
+"""`GroupEvents`: rows of events over an exposure in, one better rate a group out."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedprior.estimation import groups as labels
+from fedprior.estimation import numeric
+from fedprior.estimation.conjugate.estimate import estimate_events
+from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.estimator import GroupEstimator
+from fedprior.estimation.result import Estimates
+from fedprior.estimation.statistics import Events
+
+
+class GroupEvents(GroupEstimator):
+    """theta_i ~ population, events of group i ~ Poisson(exposure_i theta_i): theta_i estimated.
+
+    `population` is gamma, nonparametric, point or auto; `prior` is (shape, rate) where the Gamma
+    is known; `by_size` lets the population depend on the exposure; all else as in `GroupMeans`.
+
+    >>> model = GroupEvents().fit([3, 0, 9], exposure=[10.0, 2.5, 12.0], groups=["x", "y", "z"])
+    >>> model.raw_.tolist()
+    [0.3, 0.0, 0.75]
+    >>> bool(0.0 < model.predict(["y"])[0] < 0.75)
+    True
+    """
+
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "population": ("gamma", "nonparametric", "point", "auto"),
+        "fit_by": ("likelihood", "moments"),
+        "intervals": ("default", "robust"),
+    }
+
+    def __init__(
+        self,
+        *,
+        population: str = "gamma",
+        fit_by: str = "likelihood",
+        by_size: bool = False,
+        prior: tuple[float, float] | None = None,
+        level: float = 0.95,
+        intervals: str = "default",
+        above: float | None = None,
+        ranks: bool = False,
+        strict: bool = False,
+    ) -> None:
+        self.population = population
+        self.fit_by = fit_by
+        self.by_size = by_size
+        self.prior = prior
+        self.level = level
+        self.intervals = intervals
+        self.above = above
+        self.ranks = ranks
+        self.strict = strict
+
+    def fit(self, events: Any, groups: Any = None, *, exposure: Any = None) -> Self:
+        """Learn from rows of events; rows of a group are added, and so is their exposure.
+
+        Without `exposure` every row has an exposure of 1. Rows without labels are groups 0, 1, ...
+        """
+        self._check()
+        happened = numeric.numbers(self._owner, "events", events)
+        whole = (happened >= 0) & (happened == np.rint(happened))
+        numeric.check_rows(self._owner, "events", happened, whole, "whole numbers of at least 0")
+        over = np.ones(len(happened))
+        if exposure is not None:
+            over = numeric.numbers(self._owner, "exposure", exposure)
+        rows = numeric.same_length(self._owner, events=happened, exposure=over)
+        numeric.check_rows(self._owner, "exposure", over, over >= 0, "at least 0")
+        impossible = (happened > 0) & (over == 0)
+        remedy = "Events need an exposure above 0."
+        numeric.check_rows(
+            self._owner, "events", happened, ~impossible, "0 where exposure is 0", remedy
+        )
+        if groups is None:
+            factor = labels.Factor(np.arange(rows), np.arange(rows))
+        else:
+            factor = labels.factorize(self._owner, "groups", groups)
+            numeric.same_length(self._owner, events=happened, groups=factor.place)
+        keep = self._keep(rows, happened, over, factor.place)
+        factor = factor.keep(keep)
+        statistics = Events(
+            exposure=np.bincount(factor.place, over[keep]),
+            events=np.bincount(factor.place, happened[keep]).astype(np.int64),
+        )
+        return self._learn(statistics, factor.levels, events, exposure, groups)
+
+    def _estimate(
+        self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False
+    ) -> Estimates:
+        return estimate_events(
+            statistics,
+            population=self.population,
+            fit=self.fit_by,
+            by_size=self.by_size,
+            prior=self.prior,
+            level=self.level,
+            intervals=self.intervals,
+            above=None if again else self.above,
+            ranks=self.ranks and not again,
+        )
