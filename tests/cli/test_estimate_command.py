@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fedprior.data.baseball import baseball
-from fedprior.estimation.conjugate.estimate import estimate_rates
+from fedprior.estimation.conjugate.estimate import estimate_events, estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
-from fedprior.estimation.statistics import Counts, counts_of, means_of
+from fedprior.estimation.shares import GroupShares
+from fedprior.estimation.statistics import Counts, Events, counts_of, means_of
 from fedprior.privacy.charging import total
 from fedprior.privacy.opening import begin_ledger
 from fedprior.privacy.opening import read as read_ledger
@@ -495,3 +496,76 @@ def test_values_without_variation_are_said_to_have_none(command, tmp_path):
     (tmp_path / "constant.csv").write_text("\n".join(["shop,value", *rows]))
     found = command("estimate", tmp_path / "constant.csv", "--group", "shop", "--value", "value")
     assert "Values do not vary within any group" in found.out
+
+
+@pytest.fixture
+def falls(tmp_path):
+    """Two years of falls over days at 30 sites."""
+    draws = np.random.default_rng(5)
+    rate = np.repeat(draws.gamma(3, 0.001, 30), 2)
+    days = draws.lognormal(7, 1, 60).round(1)
+    events = draws.poisson(days * rate)
+    path = tmp_path / "falls.csv"
+    rows = (f"s{place // 2},{events[place]},{days[place]}" for place in range(60))
+    path.write_text("\n".join(["site,falls,days", *rows, "s0,,3.5", "s1,2,"]) + "\n")
+    sums = Events(
+        exposure=days.reshape(30, 2).sum(axis=1), events=events.reshape(30, 2).sum(axis=1)
+    )
+    return path, sums
+
+
+def test_events_over_an_exposure(command, falls, tmp_path):
+    path, sums = falls
+    out, picture = tmp_path / "answers.csv", tmp_path / "answers.png"
+    ask = ("estimate", path, "--group", "site", "--events", "falls", "--exposure", "days")
+    found = command(*ask, "--json", "--out", out, "--plot", picture)
+    answer = json.loads(found.out)
+    wanted = estimate_events(sums)
+    assert answer["population"]["kind"] == "gamma"
+    assert answer["dropped"] == 2
+    assert answer["gain_over_raw"] == pytest.approx(wanted.gain_over_raw)
+    table = read(out)
+    assert list(table) == ["group", "exposure", "raw", "personal", "weight", "lower", "upper"]
+    order = [int(name[1:]) for name in table["group"]]
+    np.testing.assert_allclose(table["personal"], wanted.personal[order])
+    np.testing.assert_allclose(table["exposure"], sums.exposure[order])
+    assert picture.exists()
+    shown = command(*ask, "--by-size", "--above", "0.004")
+    assert "events over an exposure of" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--exposure", "days"), "--exposure must be given with --events"),
+        (("--events", "days", "--exposure", "falls"), "'days' must be whole numbers"),
+        (("--events", "falls", "--method", "paper"), "--method must be default with --events"),
+        (("--events", "falls", "--population", "beta"), "--population must be one of gamma"),
+        (("--events", "falls", "--value", "days"), "not several"),
+        (("--category", "falls", "--ranks"), "--ranks cannot be combined with --category"),
+        (("--category", "site"), "--category must be another column"),
+    ],
+)
+def test_bad_questions_about_events_and_categories(refused, falls, words, message):
+    refused("estimate", falls[0], "--group", "site", *words, wanted=message)
+
+
+def test_shares_of_categories(command, tmp_path):
+    draws = np.random.default_rng(6)
+    place = np.repeat(np.arange(20), 15)
+    kind = np.array(["blue", "green", "red"])[
+        [draws.choice(3, p=each) for each in draws.dirichlet([2, 2, 4], 20)[place]]
+    ]
+    path, out = tmp_path / "votes.csv", tmp_path / "shares.parquet"
+    rows = (f"t{town:02d},{vote}" for town, vote in zip(place, kind, strict=True))
+    path.write_text("\n".join(["town,party", *rows, "t01,", ",red"]) + "\n")
+    ask = ("estimate", path, "--group", "town", "--category", "party")
+    answer = json.loads(command(*ask, "--json", "--out", out).out)
+    assert answer["num_groups"] == 20
+    assert answer["dropped"] == 2
+    wanted = GroupShares().fit(kind, place)
+    assert answer["population"]["parameters"]["share of red"] == wanted.population_.mean[2]
+    table = read(out)
+    assert table["category"][:3] == ["blue", "green", "red"]
+    np.testing.assert_allclose(table["personal"], wanted.personal_.ravel())
+    assert "20 of 3 categories" in command(*ask).out

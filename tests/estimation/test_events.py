@@ -9,6 +9,7 @@ from scipy import optimize, stats
 from fedprior.estimation.conjugate.estimate import estimate_events, estimate_rates
 from fedprior.estimation.conjugate.fit import by_likelihood, by_moments
 from fedprior.estimation.conjugate.likelihood import log_likelihood, slope_at, tally
+from fedprior.estimation.events import GroupEvents
 from fedprior.estimation.families.poisson import POISSON
 from fedprior.estimation.statistics import Counts, Events, collapse_events
 
@@ -226,3 +227,21 @@ def test_coverage_and_gain(m, shape, mean, exposure):
     assert np.mean(own) < 1.05 * np.mean(raw)
     if m >= 30:
         assert np.mean(own) < 1.02 * np.mean(others)
+
+
+def test_group_events():
+    model = GroupEvents(above=0.2, ranks=True).fit(
+        [1, 2, 0, None, 4], ["x", "x", "y", "y", "z"], exposure=[10.0, 5.0, 3.0, 1.0, 12.0]
+    )
+    assert model.groups_.tolist() == ["x", "y", "z"]
+    assert model.n_.tolist() == [15.0, 3.0, 12.0]
+    np.testing.assert_allclose(model.raw_, [0.2, 0.0, 1 / 3])
+    columns = ["group", "exposure", "raw", "personal", "weight", "lower", "upper", "above", "rank"]
+    assert list(model.to_frame())[:9] == columns
+    assert model.predict(["new"])[0] == pytest.approx(model.population_.mean)
+    plain = GroupEvents().fit([3, 4, 0])
+    assert plain.n_.tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match="0 where exposure is 0"):
+        GroupEvents().fit([3, 4], exposure=[1.0, 0.0])
+    with pytest.raises(ValueError, match="See row 2 of 2"):
+        GroupEvents().fit([3, 4.5], exposure=[1.0, 1.0])

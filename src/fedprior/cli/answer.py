@@ -19,6 +19,7 @@ from fedprior.reporting import estimates as reporting
 from fedprior.reporting.outputs import save
 from fedprior.reporting.question import Question
 
+_MOST_PARAMETERS = 20
 NOT_PRIVATE = "The groups' own numbers are not private: --release-groups shows them as they are."
 PUBLIC_ERRORS = "The standard errors and the groups' sizes count as public."
 NO_DELTA = "Rates need no --delta: the guarantee holds with delta = 0."
@@ -85,7 +86,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
-    found = reporting.summary(estimates)
+    found = reporting.summary(estimates) | {"num_groups": groups.number}
     if not question.private:
         found |= {"rows": groups.rows, "dropped": groups.dropped, "columns": groups.columns}
     if question.out is not None:
@@ -151,9 +152,13 @@ def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
     varies += ", by covariates" * (population.coefficients is not None)
     law = f"{population.kind} ({population.fitted_by}{varies})"
     lines.add_row("population", law)
-    main = {"mean": float(np.mean(population.mean)), "heterogeneity": population.heterogeneity}
-    for name, value in {**main, **population.parameters}.items():
+    parameters = {"heterogeneity": population.heterogeneity, **population.parameters}
+    if np.ndim(population.mean) == 0:
+        parameters = {"mean": float(population.mean), **parameters}
+    for name, value in list(parameters.items())[:_MOST_PARAMETERS]:
         lines.add_row("", shown(name, value))
+    if len(parameters) > _MOST_PARAMETERS:
+        lines.add_row("", f"and {len(parameters) - _MOST_PARAMETERS} more")
     if population.atoms is not None:
         lines.add_row("", f"{len(population.atoms)} atoms")
     raw, pooled = estimates.gain_over_raw, estimates.gain_over_pooled
@@ -169,7 +174,9 @@ def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
 
 
 def _size(question: Question, groups: Groups) -> str:
-    number = f"{len(groups.n):,}"
+    number = f"{groups.number:,}"
+    if groups.categories is not None:
+        number += f" of {len(groups.n) // groups.number:,} categories"
     if question.private:  # no word on what was dropped
         return number
     dropped = f" ({groups.dropped:,} dropped)" if groups.dropped else ""

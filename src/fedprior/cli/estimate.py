@@ -25,6 +25,9 @@ def estimate(
     exposure: Annotated[
         str | None, _option("Column of the exposure of --events (time, people); default 1 a row.")
     ] = None,
+    category: Annotated[
+        str | None, _option("Column of categories: their shares in every group.")
+    ] = None,
     stderr: Annotated[
         str | None, _option("Column of known standard errors of --value; each row is an estimate.")
     ] = None,
@@ -98,7 +101,8 @@ def estimate(
     """Estimate every group's mean or rate with the help of all the others.
 
     --value are numbers to average, --outcome or --successes with --trials are rates of success,
-    --events with --exposure are rates of events per unit of exposure.
+    --events with --exposure are rates of events per unit of exposure, --category are shares of
+    categories.
 
     Rows without a group or without a number (empty cells, NA and the like) are dropped and, without
     --epsilon, counted. With --stderr, several rows of a group are combined by inverse
@@ -132,6 +136,7 @@ def estimate(
         leave_one_out=leave_one_out,
         events=events,
         exposure=exposure,
+        category=category,
         population=population,
         by_size=by_size,
         fit=fit,

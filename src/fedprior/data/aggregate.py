@@ -28,8 +28,9 @@ class Groups:
     Values have `mean` and `within` (the sum of squares around it), or `variance` where standard
     errors are known; outcomes have `successes`, and so have events, whose `n` is the exposure.
     `rows` were used, `dropped` were not, and `notes` say why; `columns` says what each column was
-    read as. `covariates` are the columns with one value in each group. The names are `labels`, or
-    the connection's table `groups` for a table on disk.
+    read as. `covariates` are the columns with one value in each group. With `categories` there is a
+    row for each group and each category. The names are `labels`, or the connection's table `groups`
+    for a table on disk.
     """
 
     n: np.ndarray
@@ -43,10 +44,20 @@ class Groups:
     notes: tuple[str, ...] = ()
     columns: dict[str, str] = field(default_factory=dict)
     labels: np.ndarray | None = None
+    categories: np.ndarray | None = None
     connection: Any = None
+
+    @property
+    def number(self) -> int:
+        """The number of groups."""
+        if self.categories is None:
+            return len(self.n)
+        return len(self.n) // len(dict.fromkeys(self.categories.tolist()))
 
     def names(self, places: Sequence[int]) -> list[str]:
         """The names of the groups at `places`, in that order."""
+        if self.categories is not None and self.labels is not None:
+            return [f"{self.labels[place]}: {self.categories[place]}" for place in places]
         if self.labels is not None:
             return [str(self.labels[place]) for place in places]
         wanted = ", ".join(str(int(place)) for place in places) or "NULL"
@@ -65,6 +76,8 @@ class Groups:
         connection = self.connection if self.labels is None else duckdb.connect()
         if self.labels is not None:
             connection.register("groups", {"name": self.labels})
+        if self.categories is not None:
+            columns = {"category": self.categories, **columns}
         connection.register("result", columns)
         table = f'SELECT name AS "group", {filled(columns)} FROM groups POSITIONAL JOIN result'
         copy_to(connection, table, path, owner="estimate")
@@ -235,11 +248,11 @@ class _Reading(NamedTuple):
         said = []
         if totals.unnamed:
             groups = " or ".join(repr(name) for name in self.group) + self._word()
-            said.append(f"{_count(totals.unnamed, 'row')} without a group ({groups})")
+            said.append(f"{counted(totals.unnamed, 'row')} without a group ({groups})")
         if unvalued:
-            left = f"; no other in {_count(totals.emptied, 'group')}" if totals.emptied else ""
+            left = f"; no other in {counted(totals.emptied, 'group')}" if totals.emptied else ""
             left += ", predicted from covariates" * bool(left and self.fixed.columns)
-            said.append(f"{_count(unvalued, 'row')} without a number ({columns}{left})")
+            said.append(f"{counted(unvalued, 'row')} without a number ({columns}{left})")
         return said
 
     def _word(self) -> str:
@@ -302,5 +315,6 @@ def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
     )
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2,000 rows`."""
     return f"{number:,} {what}" + "s" * (number != 1)

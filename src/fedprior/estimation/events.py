@@ -79,8 +79,7 @@ class GroupEvents(GroupEstimator):
         else:
             factor = labels.factorize(self._owner, "groups", groups)
             numeric.same_length(self._owner, events=happened, groups=factor.place)
-        keep = self._keep(rows, happened, over, factor.place)
-        factor = factor.keep(keep)
+        factor, keep, _ = self._complete(factor, None, happened, over)
         statistics = Events(
             exposure=np.bincount(factor.place, over[keep]),
             events=np.bincount(factor.place, happened[keep]).astype(np.int64),

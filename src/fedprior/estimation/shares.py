@@ -34,9 +34,9 @@ class GroupShares(GroupEstimator):
         self._check()
         category = labels.factorize(self._owner, "y", y)
         factor = labels.factorize(self._owner, "groups", groups)
-        rows = numeric.same_length(self._owner, y=category.place, groups=factor.place)
-        keep = self._keep(rows, category.place, factor.place)
-        category, factor = category.keep(keep), factor.keep(keep)
+        numeric.same_length(self._owner, y=category.place, groups=factor.place)
+        factor, keep, _ = self._complete(factor, None, category.place)
+        category = category.keep(keep)
         shape = len(factor.levels), len(category.levels)
         many = shape[1] > 1
         remedy = "Shares of one category are all 1."
@@ -50,7 +50,7 @@ class GroupShares(GroupEstimator):
         self._check()
         table = numeric.numbers(self._owner, "counts", counts, most_axes=2)
         levels, place = labels.one_row_each(self._owner, groups, len(table))
-        keep = self._keep(len(table), table, place)
+        factor, keep, _ = self._complete(labels.Factor(levels, place), None, table)
         names = numeric.column_names(counts)
         if categories is None:
             categories = range(table[0].size) if names is None else names
@@ -58,9 +58,8 @@ class GroupShares(GroupEstimator):
         rule = f"{table[0].size} different labels"
         fits = len(kinds.levels) == len(kinds.place) == table[0].size
         check.require(fits, self._owner, "categories", rule, list(categories))
-        return self._shared(
-            table[keep], levels[place[keep]], kinds.levels[kinds.place], counts, groups
-        )
+        found = kinds.levels[kinds.place]
+        return self._shared(table[keep], factor.levels, found, counts, groups)
 
     def _shared(
         self, counts: np.ndarray, levels: np.ndarray, categories: np.ndarray, *sources: Any

@@ -12,12 +12,13 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
+from fedprior.data.categories import count_categories
 from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
 from fedprior.estimation.covariate_rows import covariate_reader
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.statistics import Counts, Events, Means
+from fedprior.estimation.statistics import Counts, Events, Means, Shares
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
@@ -32,6 +33,16 @@ def open_groups(question: Question) -> Iterator[Groups]:
     """The groups of the question's file or of the embedded table; at least two of them."""
     if question.file is None:
         yield _embedded()
+        return
+    if question.category is not None:
+        with count_categories(
+            question.file,
+            group=question.group,
+            category=question.category,
+            missing=MISSING if question.missing is None else question.missing,
+            strict=question.strict,
+        ) as groups:
+            yield groups
         return
     with aggregate(
         question.file,
@@ -91,7 +102,38 @@ def estimate(groups: Groups, question: Question, ledger: "Ledger | None" = None)
     return dataclasses.replace(found, notes=(*groups.notes, *found.notes))
 
 
+def _shares(groups: Groups, question: Question) -> Estimates:
+    """The shares of all categories, one row for each group and category."""
+    from fedprior.estimation.conjugate.shares import estimate_shares
+
+    kinds = list(dict.fromkeys(np.asarray(groups.categories).tolist()))
+    counts = np.asarray(groups.successes).reshape(-1, len(kinds))
+    found = estimate_shares(Shares(counts=counts), level=question.level)
+    names = {f"mean_{number + 1}": f"share of {kind}" for number, kind in enumerate(kinds)}
+
+    def named(values: dict[str, float]) -> dict[str, float]:
+        return {names.get(name, name): value for name, value in values.items()}
+
+    population = found.population
+    return dataclasses.replace(
+        found,
+        n=groups.n,
+        weight=np.repeat(found.weight, len(kinds)),
+        population=dataclasses.replace(
+            population,
+            parameters=named(population.parameters),
+            standard_errors=named(population.standard_errors),
+        ),
+        **{
+            name: getattr(found, name).ravel()
+            for name in ("raw", "personal", "scale", "lower", "upper")
+        },
+    )
+
+
 def _openly(groups: Groups, question: Question) -> Estimates:
+    if question.kind == "shares":
+        return _shares(groups, question)
     options: dict[str, Any] = {
         "fit": question.fit,
         "by_size": question.by_size,

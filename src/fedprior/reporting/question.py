@@ -11,6 +11,7 @@ POPULATIONS = {
     "rates": ("beta", "nonparametric", "point", "auto"),
     "means": ("gaussian", "nonparametric", "point", "auto"),
     "events": ("gamma", "nonparametric", "point", "auto"),
+    "shares": ("dirichlet",),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
 _OWNER = "estimate"
@@ -34,6 +35,7 @@ class Question:
     leave_one_out: bool = False
     events: str | None = None
     exposure: str | None = None
+    category: str | None = None
     population: str | None = None
     by_size: bool = False
     fit: str = "likelihood"
@@ -71,7 +73,9 @@ class Question:
 
     @property
     def kind(self) -> str:
-        """`means` of values, `rates` of outcomes or `events` over an exposure."""
+        """`means` of values, `rates` of outcomes, of `events`, or `shares` of categories."""
+        if self.category is not None:
+            return "shares"
         if self.events is not None:
             return "events"
         return "means" if self.value is not None else "rates"
@@ -93,10 +97,11 @@ class Question:
                 "--outcome": self.outcome,
                 "--successes": self.successes or self.trials,
                 "--events": self.events or self.exposure,
+                "--category": self.category,
             }.items()
             if column is not None
         ]
-        one_of = "one of --value, --outcome, --successes with --trials, --events"
+        one_of = "one of --value, --outcome, --successes with --trials, --events, --category"
         together = " and ".join(given)
         _require(len(given) <= 1, "columns", f"{one_of}, not several", together)
         whole = (self.successes is None) == (self.trials is None)
@@ -116,6 +121,7 @@ class Question:
             known = (((), None, None), (("player",), "hits", "at_bats"))
             fits = own in known and self.value is None
             fits = fits and self.outcome is None and self.events is None
+            fits = fits and self.category is None
             _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
             return
         _require(bool(given), "columns", one_of, "none of them")
@@ -171,6 +177,12 @@ class Question:
         smooth = self.intervals == "robust" and self.kind != "means"
         for option in {"--by-size", "--population point"} & {*chosen}:
             _require(not smooth, "--intervals", f"default for rates with {option}", "robust")
+        if self.kind == "shares":
+            more = {"--intervals": self.intervals != "default", "--above": self.above is not None}
+            more |= {"--ranks": self.ranks, "--epsilon": self.private}
+            chosen += [option for option, given in more.items() if given]
+            for option in chosen:
+                check.expect(False, _OWNER, f"{option} cannot be combined with --category.")
         printed = self.method == "paper" and self.kind == "events"
         _require(not printed, "--method", "default with --events", "paper")
 
