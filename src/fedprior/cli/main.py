@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import typer
 
+from fedprior.cli.lazily import load_lazily
 from fedprior.core.check import PrivacyError
 
 # The module of each command; a module is imported when its command is called or listed.
@@ -77,6 +78,7 @@ _HELP = options.__doc__
 def main() -> None:
     """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
     logging.getLogger("fedprior").setLevel(logging.ERROR)  # commands say what Python would log
+    load_lazily()
     try:
         called = [word for word in sys.argv[1:2] if word in COMMANDS]
         code = build(called or COMMANDS)(standalone_mode=False)
