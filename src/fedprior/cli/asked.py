@@ -20,8 +20,8 @@ File = Annotated[
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="A CSV or Parquet file or a glob of them, a folder of .npz files (one per client), or "
-        "the root folder of the configured dataset."
+        help="A CSV or Parquet file, a glob of them, or - (standard input); a folder of .npz "
+        "files, one per client; or the root folder of the configured dataset."
     ),
 ]
 Client = Annotated[
@@ -124,8 +124,9 @@ def configured(
 def _is_own(owner: str, data: Path, dataset: str) -> bool:
     """Whether --data is a table or a folder of arrays, rather than the root of a dataset."""
     from fedprior.data.datasets import needs_files
+    from fedprior.data.standard_input import is_standard_input
 
-    if data.is_file() or (has_magic(str(data)) and not data.exists()):
+    if is_standard_input(data) or data.is_file() or (has_magic(str(data)) and not data.exists()):
         return True
     check.require(data.exists(), owner, "--data", "a file or folder that exists", str(data))
     if needs_files(dataset):  # a root folder may hold .npz files, too

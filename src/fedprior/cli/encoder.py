@@ -11,7 +11,10 @@ from fedprior.cli import asked
 
 def encoder(
     public: Annotated[
-        Path, typer.Argument(help="A CSV or Parquet file of PUBLIC rows, like those to train on.")
+        Path,
+        typer.Argument(
+            help="A CSV or Parquet file, or - (standard input): PUBLIC rows like those to train on."
+        ),
     ],
     client: Annotated[
         list[str],
@@ -45,6 +48,7 @@ def encoder(
     """
     from fedprior.cli.progress import Watcher
     from fedprior.core.files import write_atomically
+    from fedprior.data.standard_input import shown
     from fedprior.data.table import fit_encoder
     from fedprior.reporting.outputs import check_output
 
@@ -68,5 +72,5 @@ def encoder(
     kind = "a quantity" if found.classes is None else f"one of {', '.join(found.classes)}"
     Watcher(quiet=quiet).say(
         f"Read {read}; they become {len(found.feature_names)} inputs; {label} is {kind}. "
-        f"Written to {out}; it tells of the rows in {public}, which must be public."
+        f"Written to {out}; it tells of the rows in {shown(public)}, which must be public."
     )

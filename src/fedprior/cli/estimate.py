@@ -14,7 +14,9 @@ EMBEDDED = "baseball"
 def estimate(
     file: Annotated[
         str | None,
-        typer.Argument(help="CSV or Parquet file, or a glob; without one, the embedded baseball."),
+        typer.Argument(
+            help="CSV or Parquet file, a glob, or - (standard input); by default, baseball."
+        ),
     ] = None,
     group: asked.Group = None,
     value: Annotated[str | None, _option("Column of numbers to average.")] = None,

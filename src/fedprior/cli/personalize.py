@@ -18,7 +18,8 @@ def personalize(
     data: Annotated[
         Path,
         typer.Option(
-            help="New rows: a CSV or Parquet file or a glob of them, or a folder of .npz files."
+            help="New rows: a CSV or Parquet file, a glob of them, or - (standard input); or a "
+            "folder of .npz files."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where predictions go: a .csv or .parquet file.")],
@@ -43,7 +44,9 @@ def personalize(
 
     Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
     """
-    exists = data.exists() or has_magic(str(data))
+    from fedprior.data.standard_input import is_standard_input
+
+    exists = is_standard_input(data) or data.exists() or has_magic(str(data))
     check.require(exists, "personalize", "--data", "a file or folder that exists", str(data))
     from fedprior.cli.progress import Rows, say
     from fedprior.data.writing import write_table

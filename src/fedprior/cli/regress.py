@@ -12,7 +12,9 @@ from fedprior.cli.asked import option as _option
 def regress(
     file: Annotated[
         str | None,
-        typer.Argument(help="CSV or Parquet file, or a glob; without one, a simulated example."),
+        typer.Argument(
+            help="CSV or Parquet file, a glob, or - (standard input); by default, simulated shops."
+        ),
     ] = None,
     group: asked.Group = None,
     target: Annotated[str | None, _option("Column to be explained: numbers or classes.")] = None,

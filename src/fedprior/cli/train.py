@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedprior.cli import asked
 from fedprior.core import lock
+from fedprior.data.standard_input import shown as shown_path
 
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
@@ -189,7 +190,8 @@ def _trusted(trust: float) -> str:
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
     """One row per method: scores in percent, gains in points."""
-    title = f"Test scores of the clients' own models, {config.data.path or config.data.name}"
+    read = shown_path(config.data.path) or config.data.name
+    title = f"Test scores of the clients' own models, {read}"
     if config.seeds > 1:
         title += f", {config.seeds} seeds"
     shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")

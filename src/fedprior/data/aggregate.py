@@ -142,7 +142,7 @@ def aggregate(
             totals = reading.sum()
         yield _aggregate(reading, _checked(reading, totals), strict)
     except duckdb.Error as error:
-        raise unreadable(path, error) from None
+        raise unreadable(source.path, error) from None
     finally:
         source.close()
 

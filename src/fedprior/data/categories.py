@@ -41,9 +41,9 @@ def count_categories(
         rows = source.run(
             f"SELECT {named} AS name, {kinds} AS kind, count(*) FROM source GROUP BY 1, 2"
         )
-        yield _counted(path, rows, category, strict)
+        yield _counted(source.path, rows, category, strict)
     except duckdb.Error as error:
-        raise unreadable(path, error) from None
+        raise unreadable(source.path, error) from None
     finally:
         source.close()
 

@@ -1,4 +1,4 @@
-"""CSV files, Parquet files, globs and arrays as one DuckDB view.
+"""CSV files, Parquet files, globs, standard input and arrays as one DuckDB view.
 
 The rows of files are read a block at a time: a file may be larger than memory, and DuckDB writes
 what it cannot keep to a folder of its own that goes with the connection.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedprior.core import check
+from fedprior.data import standard_input
 
 TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -25,6 +26,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _NUMERIC = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 _WHOLE = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER")
 _WORDS = re.compile('VARCHAR|ENUM.*|"NULL"')
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, UnicodeError, csv.Error)
 _MARKS = {  # byte order marks, the longer ones first
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -38,7 +40,7 @@ class Scan(NamedTuple):
 
     connection: Any
     types: dict[str, str]
-    path: str  # as the user wrote it
+    path: str  # as messages have it
     spill: str  # the folder for what does not fit into memory
     parquet: str | None = None  # the files as an SQL list, where they are Parquet
     typed: bool = True  # False for a CSV file, all of whose cells are text
@@ -95,7 +97,7 @@ def scan(
     optional: Iterable[str] = (),
     memory_limit: str | None = None,
 ) -> Scan:
-    """The rows of a file, of a glob, or of arrays by name, with the wanted columns checked.
+    """The rows of a file, a glob, `-`, or of arrays by name, with the wanted columns checked.
 
     Columns that are wanted (all of them by default) or `optional` must not share their name.
     `memory_limit` is DuckDB's ("2GB"); by default it is four fifths of the machine's memory.
@@ -103,8 +105,8 @@ def scan(
     import duckdb
 
     in_memory = isinstance(source, Mapping)
-    path = "table" if in_memory else str(source)
-    files = [] if in_memory else find_files(path)
+    path = "table" if in_memory else standard_input.shown(source)
+    files = [] if in_memory else find_files(str(source))
     wanted = None if columns is None else list(columns)
     spill = tempfile.mkdtemp(prefix="fedprior-")
     config: dict[str, Any] = {"temp_directory": spill}
@@ -134,7 +136,8 @@ def scan(
 
 def unreadable(path: str, error: Exception) -> ValueError:
     """DuckDB's error in one line: its first paragraph, without the hints for its own users."""
-    reason = reason_of(error)
+    copy = rf"""["']?{re.escape(tempfile.gettempdir())}/fedprior-[^\s"',:)]*["']?"""
+    reason = re.sub(copy, path, reason_of(error))  # the user knows nothing of copies
     rule = "a readable table"
     if "OutOfMemory" in type(error).__name__:
         rule = "a table whose groups fit into memory and temporary disk space"
@@ -160,6 +163,8 @@ def literal(text: str) -> str:
 
 def find_files(path: str) -> list[str]:
     """The file, or the files of a glob in order; all of them CSV or all of them Parquet."""
+    if standard_input.is_standard_input(path):
+        return [standard_input.copied()]
     if Path(path).is_dir():
         raise ValueError(
             f"{path}: this is a folder, not a file. For all tables in it, quote '{path}/*.csv'."
@@ -196,18 +201,20 @@ def _csv(
     Nothing else is left to guess: DuckDB's own detection looks at the first rows only, drops rows
     that do not fit its guess, and fails on a first quote far down.
     """
-    files = [_as_utf8(name, spill) for name in files if Path(name).stat().st_size]
-    delimiter, header = _header(files[0], wanted or [])
+    filled = [name for name in files if Path(name).stat().st_size]
+    owners = [path] if len(filled) == 1 else filled  # in messages
+    texts = [_as_utf8(*pair, spill) for pair in zip(owners, filled, strict=True)]
+    delimiter, header = _header(owners[0], texts[0], wanted or [])
     for name in header if wanted is None else [*wanted, *optional]:
         if name and header.count(name) > 1:
             raise ValueError(
                 f"{path}: column {name!r} appears {header.count(name)} times in the header. "
                 "Rename or remove the others."
             )
-    for name in files[1:]:
-        if _fields(name, delimiter) != header:
-            rule = f"the same columns as {files[0]}"
-            check.require(False, name, "header", rule, ",".join(_fields(name, delimiter)[:12]))
+    for owner, text in zip(owners[1:], texts[1:], strict=True):
+        own = _fields(owner, text, delimiter)
+        rule = f"the same columns as {owners[0]}"
+        check.require(own == header, owner, "header", rule, ",".join(own[:12]))
     # DuckDB takes X and x for one name; the first of them keeps it.
     low = [name.lower() for name in header]
     unique = [
@@ -217,56 +224,55 @@ def _csv(
     need(unique, wanted or (), owner=path)
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in unique)
     reader = (
-        f"read_csv({_listed(files)}, auto_detect=false, header=true, delim={literal(delimiter)}, "
+        f"read_csv({_listed(texts)}, auto_detect=false, header=true, delim={literal(delimiter)}, "
         f"""quote='"', escape='"', columns={{{columns}}})"""
     )
     return reader, delimiter
 
 
-def _as_utf8(name: str, spill: str) -> str:
+def _as_utf8(owner: str, name: str, spill: str) -> str:
     """The file itself, or a copy in UTF-8 of one in UTF-16 or UTF-32."""
     try:
         with _opened(name, "rb") as file:
             start = file.read(1024)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
-    head = start[:4]
-    encoding = next((code for mark, code in _MARKS.items() if head.startswith(mark)), None)
-    if encoding is None and len(head) == 4:
-        even, odd = (head[start::2] == b"\0\0" for start in (0, 1))
-        encoding = "utf-16-be" if even else "utf-16-le" if odd else None
-    if encoding is None and b"\0" in start:
-        raise ValueError(f"{name}: the file is not text. A Parquet file must end in .parquet.")
-    if encoding is None:
-        return name
-    copy = tempfile.mkstemp(dir=spill, suffix=".csv")[1]
-    try:
+        head = start[:4]
+        encoding = next((code for mark, code in _MARKS.items() if head.startswith(mark)), None)
+        if encoding is None and len(head) == 4:
+            even, odd = (head[start::2] == b"\0\0" for start in (0, 1))
+            encoding = "utf-16-be" if even else "utf-16-le" if odd else None
+        if encoding is None:
+            sentence = "the file is not text. A Parquet file must end in .parquet."
+            if owner == standard_input.NAME:
+                sentence = "it must be CSV (plain or gzip) or Parquet, got other bytes."
+            check.expect(b"\0" not in start, owner, sentence)
+            return name
+        copy = tempfile.mkstemp(dir=spill, suffix=".csv")[1]
         with (
             _opened(name, "rt", encoding=encoding, newline="") as file,
             open(copy, "w", encoding="utf-8", newline="") as out,
         ):
             shutil.copyfileobj(file, out)
-    except UnicodeError as error:
-        raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
-    return copy
+        return copy
+    except _DAMAGED as error:
+        raise ValueError(f"{owner}: file must be a readable table, got: {error}") from None
 
 
 def _opened(name: str, mode: str, **options: Any) -> Any:
     return (gzip.open if name.lower().endswith(".gz") else open)(name, mode, **options)
 
 
-def _header(name: str, wanted: list[str]) -> tuple[str, list[str]]:
+def _header(owner: str, name: str, wanted: list[str]) -> tuple[str, list[str]]:
     """The delimiter under which the header has most of the wanted columns, and its fields."""
-    headers = [(delimiter, _fields(name, delimiter)) for delimiter in _DELIMITERS]
+    headers = [(delimiter, _fields(owner, name, delimiter)) for delimiter in _DELIMITERS]
     return max(headers, key=lambda pair: (len({*wanted} & {*pair[1]}), len(pair[1])))
 
 
-def _fields(name: str, delimiter: str) -> list[str]:
+def _fields(owner: str, name: str, delimiter: str) -> list[str]:
     with _opened(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             return next(csv.reader(file, delimiter=delimiter), [])
-        except (csv.Error, OSError) as error:
-            raise ValueError(f"{name}: file must be a readable table, got: {error}") from None
+        except _DAMAGED as error:
+            raise ValueError(f"{owner}: file must be a readable table, got: {error}") from None
 
 
 def need(present: Iterable[str], wanted: Iterable[str], *, owner: str) -> None:

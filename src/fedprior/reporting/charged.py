@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprior.core import check
+from fedprior.data import standard_input
 from fedprior.privacy.guarantee import Noise, shown
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.opening import read
@@ -47,7 +48,7 @@ def open_ledger(question: Question, num_groups: int) -> Ledger:
     epsilons then add up. A ledger that is named must exist.
     """
     file, named = path(question), question.ledger is not None
-    who = f"estimate {_data(question).name} ({question.kind})"
+    who = f"estimate {standard_input.shown(_data(question).name)} ({question.kind})"
     try:
         terms = _terms(question, file)
         check_delta_below(terms.delta, num_groups, allowed=terms.allow_delta)

@@ -71,7 +71,7 @@ def _check_number(groups: Groups, question: Question) -> None:
     rule += ", with an exposure above 0" * (question.exposure is not None)
     named = " and ".join(map(repr, question.group))
     remedy = f"A population is learned from many groups; column {named} names {number}."
-    check.require(number >= least, str(question.file), "number of groups", rule, number, remedy)
+    check.require(number >= least, question.source, "number of groups", rule, number, remedy)
 
 
 def _check_identified(groups: Groups, question: Question) -> None:
@@ -79,16 +79,16 @@ def _check_identified(groups: Groups, question: Question) -> None:
     if question.kind == "rates" and question.population != "point" and int(groups.n.max()) < 2:
         common = "" if question.private else ", or take one common rate (--population point)"
         raise ValueError(
-            f"{question.file}: groups must be of 2 trials or more, at least some, got all of one "
+            f"{question.source}: groups must be of 2 trials or more, at least some, got all of one "
             "trial. How much rates differ cannot be told from chance with one trial a group: give "
             f"more rows of some groups{common}."
         )
     known = question.stderr is not None or question.noise_scale is not None
     if question.kind == "means" and not known and int(groups.n.max()) < 2:
         raise ValueError(
-            f"{question.file}: groups must be of more than one row, or of known variance, got all "
-            "of one row. How much they differ cannot be identified: give more rows of some groups, "
-            "a standard error for each (--stderr), or that of one value (--noise-sd)."
+            f"{question.source}: groups must be of more than one row, or of known variance, got "
+            "all of one row. How much they differ cannot be identified: give more rows of some "
+            "groups, a standard error for each (--stderr), or that of one value (--noise-sd)."
         )
 
 
@@ -187,7 +187,7 @@ def _covariates(groups: Groups, question: Question) -> Covariates | None:
     """The covariates of the groups, words as indicators."""
     if not question.covariates:
         return None
-    reader = covariate_reader(str(question.file), groups.covariates)
+    reader = covariate_reader(question.source, groups.covariates)
     values = reader.encode(groups.covariates, len(groups.n), lenient=False)
     return Covariates(names=reader.names, values=values)
 

@@ -11,6 +11,7 @@ from fedprior.data import datasets
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import Federation
 from fedprior.data.scan import find_files
+from fedprior.data.standard_input import is_standard_input
 from fedprior.exchange.facts import check_public
 from fedprior.reporting.config import Data, Privacy
 
@@ -112,7 +113,8 @@ def fingerprint(data: Data) -> str:
     It lets anybody who guesses the rows confirm the guess.
     """
     path = Path(data.path)
-    if not data.path or not (path.exists() or has_magic(data.path)):
+    there = is_standard_input(path) or path.exists() or has_magic(data.path)
+    if not data.path or not there:
         return ""
     files = (
         sorted(path.glob("*.npz")) if path.is_dir() else [Path(n) for n in find_files(data.path)]

@@ -14,6 +14,7 @@ from fedprior.core.files import (
     seal,
     write_atomically,
 )
+from fedprior.data import standard_input
 from fedprior.exchange import checkpoint
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config, read
@@ -92,7 +93,7 @@ class Folder:
             config = replace(config, data=replace(config.data, root=root))
         secure, fingerprint = config.privacy.noise == "secure", federations.fingerprint(config.data)
         if config.data.path:
-            path = str(Path(config.data.path).resolve())
+            path = standard_input.resolved(config.data.path)
             encoder = config.data.encoder and str(Path(config.data.encoder).resolve())
             shown = "" if secure else fingerprint
             data = replace(config.data, path=path, encoder=encoder, fingerprint=shown)
@@ -143,5 +144,6 @@ class Folder:
             noted = read_sealed(self.fingerprint).strip()
         if noted != current:
             reason = "has changed since the run started" if current else "does not exist"
-            raise ValueError(f"run: the data of the run, {config.data.path}, {reason}.")
+            data = standard_input.shown(config.data.path)
+            raise ValueError(f"run: the data of the run, {data}, {reason}.")
         return config

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
+from fedprior.data import standard_input
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 POPULATIONS = {
@@ -79,6 +80,11 @@ class Question:
         if self.events is not None:
             return "events"
         return "means" if self.value is not None else "rates"
+
+    @property
+    def source(self) -> str:
+        """The file as messages have it."""
+        return standard_input.shown(self.file or _OWNER)
 
     @property
     def private(self) -> bool:
@@ -250,6 +256,12 @@ class Question:
         }
         for option, given in public.items():
             check.expect(not given, _OWNER, f"{option} cannot be combined with --epsilon.")
+        sentence = (
+            "--epsilon needs --ledger with standard input, which has no place beside it for a "
+            "ledger. Make one with fedprior privacy ledger init."
+        )
+        nowhere = self.ledger is None and standard_input.is_standard_input(self.file)
+        check.expect(not nowhere, _OWNER, sentence)
         if self.kind == "means":
             remedy = "They bound the values and are public: take them from elsewhere than the data."
             if self.low is None or self.high is None:

@@ -72,7 +72,7 @@ def regress(question: RegressQuestion) -> RegressAnswer:
 
 
 def _analyze(question: RegressQuestion, table: Table) -> Analysis:
-    owner = "regress" if question.file is None else question.file
+    owner = "regress" if question.file is None else table.source
     name = "sales" if question.file is None else str(question.target)
     target = table.columns[name]
     family = _family(question, target)

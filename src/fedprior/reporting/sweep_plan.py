@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
+from fedprior.data import standard_input
 from fedprior.data.federation import Federation
 from fedprior.engines.grid import families, points
 from fedprior.engines.trainings import Seeds
@@ -139,7 +139,7 @@ def _complete(config: Config) -> Config:
     """Places from the root of the disk, and the content of files of one's own."""
     given = {name: getattr(config.data, name) for name in _PLACES}
     whole: dict[str, Any] = {
-        name: str(Path(place).resolve()) for name, place in given.items() if place
+        name: standard_input.resolved(place) for name, place in given.items() if place
     }
     content = federations.fingerprint(config.data)
     return replace(config, data=replace(config.data, fingerprint=content, **whole))

@@ -9,6 +9,7 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.data.federation import Federation
 from fedprior.data.partition import split_rows
+from fedprior.data.standard_input import is_standard_input, shown
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config
 
@@ -23,7 +24,8 @@ def read_clients(app: Path, config: Config, data: Path, *, name: str | None = No
     Columns, classes and words for missing are those of the app's public encoder: a table that does
     not have them is refused.
     """
-    check.require(data.exists(), "site", "--data", "a file or folder that exists", str(data))
+    there = data.exists() or is_standard_input(data)
+    check.require(there, "site", "--data", "a file or folder that exists", str(data))
     encoder = app / ENCODER
     if not data.is_dir() and not encoder.is_file():
         raise ValueError(
@@ -50,7 +52,7 @@ def _one_client(encoder: Path, config: Config, data: Path, name: str) -> Federat
 
     known = federations.read_encoder(encoder)
     x, y, _ = encode_rows(known, data, named=False)
-    sentence = f"{data} has no column {known.label!r}, which is to be predicted."
+    sentence = f"{shown(data)} has no column {known.label!r}, which is to be predicted."
     if y is None:
         raise ValueError(f"site: {sentence}")
     labeled = np.flatnonzero(~np.isnan(y) if y.dtype.kind == "f" else y >= 0)
