@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedprior.data.frames import column_names
 from fedprior.estimation import groups, numeric
 
 polars = pytest.importorskip("polars")
@@ -174,8 +175,8 @@ def test_a_frame_of_numbers_has_two_axes():
         polars.DataFrame({"a": [1, None], "b": [3.0, 4.0]}),
     ):
         np.testing.assert_array_equal(numbers(frame, most_axes=2), wanted)
-        assert numeric.column_names(frame) == ["a", "b"]
-    assert numeric.column_names([[1, 2]]) is None
+        assert column_names(frame) == ["a", "b"]
+    assert column_names([[1, 2]]) is None
 
 
 def test_what_is_no_number_is_refused_with_its_row():

@@ -16,6 +16,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.cells import MISSING, Column, Kind, as_kind, describe
 from fedprior.data.cells import key as key_of
+from fedprior.data.frames import taken
 from fedprior.data.scan import Scan, need, quoted, scan, unreadable
 
 Columns = dict[str, np.ma.MaskedArray]
@@ -75,10 +76,10 @@ def read(
 ) -> Table:
     """The wanted columns (all by default) of a file, a glob, a data frame, or arrays by name.
 
-    A data frame is anything with `.columns` and `[name]`. Columns of `key` are read as labels, as
-    they stand (the county 08014 does not become 8014); several make one key. An `optional` column
-    is read where there is one, an excluded one never. What a column holds is told by its cells,
-    unless `kinds` gives its kind and form: then each cell is read by itself alone.
+    A data frame is anything with Arrow data, or with `.columns` and `[name]`. Columns of `key` are
+    read as labels, as they stand (the county 08014 does not become 8014); several make one key. An
+    `optional` column is read where there is one, an excluded one never. What a column holds is told
+    by its cells, unless `kinds` gives its kind and form: then each cell is read by itself alone.
     """
     import duckdb
 
@@ -204,16 +205,17 @@ def _masked(name: str, values: Any, owner: str) -> np.ma.MaskedArray:
 
 def _in_memory(source: Any, wanted: Iterable[str] | None) -> dict[str, np.ndarray]:
     """The wanted columns of a data frame or mapping that are there, as arrays for DuckDB."""
+    source = taken(source)
     is_mapping = isinstance(source, Mapping)
     if not is_mapping and not (hasattr(source, "columns") and hasattr(source, "__getitem__")):
-        rule = "columns, a path, or a data frame (something with .columns and [name])"
+        rule = "columns, a path, or a data frame (Arrow data, or .columns and [name])"
         raise TypeError(check.message("table", "source", rule, type(source).__name__))
     labels = list(source if is_mapping else source.columns)
     present = {str(label): label for label in labels}
     once = len(present) == len(labels)
     check.require(once, "table", "names of columns", "different", [str(each) for each in labels])
     chosen = present if wanted is None else [name for name in wanted if name in present]
-    columns = {name: _column(name, source[present[name]]) for name in chosen}
+    columns = {name: _column(name, taken(source[present[name]])) for name in chosen}
     lengths = {name: len(values) for name, values in columns.items()}
     same = len(set(lengths.values())) == 1 and min(lengths.values()) > 0
     check.require(same or not lengths, "table", "columns", "of one length above 0", lengths)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import numeric
 from fedprior.estimation.columns import DesignColumn, encode, read_columns
 from fedprior.estimation.covariates import Covariates
@@ -43,14 +44,15 @@ def covariate_reader(owner: str, covariates: Any) -> CovariateReader:
 
 def covariate_columns(owner: str, covariates: Any) -> dict[str, Any]:
     """The columns of a data frame, a dictionary, one column, or an array, by name."""
+    covariates = frames.taken(covariates)
     if isinstance(covariates, Mapping):
         found = {str(name): cells for name, cells in covariates.items()}
-    elif numeric.column_names(covariates) is not None:
+    elif frames.column_names(covariates) is not None:
         found = {str(name): covariates[name] for name in covariates.columns}
     elif numeric.frame_kind(covariates) is not None:
         found = {str(covariates.name or "covariate"): covariates}
     else:
-        array = np.asarray(covariates)
+        array = np.asanyarray(covariates)  # may be masked
         rule, remedy = "one or more columns", "Pass a data frame, or a dictionary of columns."
         check.require(array.ndim in (1, 2), owner, "covariates", rule, array.shape, remedy)
         table = array.reshape(len(array), -1)

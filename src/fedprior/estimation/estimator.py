@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.covariate_rows import covariate_reader, selected
@@ -132,6 +133,7 @@ class GroupEstimator(BaseEstimator, ABC):
         self._reader, self._lacking = None, 0
         if covariates is None:
             return factor.keep(keep), keep, None
+        covariates = frames.taken(covariates)  # once: it may be a stream
         self._reader = covariate_reader(self._owner, covariates)
         table = self._reader.encode(covariates, len(factor.place), lenient=True)
         kept, rows, found, self._lacking = selected(self._reader, table, factor)
@@ -158,7 +160,7 @@ class GroupEstimator(BaseEstimator, ABC):
         self.gain_over_raw_ = estimates.gain_over_raw
         self.gain_over_pooled_ = estimates.gain_over_pooled
         self._frame = numeric.frame_kind(*sources)
-        self._coordinates = numeric.column_names(sources[0])
+        self._coordinates = frames.column_names(sources[0])
         self.num_dropped_ = self._dropped
         dropped = f"Rows dropped because the value or the group is missing: {self.num_dropped_}."
         lacking = f"Groups dropped because a covariate is missing: {self._lacking}."
@@ -224,7 +226,8 @@ class MeansEstimator(GroupEstimator):
         group that lacks a covariate is dropped.
         """
         self._check()
-        values = numeric.numbers(self._owner, "y", y, most_axes=2)
+        table = frames.taken(y)
+        values = numeric.numbers(self._owner, "y", table, most_axes=2)
         factor = labels.factorize(self._owner, "groups", groups)
         errors = None
         if standard_errors is not None:
@@ -238,7 +241,7 @@ class MeansEstimator(GroupEstimator):
             statistics = weighted_means(
                 values[keep], errors[keep], factor.place, len(factor.levels)
             )
-        return self._learn(statistics, factor.levels, y, groups, covariates=found)
+        return self._learn(statistics, factor.levels, table, y, groups, covariates=found)
 
     def fit_statistics(
         self,
@@ -257,7 +260,8 @@ class MeansEstimator(GroupEstimator):
         `covariates` are those of `fit`, one row per group.
         """
         self._check()
-        arguments = {"n": n, "mean": mean, "within": within, "variance": variance}
+        table = frames.taken(mean)
+        arguments = {"n": n, "mean": table, "within": within, "variance": variance}
         columns = {
             name: numeric.numbers(self._owner, name, each, most_axes=1 + (name == "mean"))
             for name, each in arguments.items()
@@ -281,7 +285,7 @@ class MeansEstimator(GroupEstimator):
         kept = {name: each[keep] for name, each in columns.items()}
         kept["n"] = kept["n"].astype(np.int64)
         return self._learn(
-            Means(**kept), factor.levels[factor.place], mean, n, groups, covariates=found
+            Means(**kept), factor.levels[factor.place], table, mean, n, groups, covariates=found
         )
 
     @classmethod

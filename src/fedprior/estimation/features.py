@@ -7,6 +7,8 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from fedprior.core import check
+from fedprior.data import frames
+from fedprior.data.arrow import Frame
 from fedprior.estimation import numeric
 
 # scikit-learn 1.6 renamed the argument that lets missing values through.
@@ -23,14 +25,20 @@ def feature_columns(estimator: Any, X: Any, *, reset: bool) -> list[Any]:
     On `reset` the estimator stores the names and the number of columns, otherwise it compares them.
     """
     owner = type(estimator).__name__
-    if numeric.column_names(X) is None:
+    X = frames.taken(X)
+    if frames.column_names(X) is None:
         # NumPy would convert words and numbers in a list to one type, and NaN to the word "nan".
         kept = object if not hasattr(X, "__array__") and _has_text(X) else None
         X = check_array(X, dtype=kept, **_LENIENT)
-    _check_features(estimator, X, reset=reset)
+    if isinstance(X, Frame):
+        _check_names(estimator, X, reset=reset)
+    else:
+        _check_features(estimator, X, reset=reset)
     rows, number = X.shape
     check.require(rows > 0, owner, "number of rows", "at least 1", "0 sample(s)")
     check.require(number > 0, owner, "number of columns", "at least 1", "0 feature(s)")
+    if isinstance(X, Frame):
+        return [X[name] for name in X]
     kind = numeric.frame_kind(X)
     if kind == "pandas":
         return [X.iloc[:, column] for column in range(number)]
@@ -46,6 +54,21 @@ def _check_features(estimator: Any, X: Any, *, reset: bool) -> None:
         estimator._check_n_features(X, reset=reset)
     else:
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+
+
+def _check_names(estimator: Any, X: Frame, *, reset: bool) -> None:
+    """The same for a table that scikit-learn does not know."""
+    if reset:
+        estimator.feature_names_in_ = np.array(X.names, object)
+        estimator.n_features_in_ = len(X)
+        return
+    owner = type(estimator).__name__
+    number = estimator.n_features_in_
+    check.require(len(X) == number, owner, "number of columns", f"{number}, as in fit", len(X))
+    known = getattr(estimator, "feature_names_in_", None)
+    same = known is None or list(known) == X.names
+    rule = "those of fit, in their order"
+    check.require(same, owner, "names of columns", rule, X.names)
 
 
 def _has_text(rows: Any) -> bool:

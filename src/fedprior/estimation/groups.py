@@ -1,7 +1,8 @@
 """Labels of groups, as an analyst has them, to places in an array, and columns back to frames.
 
-Labels come as lists, NumPy arrays, pandas or polars columns. Which library a column belongs to is
-read off its type, so that neither is ever imported for somebody who does not use it.
+Labels come as lists, NumPy arrays, pandas or polars columns, or any other that exports Arrow data.
+Which library a column belongs to is read off its type, so that none is ever imported for somebody
+who does not use it.
 """
 
 import contextlib
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.numeric import column_names, frame_kind, missing_cells, numbers
+from fedprior.data.arrow import Frame
+from fedprior.data.frames import column_names, taken
+from fedprior.estimation.numeric import frame_kind, missing_cells, numbers, single
 
 _SPAN = 4  # a table of all whole numbers in the range is cheaper than a sort up to this many a row
 
@@ -55,6 +58,10 @@ def to_frame(columns: Mapping[str, Any], kind: str | None) -> Any:
         return polars.DataFrame(
             {name: v.tolist() if v.dtype == object else v for name, v in columns.items()}
         )
+    if kind == "pyarrow":
+        import pyarrow
+
+        return pyarrow.table(dict(columns))
     return dict(columns)
 
 
@@ -130,7 +137,7 @@ def read_target(owner: str, y: Any, target_type: str) -> tuple[np.ndarray, str, 
     """
     from sklearn.utils.validation import column_or_1d
 
-    cells = np.asarray(column_or_1d(y, warn=True))
+    cells = np.asarray(column_or_1d(single(owner, "y", y), warn=True))
     missing = missing_cells(cells)
     remedy = "Leave such rows out."
     check.require(not missing.any(), owner, "y", "present in every row", None, remedy)
@@ -152,11 +159,12 @@ def read_target(owner: str, y: Any, target_type: str) -> tuple[np.ndarray, str, 
 
 def present_labels(owner: str, name: str, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Which rows have a label, and those labels; None, NaN, NaT and null are no label."""
+    labels = taken(labels)
     if isinstance(labels, str | bytes) or not hasattr(labels, "__len__"):
         raise TypeError(check.message(owner, name, "one label a row", labels, "Pass a list."))
+    labels = _single_column(owner, name, labels)
     kind = frame_kind(labels)
     if kind is not None:
-        labels = _single_column(owner, name, labels)
         gaps = labels.is_null() if kind == "polars" else labels.isna()
         present = ~np.asarray(gaps, bool)
         labels = labels.filter(present) if kind == "polars" else labels[present]
@@ -196,6 +204,8 @@ def _single_column(owner: str, name: str, labels: Any) -> Any:
         return labels
     remedy = "For groups within groups, join their labels into one column."
     check.require(len(names) == 1, owner, name, "one column of labels", names, remedy)
+    if isinstance(labels, Frame):
+        return labels[names[0]]
     return labels.to_series() if frame_kind(labels) == "polars" else labels.iloc[:, 0]
 
 

@@ -1,4 +1,4 @@
-"""Numbers from arrays, lists, pandas or polars columns, missing values included."""
+"""Numbers from arrays, lists and columns of data frames, missing values included."""
 
 import math
 from typing import Any
@@ -6,23 +6,30 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data import frames
+from fedprior.data.arrow import Frame
 
 _MISSING_TYPES = ("NAType", "NaTType")  # by name, because pandas' NA has no truth value
 
 
 def frame_kind(*inputs: Any) -> str | None:
-    """`pandas` or `polars`, the library of the first input that comes from either of them."""
-    for each in inputs:
-        library = type(each).__module__.partition(".")[0]
-        if library in ("pandas", "polars"):
-            return library
-    return None
+    """The library of the first input of pandas, polars or pyarrow, for what goes back."""
+    found = (frames.library(each) for each in inputs)
+    return next((each for each in found if each in (*frames.NATIVE, "pyarrow")), None)
 
 
-def column_names(values: Any) -> list[str] | None:
-    """The names of the columns of a data frame; None for anything else."""
-    columns = getattr(values, "columns", None)
-    return None if columns is None or frame_kind(values) is None else [str(c) for c in columns]
+def single(owner: str, name: str, values: Any) -> Any:
+    """A column as it is; of a foreign table its only one; missing cells as NaN or None."""
+    values = frames.taken(values)
+    if isinstance(values, Frame):
+        check.require(len(values) == 1, owner, name, "one column", values.names)
+        values = values[values.names[0]]
+    if isinstance(values, np.ma.MaskedArray):
+        gaps = np.nan if values.dtype.kind == "f" else None
+        kept = values.data.copy() if gaps is not None else values.data.astype(object)
+        kept[np.ma.getmaskarray(values)] = gaps
+        return kept
+    return values
 
 
 def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.ndarray:
@@ -30,7 +37,12 @@ def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.nda
 
     Raises for text, dates, complex and infinite numbers, naming the row.
     """
-    array = _float_array(owner, name, values)
+    values = frames.taken(values)
+    if isinstance(values, Frame):
+        parts = [_float_array(owner, f"{name}, column {key!r},", values[key]) for key in values]
+        array = np.stack(parts, axis=1)
+    else:
+        array = _float_array(owner, name, values)
     rule = "one value per row" + (" (or one row of coordinates)" if most_axes > 1 else "")
     check.require(1 <= array.ndim <= most_axes, owner, name, rule, f"shape {array.shape}")
     infinite = np.isinf(array)

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.shares import estimate_shares
@@ -48,10 +49,11 @@ class GroupShares(GroupEstimator):
     def fit_counts(self, counts: Any, groups: Any = None, *, categories: Any = None) -> Self:
         """Learn from one row per group: the number of its rows in each category."""
         self._check()
-        table = numeric.numbers(self._owner, "counts", counts, most_axes=2)
+        given = frames.taken(counts)
+        table = numeric.numbers(self._owner, "counts", given, most_axes=2)
         levels, place = labels.one_row_each(self._owner, groups, len(table))
         factor, keep, _ = self._complete(labels.Factor(levels, place), None, table)
-        names = numeric.column_names(counts)
+        names = frames.column_names(given)
         if categories is None:
             categories = range(table[0].size) if names is None else names
         kinds = labels.factorize(self._owner, "categories", list(categories))

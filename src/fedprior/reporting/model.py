@@ -95,8 +95,10 @@ class TrainedModel:
             classes = None if self.classes_ is None else tuple(self.classes_)
             x, y, names = read_new(frame, shape=self.shape, classes=classes)
         elif self.encoder is not None:
+            from fedprior.data.frames import taken
             from fedprior.data.table import encode_rows
 
+            frame = taken(frame)
             named = client is None and _has_client(self.encoder, frame)
             x, y, names = encode_rows(self.encoder, frame, named=named)
         else:

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.features import feature_columns
@@ -59,7 +60,7 @@ class PersonalEstimator(BaseEstimator, ABC):
         self._learn(
             analyze(
                 columns,
-                _single(y),
+                _single(self._owner, y),
                 groups,
                 specification=self._specification(),
                 fixed=self.fixed,
@@ -136,7 +137,8 @@ class PersonalEstimator(BaseEstimator, ABC):
             warnings.warn(message, labels.EstimationWarning, stacklevel=3)
 
     def _columns(self, X: Any, *, reset: bool) -> dict[str, Any]:
-        names = numeric.column_names(X)
+        X = frames.taken(X)
+        names = frames.column_names(X)
         own = names or []
         twice = ", ".join(dict.fromkeys(name for name in own if own.count(name) > 1))
         check.require(not twice, self._owner, "names of columns", "different", twice)
@@ -158,8 +160,9 @@ class PersonalEstimator(BaseEstimator, ABC):
         return x, fixed, place
 
 
-def _single(y: Any) -> Any:
+def _single(owner: str, y: Any) -> Any:
     """Flatten a target of one column, as scikit-learn does."""
-    if numeric.column_names(y) is not None or getattr(y, "ndim", 1) == 2:
+    y = numeric.single(owner, "y", y)
+    if frames.column_names(y) is not None or getattr(y, "ndim", 1) == 2:
         return column_or_1d(y, warn=True)
     return y
