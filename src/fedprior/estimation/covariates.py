@@ -98,9 +98,10 @@ class Coefficients:
     """How the population's mean depends on covariates: intercept and slopes, in the user's units.
 
     `values` is (terms,), or (terms, d) for values of several coordinates; `standard_errors`,
-    `lower` and `upper` have the same shape. For rates the mean is on the logit scale, for counts on
-    the log scale. `r_squared` is the share of the variance between groups that the covariates
-    explain: 1 - (variance left) / (variance without them), at least 0.
+    `lower` and `upper` have the same shape. `link` is the scale of the mean: identity, logit for
+    rates, log for rates of events. `r_squared` is the share of the variance between groups that the
+    covariates explain: 1 - (variance left) / (variance without them), at least 0; for rates of
+    events variances are relative to the squared mean.
     """
 
     names: tuple[str, ...]
@@ -110,6 +111,7 @@ class Coefficients:
     upper: np.ndarray
     level: float
     r_squared: float
+    link: str = "identity"
 
     def summary(self) -> dict[str, Any]:
         columns = ("values", "standard_errors", "lower", "upper")

@@ -10,6 +10,7 @@ from fedprior.estimation.conjugate import regressed, shapes
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.conjugate.model import (
+    MANY,
     ConjugateModel,
     ExpectedErrors,
     RateTable,
@@ -88,13 +89,12 @@ def regressed_answer(
     check.expect(not data.is_constant, data.family.owner, sentence)
     start = by_likelihood(data)
     asked: dict[str, Any] = {"covariates": covariates, "by_size": by_size}
-    asked["num_informative"] = data.num_informative
+    asked["few"] = data.num_informative < MANY
     found = regressed.regress(pairs, start, **asked)
     table = table_of(found.model, pairs, level=level, above=above)
     share = np.nan
     if covariates is not None and not point:
-        number = data.num_informative
-        share = regressed.explained(found, pairs, start, num_informative=number)
+        share = regressed.explained(found, pairs, data, start)
     described, mean, variance = found, table.personal, table.variance
     if point:
         described = regressed.regress(pairs, start, point=True, **asked)

@@ -50,10 +50,11 @@ def estimate_rates(
 
     `population` is `beta`, `nonparametric` (any shape; intervals are still those of the Beta fit),
     `point` (one common rate) or `auto` (the one that predicts held-out groups best; a note names
-    it). `by_size=True` lets mu and M depend on log n. `covariates`, one row per group, make logit mu a
-    regression; a group without trials is predicted by it. `intervals="robust"` gives intervals that
-    hold for any shape of the population. `method="paper"` is the printed leave-one-out form (ERRATA
-    11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and `ranks=True` adds ranks.
+    it). `by_size=True` lets mu and M depend on log n. `covariates`, one row per group, make the
+    logit of mu a regression; a group without trials is predicted by it. `intervals="robust"` gives
+    intervals that hold for any shape of the population. `method="paper"` is the printed
+    leave-one-out form (ERRATA 11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and
+    `ranks=True` adds ranks.
 
     >>> counts = Counts(n=np.full(4, 20), successes=np.array([2, 4, 5, 9]))
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()

@@ -6,7 +6,8 @@ import numpy as np
 
 from fedprior.estimation.conjugate.by_size import size_design, size_parameters
 from fedprior.estimation.conjugate.fit import ConjugateFit
-from fedprior.estimation.conjugate.model import MANY, ConjugateModel, average
+from fedprior.estimation.conjugate.likelihood import Tally
+from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of
 from fedprior.estimation.conjugate.regression import (
     Design,
     RegressionFit,
@@ -52,10 +53,10 @@ def regress(
     *,
     covariates: Covariates | None,
     by_size: bool,
-    num_informative: float,
+    few: bool,
     point: bool = False,
 ) -> Regressed:
-    """Fit the population; below 100 groups the estimates average over its posterior.
+    """Fit the population; of `few` groups the estimates average over its posterior.
 
     `start` is the common population. With `by_size`, or with many groups, estimates use the mode,
     and the posterior widens their intervals.
@@ -66,16 +67,12 @@ def regress(
         scaled = covariates.scaled((pairs.n > 0) & (pairs.count > 0), pairs.count)
         own = own._replace(mean=np.concatenate([own.mean, scaled.rows], axis=1))
     fit = fit_regression(pairs, own, start, point=point)
-    if by_size:
-        nodes, grid, few = single_node(fit), own_size_grid(fit), False
-    else:
-        few = num_informative < MANY and not point
+    few, nodes = few and not (by_size or point), single_node(fit)
+    if not (by_size or point):
         problem = regression_of(pairs, own, start)
         number = _FEW_NODES if few else _MANY_NODES
-        nodes = single_node(fit)
-        if not point:
-            nodes = coefficient_nodes(problem, fit, few=few, num_nodes=number)
-        grid = grid_of(fit.family, own, nodes)
+        nodes = coefficient_nodes(problem, fit, few=few, num_nodes=number)
+    grid = own_size_grid(pairs, fit) if by_size else grid_of(pairs, own, nodes)
     plug = None
     if not few:
         plug = ConjugateFit(fit.family, fit.mean, fit.concentration, is_point=point)  # type: ignore[arg-type]
@@ -104,17 +101,18 @@ def variance_left(found: Regressed, pairs: Pairs) -> float:
     return float(each[order][min(middle, len(order) - 1)])
 
 
-def explained(
-    found: Regressed, pairs: Pairs, start: ConjugateFit, *, num_informative: float
-) -> float:
-    """1 - (variance of rates about the regression) / (variance without covariates), at least 0."""
-    without = start.variance
+def explained(found: Regressed, pairs: Pairs, data: Tally, start: ConjugateFit) -> float:
+    """1 - (variance of rates about the regression) / (variance without covariates), at least 0.
+
+    For events the variances are those of the rate relative to its mean.
+    """
+    left, without, mean = variance_left(found, pairs), start.variance, start.mean
     if found.model.plug is None:
-        bare = regress(
-            pairs, start, covariates=None, by_size=False, num_informative=num_informative
-        )
-        without = variance_left(bare, pairs)
-    return max(1 - variance_left(found, pairs) / without, 0.0) if without > 0 else 0.0
+        law = law_of(fit_model(data, fit="likelihood").grid)
+        without, mean = law.variance, law.mean
+    if found.fit.family.tied:
+        left, without = left / average(pairs, found.means**2), without / mean**2
+    return max(1 - left / without, 0.0) if without > 0 else 0.0
 
 
 def regressed_population(
@@ -130,10 +128,10 @@ def regressed_population(
     if found.by_size:
         parameters |= size_parameters(fit, pairs)
     elif not point:
-        parameters["concentration"] = _concentration(found, pairs, left)
+        name = "shape" if fit.family.tied else "concentration"
+        parameters[name] = _concentration(found, pairs, left)
         if found.model.plug is not None:
-            deviation = float(np.sqrt(fit.covariance[-1, -1]))
-            errors["concentration"] = parameters["concentration"] * deviation
+            errors[name] = parameters[name] * float(np.sqrt(fit.covariance[-1, -1]))
     return FittedPopulation(
         kind="point" if point else fit.family.population,
         fitted_by=found.model.fitted_by,
@@ -147,7 +145,7 @@ def regressed_population(
 
 
 def _concentration(found: Regressed, pairs: Pairs, left: float) -> float:
-    """That of the mode, or E V / sigma^2 with averages over the posterior."""
+    """That of the mode, or with averages over the posterior; for events the common shape."""
     if found.model.plug is not None:
         return float(np.exp(found.fit.coefficients[-1]))
     each = left_over(found.model.grid, pairs) * found.nodes.concentration
@@ -173,16 +171,19 @@ def _mean_error(found: Regressed, pairs: Pairs) -> float:
 def _coefficients(
     found: Regressed, unit: float, level: float, r_squared: float
 ) -> Coefficients | None:
-    """Posterior means, standard deviations and quantiles: normal at each of the nodes."""
+    """Posterior means (or the mode), standard deviations and quantiles: normal at each node."""
     if found.scaled is None:
         return None
     nodes, probability = found.nodes, found.nodes.weight
     turn, names = found.scaled.in_units(found.fit.design.split)
     location = nodes.coefficients @ turn.T
-    if len(names) > len(found.scaled.names):
-        location[:, 0] -= np.log(unit)  # the intercept is per unit of the user's exposure
-    square = np.einsum("tp,gpq,tq->gt", turn, nodes.covariance, turn)
     values = probability @ location
+    if found.model.plug is not None:
+        values = turn @ found.fit.coefficients[: found.fit.design.split]
+    if len(names) > len(found.scaled.names):  # the intercept is per unit of the user's exposure
+        for each in (location, values):
+            each[..., 0] -= np.log(unit)
+    square = np.einsum("tp,gpq,tq->gt", turn, nodes.covariance, turn)
     lower, upper = (
         mixture_quantile((1 + side * level) / 2, probability, location, np.sqrt(square))
         for side in (-1, 1)
@@ -195,4 +196,5 @@ def _coefficients(
         upper=upper,
         level=level,
         r_squared=r_squared,
+        link=found.fit.family.link_name,
     )

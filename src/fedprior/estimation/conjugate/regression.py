@@ -1,4 +1,8 @@
-"""A population whose linked mean and log M are linear in columns of every row."""
+"""A population whose linked mean and log M are linear in columns of every row.
+
+For rates log M has columns of its own. For events these are the columns of the log of the shape
+mean M, so that groups with different means have one coefficient of variation.
+"""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -24,7 +28,7 @@ _CLOSE = 1e-9  # rise of the log-likelihood for each row, below which the last s
 
 
 class Design(NamedTuple):
-    """Columns of the linked mean, (rows, p), and of log M, (rows, k)."""
+    """Columns of the linked mean, (rows, p), and of log M or log (mean M), (rows, k)."""
 
     mean: np.ndarray
     size: np.ndarray
@@ -39,9 +43,10 @@ class Design(NamedTuple):
 
 
 class RegressionFit(NamedTuple):
-    """Linked mean = design.mean @ first part, log M = design.size @ rest of `coefficients`.
+    """Linked mean = design.mean @ first part of `coefficients`; log M from the rest.
 
-    `covariance` is that of the coefficients, from the curvature at the maximum.
+    log M = design.size @ rest - tied * linked mean, with the family's `tied`. `covariance` is that
+    of the coefficients, from the curvature at the maximum.
     """
 
     family: CountFamily
@@ -51,37 +56,43 @@ class RegressionFit(NamedTuple):
 
     @property
     def mean(self) -> np.ndarray:
-        return self.family.unlink(self.design.mean @ self.coefficients[: self.design.split])
+        return self.family.unlink(self._place)
 
     @property
     def concentration(self) -> np.ndarray:
-        return np.exp(self.design.size @ self.coefficients[self.design.split :])
+        own = self.design.size @ self.coefficients[self.design.split :]
+        return np.exp(own - self.family.tied * self._place)
+
+    @property
+    def _place(self) -> np.ndarray:
+        return self.design.mean @ self.coefficients[: self.design.split]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Regression:
     """The rows with data, their columns, and the prior of the coefficients.
 
-    The coefficients of the mean have Jeffreys' prior, |X' W X|^(1/2) with W = worth V(mean); it
-    keeps them finite if a covariate separates successes from failures, removes the bias of first
-    order (Firth 1993), and for the intercept alone is the prior of the common population. `worth`
-    is what a row counts for the mean, in independent trials. The average log M has the prior of
-    the common population, whose `factor` is k; differences between its knots ~ N(0, 5^2).
+    The coefficients of the mean have Jeffreys' prior, |X' W X|^(1/2), W = V(mean) n (M + e) / (M +
+    n) at the common population's M (for events, mean M), `reference`. It keeps them finite if a
+    covariate separates successes from failures, removes the bias of first order (Firth 1993), and
+    for the intercept of rates alone is the prior of the common population. The average log M has
+    that population's prior, whose `factor` is k (for events that of log (mean M), with k = 1);
+    differences between its knots ~ N(0, 5^2).
     """
 
     family: CountFamily
     n: np.ndarray
     z: np.ndarray
     count: np.ndarray
-    worth: np.ndarray
     design: Design
+    reference: float
     bounds: tuple[float, float]
     factor: float
 
     def sample(self, number: int) -> "Regression":
         """So many of the rows, drawn with replacement."""
         some = random.stream(0, "split").integers(len(self.n), size=number)
-        rows = {name: getattr(self, name)[some] for name in ("n", "z", "count", "worth")}
+        rows = {name: getattr(self, name)[some] for name in ("n", "z", "count")}
         return replace(self, design=self.design.rows(some), **rows)
 
     def value(self, at: np.ndarray) -> float:
@@ -91,7 +102,7 @@ class Regression:
             mean, size = self._population(at, part)
             logs = self.family.row_log_likelihood(self.n[part], self.z[part], mean, size)
             total += float(self.count[part] @ logs)
-            information += self._information(mean, part)
+            information += self._information(mean, part)[0]
         split = self.design.split
         return total + _log_det(information) / 2 + self._size_prior(at[split:])[0]
 
@@ -99,22 +110,21 @@ class Regression:
         """The gradient of `value`, and its Hessian but for that of Jeffreys' prior."""
         split, count, design = self.design.split, self.count, self.design
         gradient, hessian = np.zeros(len(at)), np.zeros((len(at), len(at)))
-        information, means = self._ridge(), np.empty(len(self.n))
+        information, weights = self._ridge(), np.empty((2, len(self.n)))
         for part in self._parts():
             mean, size = self._population(at, part)
             by = self.family.row_derivatives(self.n[part], self.z[part], mean, size)
-            each = linked(self.family, mean, size, by)
+            each = _tied(linked(self.family, mean, size, by), self.family.tied)
             summed = _sum_slopes(each, count[part], design.mean[part], design.size[part])
             gradient += summed.gradient
             hessian += summed.hessian
-            information += self._information(mean, part)
-            means[part] = mean
+            seen, weights[:, part] = self._information(mean, part)
+            information += seen
         inverse = np.linalg.inv(information)
         for part in self._parts():  # the slope of log |X' W X| / 2
-            x, mean = design.mean[part], means[part]
-            leverage = count[part] * self.worth[part] * self.family.variance(mean)
-            leverage *= np.einsum("ip,ip->i", x @ inverse, x)
-            gradient[:split] += x.T @ (leverage * self.family.bend(mean)) / 2
+            x, (weight, bend) = design.mean[part], weights[:, part]
+            leverage = weight * np.einsum("ip,ip->i", x @ inverse, x)
+            gradient[:split] += x.T @ (leverage * bend) / 2
         _, slope, curvature = self._size_prior(at[split:])
         gradient[split:] += slope
         hessian[split:, split:] += curvature
@@ -132,19 +142,23 @@ class Regression:
 
     def _population(self, at: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray]:
         split = self.design.split
-        log_size = np.clip(self.design.size[part] @ at[split:], *self.bounds)
-        return self.family.unlink(self.design.mean[part] @ at[:split]), np.exp(log_size)
+        place = self.design.mean[part] @ at[:split]
+        log_size = self.design.size[part] @ at[split:] - self.family.tied * place
+        return self.family.unlink(place), np.exp(np.clip(log_size, *self.bounds))
 
-    def _information(self, mean: np.ndarray, part: slice) -> np.ndarray:
-        x = self.design.mean[part]
-        weight = self.count[part] * self.worth[part] * self.family.variance(mean)
-        return x.T @ (weight[:, None] * x)
+    def _information(self, mean: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray]:
+        """X' W X, and W with the slope of log W by the linked mean."""
+        family, n, x = self.family, self.n[part], self.design.mean[part]
+        size = self.reference / mean if family.tied else self.reference
+        weight = self.count[part] * family.variance(mean) * n * (size + family.excess) / (size + n)
+        bend = family.bend(mean) - family.tied * n / (size + n)
+        return x.T @ (weight[:, None] * x), np.stack([weight, bend])
 
     def _ridge(self) -> np.ndarray:
-        return _RIDGE * float(self.count @ self.worth) * np.eye(self.design.split)
+        return _RIDGE * float(self.count.sum()) * np.eye(self.design.split)
 
     def _size_prior(self, knots: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """v = (1 + k M)^(-1/2) has density v^TILT, so log M has k M (1 + k M)^-(3 + TILT)/2."""
+        """Density v^TILT of v = (1 + k M)^(-1/2): log M has k M (1 + k M)^-(3 + TILT)/2."""
         number = len(knots)
         centered = (np.eye(number) - 1 / number) / _LOOSE**2
         power, level = (3 + TILT) / 2, float(knots.mean() + np.log(self.factor))
@@ -154,9 +168,16 @@ class Regression:
         return value, slope, -power * ratio * (1 - ratio) / number**2 - centered
 
 
-def _sum_slopes(
-    each: LikelihoodSlope, count: np.ndarray, *columns: np.ndarray
-) -> LikelihoodSlope:
+def _tied(each: LikelihoodSlope, tied: float) -> LikelihoodSlope:
+    """Derivatives by the linked mean with log M + tied * linked mean held fixed."""
+    if not tied:
+        return each
+    turn = np.array([[1.0, -tied], [0.0, 1.0]])
+    gradient = turn @ each.gradient
+    return LikelihoodSlope(gradient, np.einsum("ab,bcr,dc->adr", turn, each.hessian, turn))
+
+
+def _sum_slopes(each: LikelihoodSlope, count: np.ndarray, *columns: np.ndarray) -> LikelihoodSlope:
     """Convert derivatives by each row's linked mean and log M to those by the coefficients."""
     gradient = [columns[i].T @ (count * each.gradient[i]) for i in range(2)]
     blocks = [
@@ -171,7 +192,7 @@ def _log_det(matrix: np.ndarray) -> float:
 
 
 def regression_of(pairs: Pairs, design: Design, start: ConjugateFit) -> Regression:
-    """The rows with data; `start` is the common population, by which rows are worth trials."""
+    """The rows with data; `start` is the common population."""
     held, family = (pairs.n > 0) & (pairs.count > 0), pairs.family
     whole = held.all()
     n, z, count = (
@@ -183,10 +204,10 @@ def regression_of(pairs: Pairs, design: Design, start: ConjugateFit) -> Regressi
         n=n,
         z=z,
         count=count,
-        worth=n * (start.concentration + family.excess) / (start.concentration + n),
         design=design if whole else design.rows(held),
+        reference=start.concentration * (start.mean if family.tied else 1.0),
         bounds=(float(np.log(1e-6)), float(np.log(narrowest(pairs)))),
-        factor=float(family.prior_factor(np.array(start.mean))),
+        factor=1.0 if family.tied else float(family.prior_factor(np.array(start.mean))),
     )
 
 
@@ -200,16 +221,19 @@ def fit_regression(
     problem = regression_of(pairs, design, start)
     split = design.split
     log_size = np.log(min(start.concentration, 10.0 * float(problem.n.max())))
+    log_size += problem.family.tied * np.log(start.mean)
     place = np.r_[np.zeros(split), np.full(design.size.shape[1], log_size)]
     place[:split] = _constant(design.mean) * problem.family.link(start.mean)
     if point:
-        place[split:] = problem.bounds[1]
+        place[split:] = problem.bounds[1] + problem.family.tied * 100  # at the bound for all rows
     number = _SAMPLE
     while number <= len(problem.n) // 5:
         place, _ = ascend(problem.sample(number), place, point=point)
         number *= 10
     place, hessian = ascend(problem, place, point=point)
-    return RegressionFit(problem.family, design, place, inverse_of(-hessian))
+    covariance, free = np.zeros_like(hessian), slice(0, split if point else None)
+    covariance[free, free] = inverse_of(-hessian[free, free])
+    return RegressionFit(problem.family, design, place, covariance)
 
 
 def _constant(columns: np.ndarray) -> np.ndarray:
@@ -220,9 +244,13 @@ def _constant(columns: np.ndarray) -> np.ndarray:
 
 
 def ascend(
-    problem: Regression, place: np.ndarray, *, point: bool = False
+    problem: Regression, place: np.ndarray, *, point: bool = False, close: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum and the Hessian there, by damped Newton's method; log M stays where `point`."""
+    """The maximum and the Hessian there, by damped Newton's method; log M stays where `point`.
+
+    A step by which the value rises less than `close` is the last.
+    """
+    close = max(close, _CLOSE * len(problem.n))
     free = slice(0, problem.design.split if point else None)
     reached = None
     for _ in range(_MOST_STEPS):
@@ -230,7 +258,7 @@ def ascend(
         step = np.zeros(len(place))
         step[free] = _direction(gradient[free], hessian[free, free])
         rise, far = float(gradient @ step), problem.change(step)
-        if rise < _CLOSE * len(problem.n):
+        if rise < close:
             place = place + step
             break
         if far < _SHORT:
@@ -257,4 +285,3 @@ def inverse_of(information: np.ndarray) -> np.ndarray:
     """The inverse, with directions that the data say nothing about kept finite."""
     values, vectors = np.linalg.eigh(information)
     return vectors / np.maximum(values, 1e-10) @ vectors.T
-

@@ -12,16 +12,19 @@ from fedprior.estimation.conjugate.regression import (
     ascend,
     inverse_of,
 )
-from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.statistics import Pairs
 
 _NARROW = 0.1  # below this deviation of log M a single node is enough (`posterior.is_narrow`)
 _NODES = 5  # for rows with a log M of their own
+_ROUGH, _FINE = 1e-2, 1e-5  # rises of the log-likelihood at which conditional fits end
 _MOST_ROWS = 20_000  # beyond, log M is taken as normal: conditional fits would cost too much
 
 
 class CoefficientNodes(NamedTuple):
-    """Values of M with probability `weight`; given each, coefficients of the mean ~ N(., .)."""
+    """Values of M with probability `weight`; given each, coefficients of the mean ~ N(., .).
+
+    For events `concentration` is the shape mean M.
+    """
 
     weight: np.ndarray
     concentration: np.ndarray
@@ -43,22 +46,23 @@ def coefficient_nodes(
     if deviation < _NARROW or len(problem.n) > _MOST_ROWS:
         return single_node(fit) if deviation < _NARROW else _normal_nodes(fit)
 
-    def conditional(scale: float) -> tuple[float, np.ndarray, np.ndarray]:
+    def conditional(scale: float, close: float) -> tuple[float, np.ndarray, np.ndarray]:
         at = np.r_[fit.coefficients[:split], np.log(scale**-2.0 - 1)]
-        at, hessian = ascend(problem, at, point=True)
+        at, hessian = ascend(problem, at, point=True, close=close)
         covariance = inverse_of(-hessian[:split, :split])
         height = problem.value(at) + np.linalg.slogdet(covariance)[1] / 2
         return height - _log_slope(scale), at[:split], covariance
 
     def log_density(scales: np.ndarray) -> np.ndarray:
         if few:
-            return np.array([conditional(scale)[0] for scale in scales])
+            return np.array([conditional(scale, _ROUGH)[0] for scale in scales])
         ends = (np.r_[fit.coefficients[:split], np.log(each**-2.0 - 1)] for each in scales)
         return np.array([problem.value(at) for at in ends]) - _log_slope(scales)
 
     low, high = bulk(log_density, least=float(1 / np.sqrt(1 + np.exp(problem.bounds[1]))))
     scales, widths = legendre(num_nodes, low, high)
-    heights, modes, covariances = zip(*(conditional(scale) for scale in scales), strict=True)
+    found = (conditional(scale, _FINE) for scale in scales)
+    heights, modes, covariances = zip(*found, strict=True)
     weight = np.exp(np.array(heights) - max(heights)) * widths
     kept = weight > 1e-9 * weight.sum()
     return CoefficientNodes(
@@ -70,7 +74,7 @@ def coefficient_nodes(
 
 
 def _log_slope(scale: np.ndarray | float) -> np.ndarray | float:
-    """log |du / d log M| up to a constant: the prior of `Regression` is a density of log M."""
+    """Log |du / d log M| up to a constant: the prior of `Regression` is a density of log M."""
     size = scale**-2.0 - 1
     return np.log(size) - 1.5 * np.log1p(size)
 
@@ -99,41 +103,46 @@ def single_node(fit: RegressionFit) -> CoefficientNodes:
     )
 
 
-def grid_of(family: CountFamily, design: Design, nodes: CoefficientNodes) -> PopulationGrid:
+def grid_of(pairs: Pairs, design: Design, nodes: CoefficientNodes) -> PopulationGrid:
     """The population of each row at each node, (nodes, rows)."""
-    eta = nodes.coefficients @ design.mean.T
+    family, size = pairs.family, nodes.concentration
     square = np.stack([_squares(design.mean, each) for each in nodes.covariance])
-    mean = family.unlink(eta)
-    return PopulationGrid(
-        family, nodes.weight, nodes.concentration, mean, _moved(family, mean, square)
-    )
+    mean = family.unlink(nodes.coefficients @ design.mean.T)
+    if family.tied:
+        size = size[:, None] / mean
+    return PopulationGrid(family, nodes.weight, size, mean, _moved(pairs, mean, size, square))
 
 
-def own_size_grid(fit: RegressionFit) -> PopulationGrid:
+def own_size_grid(pairs: Pairs, fit: RegressionFit) -> PopulationGrid:
     """The same where every row has a log M of its own, normal with the fit's uncertainty."""
-    split, family = fit.design.split, fit.family
+    split = fit.design.split
     square = _squares(fit.design.mean, fit.covariance[:split, :split])
     deviation = np.sqrt(_squares(fit.design.size, fit.covariance[split:, split:]))
     points, weight = np.polynomial.hermite_e.hermegauss(_NODES)
     log_size = np.log(fit.concentration) + np.minimum(deviation, 3.0) * points[:, None]
     mean = np.broadcast_to(fit.mean, log_size.shape)
-    moved = np.broadcast_to(_moved(family, fit.mean, square), log_size.shape)
-    return PopulationGrid(family, weight / weight.sum(), np.exp(log_size), mean, moved)
+    moved = _moved(pairs, mean, np.exp(log_size), square)
+    return PopulationGrid(pairs.family, weight / weight.sum(), np.exp(log_size), mean, moved)
 
 
 def _squares(columns: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """x' C x of every row."""
+    """The quadratic form x' C x of every row."""
     return np.einsum("ip,ip->i", columns @ covariance, columns)
 
 
-def _moved(family: CountFamily, mean: np.ndarray, square: np.ndarray) -> np.ndarray:
-    """Variance of the mean whose link has variance `square`.
+def _moved(pairs: Pairs, mean: np.ndarray, size: np.ndarray, square: np.ndarray) -> np.ndarray:
+    """Variance of the mean whose link has variance `square`, as far as it moves an estimate.
 
     The delta method's, which is exact for the posterior of a rate of events, bounded by V(mean)
-    where rates are.
+    where rates are. Where M falls as the mean grows, estimates move by their own share, not the
+    mean's.
     """
+    family = pairs.family
     ratio = family.variance(mean) * square
-    return family.variance(mean) * ratio / (1 + family.excess * ratio)
+    moved = family.variance(mean) * ratio / (1 + family.excess * ratio)
+    if not family.tied:
+        return moved
+    return moved * ((pairs.successes / mean + size) / (pairs.n + size)) ** 2
 
 
 def left_over(grid: PopulationGrid, pairs: Pairs) -> np.ndarray:

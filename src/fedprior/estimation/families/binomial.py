@@ -22,6 +22,8 @@ class BinomialFamily(CountFamily):
 
     owner: ClassVar[str] = "estimate_rates"
     population: ClassVar[str] = "beta"
+    link_name: ClassVar[str] = "logit"
+    tied: ClassVar[float] = 0.0
     excess: ClassVar[float] = 1.0
     top: ClassVar[float] = 1.0
 

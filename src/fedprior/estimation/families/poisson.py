@@ -21,6 +21,8 @@ class PoissonFamily(CountFamily):
 
     owner: ClassVar[str] = "estimate_events"
     population: ClassVar[str] = "gamma"
+    link_name: ClassVar[str] = "log"
+    tied: ClassVar[float] = 1.0  # a common coefficient of variation: 1/sqrt(mean M)
     excess: ClassVar[float] = 0.0
     top: ClassVar[float] = np.inf
 
