@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from fedprior.estimation import GroupMeans
+from fedprior.estimation import GroupMeans, GroupRates
 
 HEAD = "shop,sales,area,region,se\n"
 
@@ -141,3 +141,102 @@ def test_the_embedded_table_has_no_covariates(command):
     found = command("estimate", "--covariates", "age")
     assert found.code == 2
     assert "--covariates must be given with a FILE" in found.err
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Rows of 30 clinics with patients, cured, falls and hours; the last one has no patients."""
+    random = np.random.default_rng(8)
+    age = random.uniform(40, 80, 30)
+    ward = np.where(np.arange(30) % 3 == 0, "day", "night")
+    chance = 1 / (1 + np.exp(-(4 - 0.08 * age + 0.6 * (ward == "night"))))
+    lines = ["clinic,cured,patients,falls,hours,age,ward,won\n"]
+    for place in range(30):
+        for _ in range(2):
+            patients = int(random.integers(5, 30))
+            cured = random.binomial(patients, chance[place])
+            falls, hours = random.poisson(patients * chance[place] / 3), patients / 4
+            cells = [cured, patients, falls, hours] if place < 29 else [""] * 4
+            cells += [float(age[place]), ward[place], cured % 2 if place < 29 else ""]
+            lines.append(",".join(map(str, [f"c{place:02}", *cells])) + "\n")
+    path = tmp_path_factory.mktemp("counted") / "clinics.csv"
+    path.write_text("".join(lines))
+    return path
+
+
+COUNTED = {
+    "rates": ("--successes", "cured", "--trials", "patients"),
+    "events": ("--events", "falls", "--exposure", "hours"),
+    "outcomes": ("--outcome", "won"),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+@pytest.mark.parametrize("more", [(), ("--by-size",), ("--population", "point")])
+def test_rates_and_events_take_covariates(command, counted, tmp_path, kind, more):
+    if kind == "outcomes" and more == ("--by-size",):
+        pytest.skip("all clinics have two outcomes")
+    words = ("--group", "clinic", *COUNTED[kind], "--covariates", "age,ward", *more)
+    out = tmp_path / "out.parquet"
+    extra = ("--above", "0.4", "--ranks")
+    found = command("estimate", counted, *words, *extra, "--out", out, "--json")
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    told = answer["population"]["coefficients"]
+    assert list(told)[-2:] == ["age", "ward=night"]
+    assert answer["population"]["link"] == ("log" if kind == "events" else "logit")
+    rows = read(out)
+    assert (len(rows["personal"]), rows["weight"][-1]) == (30, 0)
+    assert np.ma.getmaskarray(rows["raw"])[-1]
+    assert (rows["lower"] < rows["upper"]).all()
+    shown = command("estimate", counted, *words)
+    scale = "log" if kind == "events" else "logit"
+    assert f"Population mean ({scale} scale)" in shown.out
+    assert "by covariates" in shown.out
+
+
+def test_counts_on_disk_agree_with_python(command, counted):
+    words = ("--group", "clinic", *COUNTED["rates"], "--covariates", "age,ward", "--json")
+    answer = json.loads(command("estimate", counted, *words).out)
+    with duckdb.connect() as connection:
+        rows = connection.execute(f"SELECT * FROM '{counted}'").fetchnumpy()
+    numbers = [np.ma.filled(rows[name].astype(float), np.nan) for name in ("cured", "patients")]
+    covariates = {name: np.ma.getdata(rows[name]) for name in ("age", "ward")}
+    model = GroupRates.from_counts(*numbers, np.ma.getdata(rows["clinic"]), covariates=covariates)
+    wanted = model.population_.coefficients
+    told = answer["population"]["coefficients"]
+    assert [each["value"] for each in told.values()] == pytest.approx(wanted.values)
+    assert answer["population"]["r_squared"] == pytest.approx(wanted.r_squared)
+    assert answer["gain_over_raw"] == pytest.approx(model.gain_over_raw_)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--population", "auto"), "--covariates must be left out with --population auto"),
+        (("--population", "nonparametric"), "must be left out with --population nonparametric"),
+        (("--fit", "moments"), "--covariates must be left out with --fit moments"),
+        (("--intervals", "robust"), "--covariates must be left out with --intervals robust"),
+        (("--method", "paper"), "--covariates must be left out with --method paper"),
+        (("--epsilon", "1"), "--covariates cannot be combined with --epsilon"),
+        (("--covariates", "patients"), "--covariates must be other columns than those of groups"),
+    ],
+)
+def test_misuse_with_rates_is_one_line(untouched, counted, words, wanted):
+    untouched(
+        counted, "--group", "clinic", *COUNTED["rates"], "--covariates", "age", *words,
+        wanted=wanted,
+    )  # fmt: skip
+
+
+def test_shares_take_no_covariates(untouched, counted):
+    words = ("--group", "clinic", "--category", "ward", "--covariates", "age")
+    untouched(counted, *words, wanted="--covariates must be left out with --category")
+
+
+def test_a_part_of_the_key_may_be_a_covariate(command, counted):
+    words = ("--group", "clinic", "--group", "ward", *COUNTED["rates"], "--covariates", "ward")
+    found = command("estimate", counted, *words, "--json")
+    assert found.code == 0, found.err
+    told = json.loads(found.out)["population"]["coefficients"]
+    assert list(told) == ["intercept", "ward=night"]

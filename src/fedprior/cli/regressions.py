@@ -15,7 +15,8 @@ _SHOWN = 20  # groups of which the analysis without them is printed; --json has 
 def coefficients_table(found: Coefficients) -> Table:
     """One row per coefficient, with its standard error and interval."""
     share = f", R2 {100 * found.r_squared:.1f}%" if np.isfinite(found.r_squared) else ""
-    table = _table(f"Population mean by covariates{share}", "coefficient")
+    scale = f" ({found.link} scale)" if found.link != "identity" else ""
+    table = _table(f"Population mean{scale} by covariates{share}", "coefficient")
     for column in ("estimate", "std. error", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     columns = (found.values, found.standard_errors, found.lower, found.upper)

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedprior.core import check
 
+INTERCEPT = "intercept"
 _OWNER = "Covariates"
 _DEPENDENT = 1e-10  # share of a column's variance left by the others, below which it is rounding
 
@@ -33,22 +34,28 @@ class Covariates:
             where = f"See group {first + 1} of {len(finite)}."
             check.require(False, _OWNER, "values", "finite", self.values[first].tolist(), where)
 
-    def checked(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and scales over the groups `some`; raises if these do not identify a regression."""
+    def scaled(self, some: np.ndarray, count: np.ndarray | None = None) -> "Scaled":
+        """Mean 0 and variance 1 over the groups `some`; raises if no regression is identified.
+
+        A row stands for `count` groups.
+        """
         values = self.values if some.all() else self.values[some]
+        each = np.ones(len(values)) if count is None else np.asarray(count, np.float64)[some]
+        number = float(each.sum())
         rule = f"at least {len(self.names) + 2}, 2 more than covariates"
-        enough = len(values) >= len(self.names) + 2
+        enough = number >= len(self.names) + 2
         remedy = "Take fewer covariates."
-        check.require(enough, _OWNER, "number of groups with data", rule, len(values), remedy)
-        middle = values.mean(axis=0)
-        scale = values.std(axis=0)
+        check.require(enough, _OWNER, "number of groups with data", rule, int(number), remedy)
+        middle = each @ values / number
+        scale = np.sqrt(each @ (values - middle) ** 2 / number)
         for name, size, at in zip(self.names, scale, middle, strict=True):
             varies = bool(size > 1e-12 * abs(at))
             rule, remedy = "of more than one value", "Leave it out: the intercept stands for it."
             check.require(varies, _OWNER, f"covariate {name!r}", rule, float(at), remedy)
-        z = (values - middle) / scale
-        self._check_independent(z.T @ z / len(z))
-        return middle, scale
+        rows = (self.values - middle) / scale
+        z = rows if some.all() else rows[some]
+        self._check_independent(z.T @ (each[:, None] * z) / number)
+        return Scaled(names=self.names, rows=rows, middle=middle, scale=scale)
 
     def _check_independent(self, correlation: np.ndarray) -> None:
         """No covariate is a linear function of those before it."""
@@ -64,13 +71,37 @@ class Covariates:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Scaled:
+    """Covariates as `rows` z = (covariate - `middle`) / `scale`, of all groups."""
+
+    names: tuple[str, ...]
+    rows: np.ndarray
+    middle: np.ndarray
+    scale: np.ndarray
+
+    def in_units(self, terms: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        """(turn, names): turn @ coefficients has the units of the user's columns.
+
+        There are `terms` coefficients, those of the rows last. Where more than one of them is not
+        a covariate's (splines of size), there is no one intercept, but slopes alone.
+        """
+        width = terms - len(self.names)
+        slopes = np.concatenate([np.zeros((len(self.names), width)), np.diag(1 / self.scale)], 1)
+        if width > 1:
+            return slopes, self.names
+        intercept = np.append(1.0, -self.middle / self.scale)
+        return np.concatenate([intercept[None], slopes]), (INTERCEPT, *self.names)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Coefficients:
     """How the population's mean depends on covariates: intercept and slopes, in the user's units.
 
     `values` is (terms,), or (terms, d) for values of several coordinates; `standard_errors`,
-    `lower` and `upper` have the same shape. For rates the mean is on the logit scale, for counts on
-    the log scale. `r_squared` is the share of the variance between groups that the covariates
-    explain: 1 - (variance left) / (variance without them), at least 0.
+    `lower` and `upper` have the same shape. `link` is the scale of the mean: identity, logit for
+    rates, log for rates of events. `r_squared` is the share of the variance between groups that the
+    covariates explain: 1 - (variance left) / (variance without them), at least 0; for rates of
+    events variances are relative to the squared mean.
     """
 
     names: tuple[str, ...]
@@ -80,6 +111,7 @@ class Coefficients:
     upper: np.ndarray
     level: float
     r_squared: float
+    link: str = "identity"
 
     def summary(self) -> dict[str, Any]:
         columns = ("values", "standard_errors", "lower", "upper")

@@ -18,6 +18,7 @@ class GroupEvents(GroupEstimator):
 
     `population` is gamma, nonparametric, point or auto; `prior` is (shape, rate) where the Gamma
     is known; `by_size` lets the population depend on the exposure; all else as in `GroupMeans`.
+    With covariates the log of the population's mean is a regression.
 
     >>> model = GroupEvents().fit([3, 0, 9], exposure=[10.0, 2.5, 12.0], groups=["x", "y", "z"])
     >>> model.raw_.tolist()
@@ -55,10 +56,15 @@ class GroupEvents(GroupEstimator):
         self.ranks = ranks
         self.strict = strict
 
-    def fit(self, events: Any, groups: Any = None, *, exposure: Any = None) -> Self:
+    def fit(
+        self, events: Any, groups: Any = None, *, exposure: Any = None, covariates: Any = None
+    ) -> Self:
         """Learn from rows of events; rows of a group are added, and so is their exposure.
 
         Without `exposure` every row has an exposure of 1. Rows without labels are groups 0, 1, ...
+        `covariates` (a data frame, a dictionary of columns, or an array) have one row per row,
+        constant within each group; words become indicators. A group with covariates but without
+        events or exposure is predicted from them, a group that lacks a covariate is dropped.
         """
         self._check()
         happened = numeric.numbers(self._owner, "events", events)
@@ -79,18 +85,20 @@ class GroupEvents(GroupEstimator):
         else:
             factor = labels.factorize(self._owner, "groups", groups)
             numeric.same_length(self._owner, events=happened, groups=factor.place)
-        factor, keep, _ = self._complete(factor, None, happened, over)
+        factor, keep, found = self._complete(factor, covariates, happened, over)
+        levels = len(factor.levels)
         statistics = Events(
-            exposure=np.bincount(factor.place, over[keep]),
-            events=np.bincount(factor.place, happened[keep]).astype(np.int64),
+            exposure=np.bincount(factor.place, over[keep], levels),
+            events=np.bincount(factor.place, happened[keep], levels).astype(np.int64),
         )
-        return self._learn(statistics, factor.levels, events, exposure, groups)
+        return self._learn(statistics, factor.levels, events, exposure, groups, covariates=found)
 
     def _estimate(
         self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
         return estimate_events(
             statistics,
+            covariates=covariates,
             population=self.population,
             fit=self.fit_by,
             by_size=self.by_size,

@@ -175,6 +175,7 @@ class Estimates:
         if population.coefficients is not None:
             summary["population"]["coefficients"] = population.coefficients.summary()
             summary["population"]["r_squared"] = population.coefficients.r_squared
+            summary["population"]["link"] = population.coefficients.link
         if self.meta is not None:
             summary["meta_analysis"] = self.meta.summary()
         if self.guarantee is not None:

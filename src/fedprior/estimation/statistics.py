@@ -151,15 +151,25 @@ class Pairs(NamedTuple):
         return np.where(self.n > 0, self.n, 1)
 
 
-def collapse(counts: Counts) -> Pairs:
+def collapse(counts: Counts, *, merge: bool = True) -> Pairs:
     """Merge groups with equal (n, successes): 1e7 groups of up to 1,000 trials are 5e4 pairs.
+
+    Without `merge` every row stays a pair, as where each has covariates of its own.
 
     >>> pairs = collapse(Counts(n=np.array([5, 2, 5]), successes=np.array([1, 0, 1])))
     >>> pairs.n.tolist(), pairs.count.tolist(), pairs.place.tolist()
     ([2, 5], [1, 2], [1, 0, 1])
     """
     n, successes = (np.asarray(each, np.int64) for each in (counts.n, counts.successes))
-    return Pairs(*_merged(n, successes, counts.count))
+    return Pairs(*(_merged if merge else _apart)(n, successes, counts.count))
+
+
+def _apart(
+    first: np.ndarray, second: np.ndarray, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Every row a pair of its own."""
+    count = np.ones(len(first), np.int64) if groups is None else np.asarray(groups, np.int64)
+    return first, second, count, np.arange(len(first), dtype=np.int32)
 
 
 def _merged(
@@ -187,8 +197,8 @@ def _merged(
     return present // width, present % width, count, place
 
 
-def collapse_events(events: Events) -> Pairs:
-    """Merge groups with equal exposure and events.
+def collapse_events(events: Events, *, merge: bool = True) -> Pairs:
+    """Merge groups with equal exposure and events, unless `merge` is off.
 
     The unit of exposure is the one in which 1 event is expected (with half an event added, so that
     there always is one), so that results do not depend on the unit that was given.
@@ -202,6 +212,8 @@ def collapse_events(events: Events) -> Pairs:
     groups = 1 if events.count is None else np.asarray(events.count)
     total, happening = float((groups * exposure).sum()), float((groups * happened).sum())
     unit = total / (happening + 0.5) if total > 0 else 1.0
+    if not merge:
+        return Pairs(*_apart(exposure / unit, happened, events.count), POISSON, unit)
     sizes, size_place = np.unique(exposure, return_inverse=True)
     which, events_of, count, place = _merged(size_place, happened, events.count)
     return Pairs(sizes[which] / unit, events_of, count, place, POISSON, unit)

@@ -115,7 +115,8 @@ class GroupRates(GroupEstimator):
 
     `population` is beta, nonparametric, point or auto (the best of the three by held-out
     likelihood); `prior` is (alpha, beta) where the Beta is known; `minus_one` concerns
-    `method="paper"` only (ERRATA 14); all else as in `GroupMeans`.
+    `method="paper"` only (ERRATA 14); all else as in `GroupMeans`. With covariates the logit of the
+    population's mean is a regression.
 
     >>> model = GroupRates.from_counts([3, 0, 9], [10, 2, 12], groups=["x", "y", "z"])
     >>> model.raw_.tolist()
@@ -158,8 +159,13 @@ class GroupRates(GroupEstimator):
         self.ranks = ranks
         self.strict = strict
 
-    def fit(self, y: Any, groups: Any) -> Self:
-        """Learn from rows: outcome `y` (0 or 1, False or True) of group `groups`."""
+    def fit(self, y: Any, groups: Any, *, covariates: Any = None) -> Self:
+        """Learn from rows: outcome `y` (0 or 1, False or True) of group `groups`.
+
+        `covariates` (a data frame, a dictionary of columns, or an array) have one row per row,
+        constant within each group; words become indicators. A group with covariates but without an
+        outcome is predicted from them, a group that lacks a covariate is dropped.
+        """
         self._check()
         values = numeric.numbers(self._owner, "y", y)
         good = (values == 0) | (values == 1)
@@ -167,16 +173,23 @@ class GroupRates(GroupEstimator):
         numeric.check_rows(self._owner, "y", values, good, "0 or 1", remedy)
         factor = labels.factorize(self._owner, "groups", groups)
         numeric.same_length(self._owner, y=values, groups=factor.place)
-        factor, keep, _ = self._complete(factor, None, values)
+        factor, keep, found = self._complete(factor, covariates, values)
         statistics = counts_of(values[keep], factor.place, len(factor.levels))
-        return self._learn(statistics, factor.levels, y, groups)
+        return self._learn(statistics, factor.levels, y, groups, covariates=found)
 
     def fit_counts(
-        self, successes: Any, trials: Any, groups: Any = None, *, count: Any = None
+        self,
+        successes: Any,
+        trials: Any,
+        groups: Any = None,
+        *,
+        count: Any = None,
+        covariates: Any = None,
     ) -> Self:
         """Learn from counts; rows of a group are added, rows without labels are groups 0, 1, ...
 
-        With `count`, a row without a label stands for so many groups with the same numbers.
+        With `count`, a row without a label stands for so many groups with the same numbers, and
+        the same `covariates`, which are those of `fit`.
         """
         self._check()
         sentence = "count cannot be combined with groups: a row stands for several of them."
@@ -199,13 +212,17 @@ class GroupRates(GroupEstimator):
             numeric.same_length(self._owner, successes=won, count=times)
             whole = (times >= 1) & (times == np.rint(times))
             numeric.check_rows(self._owner, "count", times, whole, "whole numbers of at least 1")
-        factor, keep, _ = self._complete(factor, None, won, n, times)
+        factor, keep, found = self._complete(factor, covariates, won, n, times)
+        levels, stands = len(factor.levels), None
+        if times is not None:
+            stands = np.ones(levels, np.int64)  # a row without numbers, to be predicted, for one
+            stands[factor.place] = times[keep]
         statistics = Counts(
-            n=np.bincount(factor.place, n[keep]).astype(np.int64),
-            successes=np.bincount(factor.place, won[keep]).astype(np.int64),
-            count=None if times is None else times[keep].astype(np.int64),
+            n=np.bincount(factor.place, n[keep], levels).astype(np.int64),
+            successes=np.bincount(factor.place, won[keep], levels).astype(np.int64),
+            count=stands,
         )
-        return self._learn(statistics, factor.levels, successes, trials, groups)
+        return self._learn(statistics, factor.levels, successes, trials, groups, covariates=found)
 
     @classmethod
     def from_counts(
@@ -215,16 +232,20 @@ class GroupRates(GroupEstimator):
         groups: Any = None,
         *,
         count: Any = None,
+        covariates: Any = None,
         **parameters: Any,
     ) -> Self:
-        """`GroupRates(**parameters).fit_counts(successes, trials, groups, count=count)`."""
-        return cls(**parameters).fit_counts(successes, trials, groups, count=count)
+        """`GroupRates(**parameters).fit_counts(successes, trials, groups, count=count, ...)`."""
+        return cls(**parameters).fit_counts(
+            successes, trials, groups, count=count, covariates=covariates
+        )
 
     def _estimate(
         self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
         return estimate_rates(
             statistics,
+            covariates=covariates,
             population=self.population,
             fit=self.fit_by,
             method=self.method,

@@ -141,6 +141,7 @@ def _openly(groups: Groups, question: Question) -> Estimates:
         "intervals": question.intervals,
         "above": question.above,
         "ranks": question.ranks,
+        "covariates": _covariates(groups, question),
     }
     if question.kind == "events":
         from fedprior.estimation.conjugate.estimate import estimate_events
@@ -158,7 +159,6 @@ def _openly(groups: Groups, question: Question) -> Estimates:
     population = question.population or "gaussian"
     options |= {"noise_variance": noise, "noise": question.noise}
     options |= {"leave_one_out": question.leave_one_out}
-    options |= {"covariates": _covariates(groups, question)}
     return estimate_means(_means(groups), population=population, **options)
 
 

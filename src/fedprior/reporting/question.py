@@ -139,11 +139,12 @@ class Question:
     def _check_covariates(self) -> None:
         owned = self.file is not None or not self.covariates
         _require(owned, "--covariates", "given with a FILE", "the embedded table")
-        averaged = self.value is not None or not self.covariates
-        _require(averaged, "--covariates", "given with --value", "no --value")
+        shared = self.category is not None and self.covariates != ()
+        _require(not shared, "--covariates", "left out with --category", ", ".join(self.covariates))
         once = len(set(self.covariates)) == len(self.covariates)
         _require(once, "--covariates", "different columns", ", ".join(self.covariates))
-        used = {*self.group, self.value, self.stderr, self.successes, self.trials, self.outcome}
+        used = {self.value, self.stderr, self.successes, self.trials, self.outcome}
+        used |= {self.events, self.exposure, *(self.group if len(self.group) == 1 else ())}
         for name in self.covariates:
             rule = "other columns than those of groups and numbers"
             _require(name not in used, "--covariates", rule, name)
@@ -173,9 +174,16 @@ class Question:
         # Means by size may have any shape; moments may be among what `auto` picks from.
         fits = shape == "auto" and self.fit == "moments"
         fits = fits or (shape == "nonparametric" and self.by_size and self.kind == "means")
-        bare = not self.covariates or not (shape == "auto" or self.method == "paper")
-        other = f"--population {shape}" if shape == "auto" else "--method paper"
-        _require(bare, "--covariates", f"left out with {other}", ", ".join(self.covariates))
+        if self.covariates:
+            excluded = {f"--population {shape}": shape == "auto", "--method paper": False}
+            excluded["--method paper"] = self.method == "paper"
+            if self.kind != "means":
+                excluded[f"--population {shape}"] = shape in ("auto", "nonparametric")
+                excluded["--fit moments"] = self.fit == "moments"
+                excluded["--intervals robust"] = self.intervals == "robust"
+            for other, given in excluded.items():
+                listed = ", ".join(self.covariates)
+                _require(not given, "--covariates", f"left out with {other}", listed)
         chosen = [option for option, given in special.items() if given]
         alone = len(chosen) <= 1 or (fits and len(chosen) == 2)
         _require(alone, "options", "given one at a time", " and ".join(chosen))

@@ -1,15 +1,16 @@
 """The result of each way to estimate rates: a table of pairs, a population, expected errors."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.conjugate import by_size as by_sizes
-from fedprior.estimation.conjugate import shapes
+from fedprior.estimation.conjugate import regressed, shapes
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.conjugate.model import (
+    MANY,
     ConjugateModel,
     ExpectedErrors,
     RateTable,
@@ -18,10 +19,12 @@ from fedprior.estimation.conjugate.model import (
     fit_model,
     law_of,
     population_of,
+    raw_error,
     table_of,
 )
 from fedprior.estimation.conjugate.posterior import moments
 from fedprior.estimation.conjugate.robust import robust_bounds
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.nonparametric.atoms import fit_rates
 from fedprior.estimation.result import FittedPopulation
@@ -67,18 +70,50 @@ def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None
     return common_answer(answer, model, pairs, data)
 
 
-def size_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:
-    """Posterior means under a population that depends on the group's size."""
-    check.expect(
-        not data.is_constant, data.family.owner, "by_size needs outcomes that are not all equal."
-    )
-    fit = by_sizes.fit_by_size(pairs, by_likelihood(data))
-    table = by_sizes.size_table(fit, pairs, level=level, above=above)
-    return RateAnswer(
+def regressed_answer(
+    pairs: Pairs,
+    data: Tally,
+    *,
+    covariates: Covariates | None,
+    by_size: bool,
+    point: bool,
+    level: float,
+    above: float | None,
+) -> RateAnswer:
+    """Posterior means under a population that depends on covariates, on size, or on both.
+
+    With `point`, estimates are the regression itself; the intervals still allow for differences.
+    """
+    what = "covariates need" if covariates is not None else "by_size needs"
+    sentence = f"{what} outcomes that are not all equal."
+    check.expect(not data.is_constant, data.family.owner, sentence)
+    start = by_likelihood(data)
+    asked: dict[str, Any] = {"covariates": covariates, "by_size": by_size}
+    asked["few"] = data.num_informative < MANY
+    found = regressed.regress(pairs, start, **asked)
+    table = table_of(found.model, pairs, level=level, above=above)
+    share = np.nan
+    if covariates is not None and not point:
+        share = regressed.explained(found, pairs, data, start)
+    described, mean, variance = found, table.personal, table.variance
+    if point:
+        described = regressed.regress(pairs, start, point=True, **asked)
+        nothing = np.zeros(len(pairs.n))
+        own = variance + (mean - described.means) ** 2
+        table = table.around(described.means, variance=own, weight=nothing)
+    answer = RateAnswer(
         table=table,
-        population=by_sizes.size_population(fit, pairs),
-        errors=by_sizes.size_errors(fit, pairs, table),
+        population=regressed.regressed_population(
+            described, pairs, level=level, r_squared=share, point=point
+        ),
+        errors=ExpectedErrors(
+            personal=average(pairs, table.variance),
+            raw=raw_error(pairs, mean, variance),
+            pooled=average(pairs, variance + (mean - data.common_mean()[0]) ** 2),
+        ),
     )
+    reason = ", since differences cannot be ruled out"
+    return answer.with_notes(borrowed(data.family, "regression's", reason) if point else None)
 
 
 def common_answer(

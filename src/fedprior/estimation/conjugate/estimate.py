@@ -13,6 +13,7 @@ from fedprior.estimation.conjugate.likelihood import Tally, tally
 from fedprior.estimation.conjugate.model import ConjugateModel, fit_model, known_model
 from fedprior.estimation.conjugate.shapes import pick_rate_population
 from fedprior.estimation.conjugate.size_test import size_warning
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.families.poisson import POISSON
@@ -32,6 +33,7 @@ def estimate_rates(
     method: str = "default",
     minus_one: bool = True,
     by_size: bool = False,
+    covariates: Covariates | None = None,
     prior: tuple[float, float] | None = None,
     level: float = 0.95,
     intervals: str = "default",
@@ -48,9 +50,11 @@ def estimate_rates(
 
     `population` is `beta`, `nonparametric` (any shape; intervals are still those of the Beta fit),
     `point` (one common rate) or `auto` (the one that predicts held-out groups best; a note names
-    it). `by_size=True` lets mu and M depend on log n. `intervals="robust"` gives intervals that
-    hold for any shape of the population. `method="paper"` is the printed leave-one-out form (ERRATA
-    11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and `ranks=True` adds ranks.
+    it). `by_size=True` lets mu and M depend on log n. `covariates`, one row per group, make the
+    logit of mu a regression; a group without trials is predicted by it. `intervals="robust"` gives
+    intervals that hold for any shape of the population. `method="paper"` is the printed
+    leave-one-out form (ERRATA 11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and
+    `ranks=True` adds ranks.
 
     >>> counts = Counts(n=np.full(4, 20), successes=np.array([2, 4, 5, 9]))
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
@@ -61,13 +65,14 @@ def estimate_rates(
         fit=fit,
         method=method,
         by_size=by_size,
+        covariates=covariates,
         prior=prior,
         level=level,
         intervals=intervals,
         above=above,
     )
-    options.check(BINOMIAL)
-    pairs = collapse(statistics)
+    options.check(BINOMIAL, len(statistics.n))
+    pairs = collapse(statistics, merge=covariates is None)
     answer = _answer(pairs, options, minus_one=minus_one)
     return _over_groups(answer, statistics, pairs, level, ranks)
 
@@ -78,6 +83,7 @@ def estimate_events(
     population: str = "gamma",
     fit: str = "likelihood",
     by_size: bool = False,
+    covariates: Covariates | None = None,
     prior: tuple[float, float] | None = None,
     level: float = 0.95,
     intervals: str = "default",
@@ -88,24 +94,26 @@ def estimate_events(
 
     y_i ~ Poisson(E_i theta_i) events over the exposure E_i, theta_i ~ Gamma with shape mu M and
     rate M. All options are those of `estimate_rates`; `prior` is (shape, rate), and `by_size`
-    lets the population depend on the log of the exposure. Results do not depend on the unit of
+    lets the population depend on the log of the exposure; `covariates` make log mu a regression.
+    Results do not depend on the unit of
     exposure, but for being rates per unit.
 
     >>> events = Events(exposure=np.array([10.0, 40.0]), events=np.array([2, 4]))
     >>> estimate_events(events, prior=(3, 20)).personal.round(4).tolist()
     [0.1667, 0.1167]
     """
-    pairs = collapse_events(statistics)
     options = RateOptions(
         population=population,
         fit=fit,
         by_size=by_size,
+        covariates=covariates,
         prior=prior,
         level=level,
         intervals=intervals,
         above=above,
     )
-    options.check(POISSON)
+    options.check(POISSON, len(statistics.n))
+    pairs = collapse_events(statistics, merge=covariates is None)
     answer = _answer(pairs, options)
     return _over_groups(answer, statistics, pairs, level, ranks)
 
@@ -118,12 +126,13 @@ class RateOptions:
     fit: str = "likelihood"
     method: str = "default"
     by_size: bool = False
+    covariates: Covariates | None = None
     prior: tuple[float, float] | None = None
     level: float = 0.95
     intervals: str = "default"
     above: float | None = None
 
-    def check(self, family: CountFamily) -> None:
+    def check(self, family: CountFamily, num_rows: int) -> None:
         """Raise for options that are unknown or cannot be combined."""
         owner, usual, prior = family.owner, family.population, self.prior
         known = (usual, "nonparametric", "point", "auto")
@@ -158,6 +167,24 @@ class RateOptions:
         alone = self.intervals == "robust" and (self.by_size or self.population == "point")
         sentence = "intervals='robust' is not available with by_size or population='point'."
         check.expect(not alone, owner, sentence)
+        self._check_covariates(family, num_rows)
+
+    def _check_covariates(self, family: CountFamily, num_rows: int) -> None:
+        """There is a row of covariates for each group, and a population that can depend on them."""
+        if self.covariates is None:
+            return
+        rows, owner = len(self.covariates.values), family.owner
+        rule = f"one row for each of the {num_rows} groups"
+        check.require(rows == num_rows, owner, "covariates", rule, rows)
+        excluded = {
+            "prior": self.prior is not None,
+            "method='paper'": self.method == "paper",
+            "fit='moments'": self.fit == "moments",
+            "intervals='robust'": self.intervals == "robust",
+            f"population={self.population!r}": self.population in ("nonparametric", "auto"),
+        }
+        for name, given in excluded.items():
+            check.expect(not given, owner, f"covariates cannot be combined with {name}.")
 
 
 def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> RateAnswer:
@@ -166,9 +193,12 @@ def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> Ra
     data = _identified(pairs, needs_pairs=prior is None and population != "point")
     above = None if options.above is None else options.above * pairs.unit
     asked: dict[str, Any] = {"level": options.level, "above": above}
-    if options.by_size or population == "point":
-        find = answers.size_answer if options.by_size else answers.point_answer
-        return find(pairs, data, **asked)
+    if options.by_size or options.covariates is not None:
+        varying: dict[str, Any] = {"covariates": options.covariates, "by_size": options.by_size}
+        varying["point"] = population == "point"
+        return answers.regressed_answer(pairs, data, **varying, **asked)
+    if population == "point":
+        return answers.point_answer(pairs, data, **asked)
     if prior:
         model = known_model(family, *family.mean_and_size(prior[0], prior[1], pairs.unit))
     else:

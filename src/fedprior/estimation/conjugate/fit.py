@@ -11,6 +11,7 @@ from fedprior.estimation.conjugate.likelihood import (
     slope_at,
 )
 from fedprior.estimation.families.family import CountFamily
+from fedprior.estimation.statistics import Pairs
 
 # Bounds of M. At the upper one a group of the largest size has weight 1e-5: even with 1e7 groups
 # the standard error of 1/M is 4e-4 / n, so no data can distinguish it from infinity (a point mass).
@@ -60,7 +61,7 @@ class ConjugateFit(NamedTuple):
         }
 
 
-def narrowest(data: Tally) -> float:
+def narrowest(data: Tally | Pairs) -> float:
     """The largest concentration; beyond it the population is treated as a point mass."""
     return _NARROWEST * float(data.n.max())
 

@@ -28,7 +28,8 @@ class PopulationGrid(NamedTuple):
     """Values of the concentration, with probability `weight`, and the mean given each.
 
     Given a concentration, the mean has posterior mean `mean` and variance `mean_variance`. No more
-    is needed, because the posterior mean of a rate is linear in it.
+    is needed, because the posterior mean of a rate is linear in it. Where every row has a
+    population of its own, these are (nodes, rows), and so may be the concentration.
     """
 
     family: CountFamily
@@ -42,6 +43,14 @@ class PopulationGrid(NamedTuple):
         """sigma^2 at each concentration."""
         spread = self.family.expected_variance(self.mean, self.mean_variance)
         return spread / (self.concentration + self.family.excess)
+
+    def rows(self, part: slice) -> "PopulationGrid":
+        """The populations of some of the rows, if they differ."""
+        size, mean, spread = (
+            each[:, part] if each.ndim == 2 else each
+            for each in (self.concentration, self.mean, self.mean_variance)
+        )
+        return PopulationGrid(self.family, self.weight, size, mean, spread)
 
 
 def known_grid(family: CountFamily, mean: float, concentration: float) -> PopulationGrid:

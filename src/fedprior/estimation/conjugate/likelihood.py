@@ -90,7 +90,7 @@ def tally(pairs: Pairs, count: np.ndarray | None = None) -> Tally:
 def _histogram(values: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distinct values above 0 and their counts (0 adds nothing to the likelihood)."""
     some = values > 0
-    distinct, place = np.unique(values[some], return_inverse=True)
+    distinct, place = _distinct(values[some])
     return distinct.astype(np.float64), np.bincount(place, count[some], minlength=len(distinct))
 
 
@@ -98,7 +98,7 @@ def _sizes(
     n: np.ndarray, successes: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Distinct sizes (in bins, if there are many and they are not whole), groups and successes."""
-    sizes, place = np.unique(n, return_inverse=True)
+    sizes, place = _distinct(n)
     if len(sizes) > _MOST_SIZES and n.dtype.kind == "f":
         logs = np.log(sizes)
         bins = ((logs - logs[0]) * (_MOST_SIZES / (logs[-1] - logs[0]))).astype(np.int64)
@@ -106,6 +106,15 @@ def _sizes(
         place = bins[place]
     groups = np.bincount(place, count)
     return np.bincount(place, count * n) / groups, groups, np.bincount(place, count * successes)
+
+
+def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted distinct values and the place of each; small whole numbers by a table, not a sort."""
+    whole = values.dtype.kind in "iu" and len(values) > 0
+    if not whole or values.max() > 4 * len(values):
+        return np.unique(values, return_inverse=True)
+    seen = np.bincount(values) > 0
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
 
 
 def log_likelihood(data: Tally, mean: np.ndarray, concentration: np.ndarray) -> np.ndarray:

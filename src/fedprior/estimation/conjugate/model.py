@@ -111,7 +111,7 @@ def table_of(
     """Posterior mean, its expected squared error and the equal-tailed interval of each pair."""
     n, successes = pairs.n.astype(np.float64), pairs.successes.astype(np.float64)
     moments = posterior.moments(model.grid, n, successes)
-    lower, upper = posterior.rate_interval(model.grid, n, successes, level=level)
+    lower, upper = posterior.rate_interval(model.grid, n, successes, level=level, about=moments)
     over = None
     if above is not None:
         over = posterior.above(model.grid, n, successes, threshold=above)

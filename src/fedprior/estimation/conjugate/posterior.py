@@ -49,11 +49,16 @@ def is_narrow(grid: PopulationGrid) -> bool:
     """Whether the concentration is known so well that one conjugate member replaces the mixture."""
     logs = np.log(grid.concentration)
     center = grid.weight @ logs
-    return bool(grid.weight @ (logs - center) ** 2 < _NARROW**2)
+    return bool(np.all(grid.weight @ (logs - center) ** 2 < _NARROW**2))
 
 
 def rate_interval(
-    grid: PopulationGrid, n: np.ndarray, successes: np.ndarray, *, level: float
+    grid: PopulationGrid,
+    n: np.ndarray,
+    successes: np.ndarray,
+    *,
+    level: float,
+    about: RateMoments | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equal-tailed posterior intervals of the rate: quantiles of a mixture of Betas or Gammas.
 
@@ -61,10 +66,10 @@ def rate_interval(
     Gamma with the same two moments, whose distance from the mean is stretched by the factor that a
     mixture of normals with the nodes' moments has (levels err by less than 0.001). If all trials
     failed and the density is highest at 0, the lower bound is 0, as usual for Jeffreys' interval;
-    likewise the upper bound is 1 if all trials succeeded.
+    likewise the upper bound is 1 if all trials succeeded. `about` are the `moments`, if known.
     """
     family = grid.family
-    about = moments(grid, n, successes)
+    about = moments(grid, n, successes) if about is None else about
     matched = family.matched(about.mean, about.variance)
     bounds = []
     exact = len(n) * len(grid.weight) <= _EXACT_CELLS
@@ -93,8 +98,9 @@ def _stretch(
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
         scale = np.sqrt(np.maximum(about.variance[rows], 1e-300))
+        part = grid.rows(rows)
         nodes = [
-            moments_at(grid, node, n[rows], successes[rows]) for node in range(len(grid.weight))
+            moments_at(part, node, n[rows], successes[rows]) for node in range(len(grid.weight))
         ]
         location = np.stack([(each.mean - about.mean[rows]) / scale for each in nodes])
         width = np.stack([np.sqrt(each.variance) / scale for each in nodes])

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedprior.estimation.families.family import CountFamily, Derivatives, Shapes
+from fedprior.estimation.families.quantiles import beta_quantile
 from fedprior.estimation.families.rising import rising, rising_slopes
 
 _EXACT = 300  # trials up to which the distribution of the count is summed
@@ -21,6 +22,8 @@ class BinomialFamily(CountFamily):
 
     owner: ClassVar[str] = "estimate_rates"
     population: ClassVar[str] = "beta"
+    link_name: ClassVar[str] = "logit"
+    tied: ClassVar[float] = 0.0
     excess: ClassVar[float] = 1.0
     top: ClassVar[float] = 1.0
 
@@ -93,9 +96,7 @@ class BinomialFamily(CountFamily):
         return shapes.first / (shapes.first + shapes.second)
 
     def quantile(self, shapes: Shapes, level: Any) -> np.ndarray:
-        from scipy.special import betaincinv
-
-        return betaincinv(*shapes, level)
+        return beta_quantile(*shapes, level)
 
     def below(self, shapes: Shapes, theta: Any) -> np.ndarray:
         from scipy.special import betainc

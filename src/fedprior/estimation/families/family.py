@@ -36,6 +36,8 @@ class CountFamily(ABC):
 
     owner: ClassVar[str]  # the public function that estimates from such data
     population: ClassVar[str]
+    link_name: ClassVar[str]
+    tied: ClassVar[float]  # where the mean varies, log M falls by this times the linked mean
     excess: ClassVar[float]
     top: ClassVar[float]
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedprior.estimation.families.family import CountFamily, Derivatives, Shapes
+from fedprior.estimation.families.quantiles import gamma_quantile
 from fedprior.estimation.families.rising import rising, rising_slopes
 
 _EXACT = 2000  # expected events up to which the distribution of the count is summed
@@ -20,6 +21,8 @@ class PoissonFamily(CountFamily):
 
     owner: ClassVar[str] = "estimate_events"
     population: ClassVar[str] = "gamma"
+    link_name: ClassVar[str] = "log"
+    tied: ClassVar[float] = 1.0  # a common coefficient of variation: 1/sqrt(mean M)
     excess: ClassVar[float] = 0.0
     top: ClassVar[float] = np.inf
 
@@ -86,9 +89,7 @@ class PoissonFamily(CountFamily):
         return shapes.first / shapes.second
 
     def quantile(self, shapes: Shapes, level: Any) -> np.ndarray:
-        from scipy.special import gammaincinv
-
-        return gammaincinv(shapes.first, level) / shapes.second
+        return gamma_quantile(shapes.first, level) / shapes.second
 
     def below(self, shapes: Shapes, theta: Any) -> np.ndarray:
         from scipy.special import gammainc

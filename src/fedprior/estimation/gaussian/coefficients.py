@@ -17,8 +17,6 @@ from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.gaussian.rows import own_columns
 from fedprior.estimation.intervals import mixture_quantile
 
-INTERCEPT = "intercept"
-
 
 def coefficients_of(
     bins: Bins, law: MeanLaw, fitted: RatioProfile, *, level: float, r_squared: float
@@ -75,14 +73,11 @@ def in_units(bins: Bins, law: MeanLaw) -> tuple[np.ndarray, np.ndarray, tuple[st
     """
     z = bins.covariates
     assert z is not None
-    width = own_columns(bins, law)
-    slopes = np.concatenate([np.zeros((len(z.names), width)), np.diag(1 / z.scale)], axis=1)
-    if width > 1:
-        return slopes, np.zeros((len(slopes), 1)), z.names
-    intercept = np.append(1.0, -z.middle / z.scale)
-    offset = np.zeros((len(slopes) + 1, bins.dimension))
-    offset[0] = bins.center
-    return np.concatenate([intercept[None], slopes]), offset, (INTERCEPT, *z.names)
+    turn, names = z.in_units(law.design.shape[1])
+    offset = np.zeros((len(turn), bins.dimension))
+    if len(names) > len(z.names):
+        offset[0] = bins.center
+    return turn, offset, names
 
 
 def _shaped(

@@ -39,10 +39,9 @@ class QuadraticError:
 
 def mean_rule(nodes: PopulationNodes) -> LinearRule:
     """The posterior mean of theta: y - E[B] y + x'E[B b] over the nodes."""
-    kept = nodes.probability @ nodes.shrinkage
     moved = (nodes.probability[:, None] * nodes.shrinkage).T
     return LinearRule(
-        slope=np.maximum(1 - kept, 0.0),  # probabilities sum to 1 + 1e-16
+        slope=nodes.probability @ (1 - nodes.shrinkage),  # 0 for groups without rows
         offset=np.tensordot(moved, nodes.coefficients, axes=1),
     )
 
