@@ -18,6 +18,7 @@ from fedprior.estimation.conjugate.model import (
     fit_model,
     law_of,
     population_of,
+    step_limit,
     table_of,
 )
 from fedprior.estimation.conjugate.posterior import moments
@@ -54,8 +55,13 @@ class RateAnswer:
 def conjugate_answer(
     model: ConjugateModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
 ) -> RateAnswer:
-    """Posterior means under the conjugate population, fitted or known."""
+    """Posterior means under the conjugate population, fitted or known.
+
+    Where they average over populations, the steps from the raw rates are limited.
+    """
     table = table_of(model, pairs, level=level, above=above)
+    if model.fitted_by == "integrated":
+        table = table.part_of_the_way(pairs, step_limit([table], [pairs]))
     errors = errors_of(model, pairs, data, table.variance)
     return RateAnswer(table=table, population=population_of(model, data), errors=errors)
 
