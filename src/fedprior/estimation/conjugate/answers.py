@@ -20,6 +20,7 @@ from fedprior.estimation.conjugate.model import (
     law_of,
     population_of,
     raw_error,
+    step_limit,
     table_of,
 )
 from fedprior.estimation.conjugate.posterior import moments
@@ -57,8 +58,13 @@ class RateAnswer:
 def conjugate_answer(
     model: ConjugateModel, pairs: Pairs, data: Tally, *, level: float, above: float | None
 ) -> RateAnswer:
-    """Posterior means under the conjugate population, fitted or known."""
+    """Posterior means under the conjugate population, fitted or known.
+
+    Where they average over populations, the steps from the raw rates are limited.
+    """
     table = table_of(model, pairs, level=level, above=above)
+    if model.fitted_by == "integrated":
+        table = table.part_of_the_way(pairs, step_limit([table], [pairs]))
     errors = errors_of(model, pairs, data, table.variance)
     return RateAnswer(table=table, population=population_of(model, data), errors=errors)
 

@@ -1,8 +1,8 @@
 """The posterior of the population's (mean, concentration) on a few nodes.
 
-Prior: v = 1/sqrt(1 + k M), k the family's `prior_factor`, has density proportional to v^(1/3) on
-(0, 1), and the mean has Jeffreys' density for one common rate. Integrals are over u =
-1/sqrt(1 + M), which for rates is sigma / sqrt(mean (1 - mean)).
+Prior: v = 1/sqrt(1 + k M), k the family's `prior_factor`, has a density on (0, 1) that is
+proportional to v^(1/3) for many groups (`scale_prior`), and the mean has Jeffreys' density for one
+common rate. Integrals are over u = 1/sqrt(1 + M), which for rates is sigma / sqrt(mean (1 - mean)).
 """
 
 from collections.abc import Callable
@@ -18,6 +18,12 @@ from fedprior.estimation.families.family import CountFamily, Shapes
 # whose heterogeneity is barely detectable) 95% intervals cover 91% at 0 and 93% at 1/3; at 1/2 they
 # cover 97.6% of ten groups from Beta(20, 80).
 TILT = 1 / 3
+# With m groups the density is (1 - q) (1 + t) v^t + q b (1 - v)^(b - 1), t = TILT + _APART / m^2,
+# q = _ALIKE / m. A handful of groups is either alike or has little to share: between the two, a
+# flat density moves groups that differ a lot (Beta(.1, .1): 11% worse than raw rates at m = 2).
+_APART = 10.0
+_ALIKE = 0.2
+_NEAR = 12.0  # b: alike means v of about 1/13, deviations of 4% for rates near 1/2
 _NEGLIGIBLE = 12.0  # densities below exp(-12) = 6e-6 of the highest are ignored
 _SCAN = 16  # nodes of each pass of the search for the bulk of the likelihood
 _NUM_MEANS = 11  # nodes of the mean, given the scale
@@ -105,11 +111,19 @@ def _log_ratio(data: Tally, mean: np.ndarray, scale: np.ndarray, proposal: Shape
     size = np.broadcast_to(1 / scale**2 - 1, mean.shape)
     likelihood = log_likelihood(data, mean.ravel(), size.ravel()).reshape(mean.shape)
     jeffreys = -0.5 * np.log(family.variance(mean))
-    factor = family.prior_factor(mean)
-    relative = np.log1p(factor * size)
-    prior = np.log(factor) + 1.5 * (np.log1p(size) - relative)  # dv / du
-    prior = prior + jeffreys - TILT / 2 * relative
+    prior = jeffreys + scale_prior(size, family.prior_factor(mean), data.num_informative)
     return likelihood + prior - family.log_density(proposal, mean)
+
+
+def scale_prior(size: np.ndarray, factor: np.ndarray, num_groups: float) -> np.ndarray:
+    """The log density of u = 1/sqrt(1 + M) at M = `size`, from that of v = 1/sqrt(1 + factor M)."""
+    relative = np.log1p(factor * size)
+    slope = np.log(factor) + 1.5 * (np.log1p(size) - relative)  # dv / du
+    groups = max(num_groups, 2.0)
+    tilt, alike = TILT + _APART / groups**2, _ALIKE / groups
+    v = np.exp(-relative / 2)
+    near = _NEAR * (1 - v) ** (_NEAR - 1)
+    return slope + np.log((1 - alike) * (1 + tilt) * v**tilt + alike * near)
 
 
 def _where(data: Tally) -> tuple[float, float]:

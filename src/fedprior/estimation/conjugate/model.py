@@ -1,5 +1,6 @@
 """The fitted population, and the estimate, interval and expected error of every pair under it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +54,19 @@ class RateTable:
             lower=np.minimum(self.lower, personal),
             upper=np.maximum(self.upper, personal),
         )
+
+    def part_of_the_way(self, pairs: Pairs, share: float) -> "RateTable":
+        """Move from the raw rate only a `share` of the way to the estimate."""
+        if share == 1.0:
+            return self
+        back = np.where(pairs.n > 0, (1 - share) * (_raw(pairs) - self.personal), 0.0)
+        weight = np.where(pairs.n > 0, 1 - share * (1 - self.weight), self.weight)
+        return self.around(self.personal + back, variance=self.variance + back**2, weight=weight)
+
+
+def _raw(pairs: Pairs) -> np.ndarray:
+    """The raw rate of each pair; 0 without data."""
+    return pairs.successes / pairs.divisor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,10 +140,26 @@ def table_of(
     if model.plug is None:
         return table.around(moments.mean)
     weight = np.zeros(len(n)) if model.plug.is_point else n / (n + model.plug.concentration)
-    raw = successes / pairs.divisor
-    personal = model.plug.mean + weight * (raw - model.plug.mean)
+    personal = model.plug.mean + weight * (_raw(pairs) - model.plug.mean)
     variance = moments.variance + (moments.mean - personal) ** 2
     return table.around(personal, variance=variance, weight=weight)
+
+
+def step_limit(tables: Sequence[RateTable], margins: Sequence[Pairs]) -> float:
+    """min(1, h sum (1 - w) V(p) / n / sum d^2): the share of the steps d that is safe.
+
+    Moving every raw rate by t d = t (1 - w) (mean - raw) lowers the expected squared error by
+    2 t h sum (1 - w) V(p) / n - t^2 sum d^2 for any rates, h = 1 - 1/m for the mean's own error.
+    Under the fitted population both sums agree on average, and t = 1. Where rates are at two
+    extremes, steps are longer than that, and the best t is below 1.
+    """
+    gained = taken = 0.0
+    for table, pairs in zip(tables, margins, strict=True):
+        count = np.where(pairs.n > 0, pairs.count, 0)
+        noise = pairs.family.variance(table.personal) / pairs.divisor
+        gained += float(count @ ((1 - table.weight) * noise)) * (1 - 1 / count.sum())
+        taken += float(count @ (table.personal - _raw(pairs)) ** 2)
+    return min(1.0, gained / taken) if taken > 0 else 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

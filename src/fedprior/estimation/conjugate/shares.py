@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.conjugate import model as models
 from fedprior.estimation.conjugate.fit import narrowest
-from fedprior.estimation.conjugate.grid import TILT, PopulationGrid, bulk, legendre
+from fedprior.estimation.conjugate.grid import PopulationGrid, bulk, legendre, scale_prior
 from fedprior.estimation.conjugate.likelihood import Tally, tally
 from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.rising import rising
@@ -34,17 +34,21 @@ def estimate_shares(statistics: Shares, *, level: float = 0.95) -> Estimates:
     margins = [collapse(Counts(n=n, successes=column)) for column in counts.T]
     tallies = [tally(each) for each in margins]
     grids = _integrate(tallies)
-    tables = []
+    fits = [models.ConjugateModel(grid=grid, plug=None, fitted_by="integrated") for grid in grids]
+    tables = [
+        models.table_of(model, pairs, level=level, above=None)
+        for model, pairs in zip(fits, margins, strict=True)
+    ]
+    share = models.step_limit(tables, margins)  # the same for all, so that shares add up to 1
     errors = np.zeros(3)
-    for pairs, data, grid in zip(margins, tallies, grids, strict=True):
-        model = models.ConjugateModel(grid=grid, plug=None, fitted_by="integrated")
-        table = models.table_of(model, pairs, level=level, above=None)
-        expected = models.errors_of(model, pairs, data, table.variance)
+    for place, (model, pairs, data) in enumerate(zip(fits, margins, tallies, strict=True)):
+        tables[place] = tables[place].part_of_the_way(pairs, share)
+        expected = models.errors_of(model, pairs, data, tables[place].variance)
         errors += expected.personal, expected.raw, expected.pooled
-        tables.append((table, pairs.place))
 
     def column(name: str) -> np.ndarray:
-        return np.stack([getattr(table, name)[place] for table, place in tables], axis=1)
+        cells = zip(tables, margins, strict=True)
+        return np.stack([getattr(table, name)[pairs.place] for table, pairs in cells], axis=1)
 
     with np.errstate(invalid="ignore"):
         raw = counts / n[:, None]
@@ -140,9 +144,7 @@ def _log_ratio(tallies: list[Tally], scales: np.ndarray, proposal: _Proposal) ->
     # 4 mean (1 - mean) of two categories is the chance that two rows differ, over its maximum.
     differ = (1 - (mean**2).sum(axis=1)) / (1 - 1 / number)
     factor = np.sqrt(np.maximum(differ, 1e-300))
-    relative = np.log1p(factor * size)
-    prior = np.log(factor) + 1.5 * (np.log1p(size) - relative) - TILT / 2 * relative
-    return total + prior - density
+    return total + scale_prior(size, factor, tallies[0].num_informative) - density
 
 
 def _population(grids: list[PopulationGrid]) -> FittedPopulation:
