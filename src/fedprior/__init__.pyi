@@ -51,5 +51,6 @@ from .privacy.cohort import Everyone as Everyone
 from .privacy.cohort import FixedSize as FixedSize
 from .privacy.cohort import Poisson as Poisson
 from .regression.face.personal import PersonalClassifier as PersonalClassifier
+from .regression.face.personal import PersonalPoisson as PersonalPoisson
 from .regression.face.personal import PersonalRegression as PersonalRegression
 from .reporting.model import load as load

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-ROWS = "shop,price,one,twice,color,mixed,sales,sold,same\n" + "".join(
+ROWS = "shop,price,one,twice,color,mixed,sales,sold,same,count,zero\n" + "".join(
     f"{shop},{k + n / 7},3,{2 * (k + n / 7)},{'rb'[k % 2]},{k if k else 'x'},{k * k - n},"
-    f"{'yn'[(k + n) % 2]},y\n"
+    f"{'yn'[(k + n) % 2]},y,{k + n},{k}\n"
     for n, (shop, size) in enumerate({"a": 4, "b": 5, "c": 3, "d": 4}.items())
     for k in range(size)
 )
@@ -26,6 +26,8 @@ def untouched(untouched_by):
 
 COLUMNS = ("--group", "shop", "--target", "sales")
 GOOD = (*COLUMNS, "--features", "price")
+COUNTS = ("--family", "poisson")
+COUNTED = ("--group", "shop", "--target", "count", "--features", "price", *COUNTS)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,17 @@ GOOD = (*COLUMNS, "--features", "price")
         ((*GOOD, "--fixed", "sales"), "--fixed must be other columns than the group and the targ"),
         ((*COLUMNS, "--fixed", "price,price"), "--fixed must be different columns, got price."),
         (("--group", "shop", "--target", "shop", "--features", "price"), "another column than th"),
-        ((*GOOD, "--family", "poisson"), "--family must be one of auto, gaussian, binomial, mult"),
+        ((*GOOD, "--family", "gamma"), "--family must be one of auto, gaussian, binomial, multi"),
+        ((*GOOD, "--exposure", "one"), "--exposure must be given with --family poisson, got --fa"),
+        ((*GOOD, *COUNTS, "--exposure", "price"), "--exposure must be another column than the gr"),
+        ((*GOOD, *COUNTS, "--exposure", "days"), "there is no column 'days', only shop, price"),
+        ((*GOOD, *COUNTS), "'sales' must be a count, a whole number of at least 0, got -1. See"),
+        ((*COLUMNS[:3], "sold", *GOOD[4:], *COUNTS), "for the words in column 'sold', got 'po"),
+        ((*COUNTED, "--exposure", "zero"), "exposure must be above 0, got 0. See row 1"),
+        ((*COUNTED, "--exposure", "color"), "exposure must be numbers, got 'r'"),
+        ((*COUNTED, "--population", "mixture"), "--population must be gaussian with --family poi"),
+        ((*COUNTED, "--method", "paper"), "--method must be default with --family poisson, got "),
+        ((*COUNTED, "--criterion", "reml"), "--criterion must be ml (or auto) but for numbers"),
         ((*GOOD, "--population", "gausian"), "got 'gausian'. Did you mean gaussian?"),
         ((*GOOD, "--covariance", "round"), "--covariance must be one of auto, isotropic, diagonal"),
         ((*GOOD, "--criterion", "aic"), "--criterion must be one of auto, reml, ml, got 'aic'"),
@@ -109,10 +121,10 @@ def test_words_that_do_not_fit(untouched, csv, words, wanted):
 
 def test_cells_that_are_no_numbers(untouched, csv, tmp_path):
     infinite = tmp_path / "infinite.csv"
-    infinite.write_text(ROWS + "d,1,3,2,r,1,inf,y,y\n")
+    infinite.write_text(ROWS + "d,1,3,2,r,1,inf,y,y,1,1\n")
     untouched(infinite, *GOOD, wanted="target 'sales' must be finite, got inf. See row 17 of 17")
     gaps = tmp_path / "gaps.csv"
-    gaps.write_text(ROWS + "d,,3,2,r,1,1,y,y\n")
+    gaps.write_text(ROWS + "d,,3,2,r,1,1,y,y,1,1\n")
     untouched(gaps, *GOOD, "--strict", wanted="must be 0 in strict mode, got 1. The first is row")
     empty = tmp_path / "empty.csv"
     empty.write_text(ROWS.splitlines()[0] + "\n")
@@ -121,6 +133,7 @@ def test_cells_that_are_no_numbers(untouched, csv, tmp_path):
 
 
 def test_the_example_has_no_other_columns(untouched):
+    untouched("--exposure", "days", *COUNTS, wanted="FILE must be given with columns of your own")
     untouched("--group", "shop", wanted="FILE must be given with columns of your own, got the sim")
     untouched(
         "--family",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     *("format", "family", "groups", "rows", "dropped", "classes", "criterion", "method"),
     *("population", "fixed", "noise", "share_between", "log_likelihood", "held_out", "notes"),
-    "columns",
+    *("columns", "dispersion"),
 }
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy import special
 
 from fedprior.regression.logistic import fit_logistic, pooled_logistic
-from fedprior.regression.logistic.parts import along, parts_of, terms_at
+from fedprior.regression.logistic.laws import terms_at
+from fedprior.regression.logistic.parts import along, parts_of
 from fedprior.regression.logistic.posterior import laplace_posterior, odds_of
 from fedprior.regression.paper.logistic import descend_logistic
 from fedprior.regression.rows import GroupedRows

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from fedprior.regression.logistic import posterior
-from fedprior.regression.logistic.parts import across, along, parts_of, terms_at, weighed
+from fedprior.regression.logistic.laws import terms_at, weighed
+from fedprior.regression.logistic.parts import across, along, parts_of
 from fedprior.regression.logistic.posterior import (
     laplace_posterior,
     propagated_posterior,
@@ -143,11 +144,11 @@ def test_softmax_terms_are_scipys():
     logs = special.log_softmax(whole, axis=-1)
     wanted = logs[:, :3, 2].sum(axis=1) + logs[:, 3:, 0].sum(axis=1)
     np.testing.assert_allclose(found.log_likelihood, wanted, rtol=1e-12)
-    np.testing.assert_allclose(found.probability, np.exp(logs)[..., 1:], atol=1e-12)
-    p = found.probability[0, 0]
+    np.testing.assert_allclose(found.expected, np.exp(logs)[..., 1:], atol=1e-12)
+    p = found.expected[0, 0]
     columns = draws.normal(size=(2, 5, 3, 4))
     wanted = (np.diag(p) - np.outer(p, p)) @ columns[0, 0]
-    np.testing.assert_allclose(weighed(found.probability, columns)[0, 0], wanted, atol=1e-12)
+    np.testing.assert_allclose(weighed(found.expected, columns)[0, 0], wanted, atol=1e-12)
 
 
 def test_softmax_quadrature_is_the_integral():

@@ -17,7 +17,9 @@ def regress(
         ),
     ] = None,
     group: asked.Group = None,
-    target: Annotated[str | None, _option("Column to be explained: numbers or classes.")] = None,
+    target: Annotated[
+        str | None, _option("Column to be explained: numbers, classes or counts.")
+    ] = None,
     features: Annotated[
         list[str] | None, _option("Columns with a coefficient for each group, between commas.")
     ] = None,
@@ -25,8 +27,11 @@ def regress(
         list[str] | None, _option("Columns with one coefficient for all, between commas.")
     ] = None,
     family: Annotated[
-        str, _option("auto, gaussian (numbers), binomial (2 classes) or multinomial.")
+        str, _option("auto, gaussian (numbers), binomial (2 classes), multinomial or poisson.")
     ] = "auto",
+    exposure: Annotated[
+        str | None, _option("Column of the exposure of counts (time, people), for poisson.")
+    ] = None,
     population: Annotated[
         str, _option("gaussian, mixture (kinds with spread) or discrete (kinds without).")
     ] = "gaussian",
@@ -59,6 +64,10 @@ def regress(
     else is fitted to all rows. --out has one row per group: each coefficient, its error and
     interval.
 
+    Counts are read as numbers or classes unless --family poisson says what they are: then the log
+    of the expected count per unit of --exposure is a sum of coefficients times features, and
+    predictions are compared by their Poisson deviance.
+
     Words in a feature become an indicator for each word but the first. Rows without a group, a
     target or a feature are dropped and counted.
 
@@ -75,6 +84,7 @@ def regress(
         features=asked.listed(features),
         fixed=asked.listed(fixed),
         family=family,
+        exposure=exposure,
         population=population,
         components=components,
         covariance=covariance,

@@ -24,7 +24,12 @@ from fedprior.reporting.regression import RegressAnswer
 
 _BESIDE = 3  # coefficients up to which correlations fit beside them
 _MOST_CORRELATIONS = 10  # coefficients up to which they fit into a table of their own
-_METRICS = {"rmse": "root mean squared error", "log_loss": "log loss"}
+_METRICS = {
+    "rmse": "root mean squared error",
+    "log_loss": "log loss",
+    "deviance": "mean Poisson deviance",
+}
+_SCALES = {"gaussian": "", "poisson": " of the log rate"}
 
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
@@ -160,7 +165,11 @@ def _variances(found: Analysis) -> Table:
         error = population.noise_error
         doubt = "" if error is None else f" ± {_number(error / (2 * deviation))}"
         lines.add_row("noise", f"sd {_number(deviation)}{doubt}")
-    scale = "" if found.classes is None else " of the log odds"
+    if found.dispersion is not None:
+        spread = found.dispersion
+        text = f"Pearson {spread.statistic:.1f} on {spread.degrees:.1f} degrees of freedom"
+        lines.add_row("dispersion", f"{text} (ratio {spread.ratio:.2f})")
+    scale = _SCALES.get(found.fit.family, " of the log odds")
     share = f"{100 * found.share_between:.1f}% of the variance{scale} at the mean row"
     lines.add_row("between groups", share)
     likelihood = found.fit.log_likelihood

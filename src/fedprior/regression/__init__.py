@@ -1,4 +1,4 @@
-"""A linear or logistic regression for every group, with a population learned from all."""
+"""A linear, logistic or Poisson regression for every group, with a population learned from all."""
 
 import lazy_loader
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.regression.packed import unpack
 
-Family = Literal["gaussian", "binomial", "multinomial"]
+Family = Literal["gaussian", "binomial", "multinomial", "poisson"]
 Covariance = Literal["isotropic", "diagonal", "full"]
 
 
@@ -81,7 +81,7 @@ class RegressionFit:
     the uncertainty of the population's mean and of the fixed coefficients. `responsibilities`
     (m, k) are the probabilities of the components, ones if there is a single component. `means`
     (m, k, d) and `covariances` (m, k, d, d) are those of theta_i given the data, its component and
-    the fitted population. Only classifiers have them, since their probabilities need them, and
+    the fitted population. Classes and counts have them, since their expectations need them, and
     `covariances` is None if all members of a component are equal; it is stored as `triangles`,
     (m, k, d (d + 1) / 2), see `regression.packed`. `log_likelihood` is marginal (theta integrated
     out), restricted if `criterion` is "reml", approximate for some methods, and None if there is

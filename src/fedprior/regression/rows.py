@@ -14,12 +14,16 @@ _BLOCK_CELLS = 1 << 21  # numbers in one block: 16 MB
 
 
 class Block(NamedTuple):
-    """Groups of one size: `x` (g, n, d), `fixed` (g, n, p), `y` (g, n) of `groups` (g,)."""
+    """Groups of one size: `x` (g, n, d), `fixed` (g, n, p), `y` (g, n) of `groups` (g,).
+
+    `offset` (g, n) is there if the rows have one.
+    """
 
     groups: np.ndarray
     x: np.ndarray
     fixed: np.ndarray
     y: np.ndarray
+    offset: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,14 +31,16 @@ class GroupedRows:
     """Rows sorted by group: group i has rows start[i] to start[i + 1].
 
     `x` (rows, d) are the features whose coefficients theta_i vary by group, `fixed` (rows, p) those
-    with one coefficient for all groups, and `y` (rows,) is the target, a number or a class 0, 1,
-    ... A group may have no rows. An intercept is an ordinary column of ones.
+    with one coefficient for all groups, and `y` (rows,) is the target, a number, a class 0, 1, ...
+    or a count. A group may have no rows. An intercept is an ordinary column of ones. `offset`
+    (rows,) is a known part of what the features explain: the log exposure of a count.
     """
 
     x: np.ndarray
     fixed: np.ndarray
     y: np.ndarray
     start: np.ndarray
+    offset: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         rows = len(self.y)
@@ -45,6 +51,10 @@ class GroupedRows:
             check.require(len(table) == rows, _OWNER, name, f"{rows} rows", len(table))
             check.require(bool(np.isfinite(table).all()), _OWNER, name, "finite", "nan or inf")
         check.require(bool(np.isfinite(self.y).all()), _OWNER, "y", "finite", "nan or inf")
+        if self.offset is not None:
+            fits = np.shape(self.offset) == (rows,) and bool(np.isfinite(self.offset).all())
+            rule = f"{rows} finite numbers"
+            check.require(fits, _OWNER, "offset", rule, np.shape(self.offset))
         ends = len(self.start) >= 2 and self.start[0] == 0 and self.start[-1] == rows
         check.require(ends, _OWNER, "start", f"offsets from 0 to {rows}", self.start)
         rising = bool((np.diff(self.start) >= 0).all())
@@ -59,6 +69,7 @@ class GroupedRows:
         num_groups: int,
         *,
         fixed: np.ndarray | None = None,
+        offset: np.ndarray | None = None,
     ) -> "GroupedRows":
         """Sort rows that are in any order; `place` (rows,) is the group of each row."""
         order = np.argsort(place, kind="stable")
@@ -69,6 +80,7 @@ class GroupedRows:
             fixed=np.asarray(fixed, np.float64)[order],
             y=np.asarray(y, np.float64)[order],
             start=np.concatenate([[0], np.cumsum(sizes)]),
+            offset=None if offset is None else np.asarray(offset, np.float64)[order],
         )
 
     @property
@@ -112,7 +124,8 @@ class GroupedRows:
             for begin in range(low, high, step):
                 groups = order[begin : min(begin + step, high)]
                 rows = self.start[groups][:, None] + np.arange(size)
-                yield Block(groups, self.x[rows], self.fixed[rows], self.y[rows])
+                offset = None if self.offset is None else self.offset[rows]
+                yield Block(groups, self.x[rows], self.fixed[rows], self.y[rows], offset)
 
     def subset(self, keep: np.ndarray) -> "GroupedRows":
         """The rows where the mask `keep` (rows,) is true, with the same groups."""
@@ -122,4 +135,5 @@ class GroupedRows:
             fixed=self.fixed[keep],
             y=self.y[keep],
             start=np.concatenate([[0], np.cumsum(sizes)]),
+            offset=None if self.offset is None else self.offset[keep],
         )

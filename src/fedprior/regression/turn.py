@@ -1,5 +1,6 @@
 """A change of basis in which columns are nearly uncorrelated; models are fitted there."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,12 +50,7 @@ def turn(
         corner[:width, :width] = np.eye(width)
     back = linalg.solve_triangular(corner, np.eye(len(corner)))
     table = np.concatenate([rows.x, rows.fixed], axis=1) @ back
-    turned = GroupedRows(
-        x=table[:, :width] if turns_x else rows.x,
-        fixed=table[:, width:],
-        y=rows.y,
-        start=rows.start,
-    )
+    turned = replace(rows, x=table[:, :width] if turns_x else rows.x, fixed=table[:, width:])
     blocks = (back[:width, :width], back[:width, width:], back[width:, width:])
     return turned, TurnBack(*(np.kron(np.eye(num_logits), block) for block in blocks))
 

@@ -8,7 +8,7 @@ from fedprior.core import check
 from fedprior.regression.result import Family
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
-FAMILIES = ("auto", "gaussian", "binomial", "multinomial")
+FAMILIES = ("auto", "gaussian", "binomial", "multinomial", "poisson")
 _OWNER = "regress"
 _LEVEL = 0.95  # of intervals, unless another is asked for
 
@@ -23,6 +23,7 @@ class RegressQuestion:
     features: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     family: str = "auto"
+    exposure: str | None = None
     population: str = "gaussian"
     components: str = "bic"
     covariance: str = "auto"
@@ -62,15 +63,16 @@ class RegressQuestion:
             "gaussian": "gaussian",
             "binomial": "binomial",
             "multinomial": "multinomial",
+            "poisson": "poisson",
         }
         return known.get(self.family)
 
     def _check_columns(self) -> None:
         if self.file is None:
-            given = (*self.group, *self.columns, *([self.target] if self.target else []))
+            given = (*self.group, *self.columns, self.target or "", self.exposure or "")
             remedy = "Name a FILE for columns of your own."
             rule = "given with columns of your own"
-            _require(not given, "FILE", rule, "the simulated example", remedy)
+            _require(not any(given), "FILE", rule, "the simulated example", remedy)
             return
         for option, name in {"--group": self.group, "--target": self.target}.items():
             check.expect(bool(name), _OWNER, f"{option} is required with a FILE.")
@@ -95,6 +97,16 @@ class RegressQuestion:
             )
         target = str(self.target)
         _require(target not in self.group, "--target", "another column than the group", target)
+        self._check_exposure()
+
+    def _check_exposure(self) -> None:
+        if self.exposure is None:
+            return
+        counts = self.family == "poisson"
+        _require(counts, "--exposure", "given with --family poisson", f"--family {self.family}")
+        used = (*self.group, self.target, *self.columns)
+        rule = "another column than the group, the target and the features"
+        _require(self.exposure not in used, "--exposure", rule, self.exposure)
 
     def _check_choices(self) -> None:
         from fedprior.regression.face.specification import COVARIANCES, CRITERIA, POPULATIONS
@@ -104,6 +116,11 @@ class RegressQuestion:
         rule, remedy = "auto or gaussian for the simulated example", "Name a FILE for classes."
         _require(fits, "--family", rule, self.family, remedy)
         check.choice(_OWNER, "--population", self.population, POPULATIONS)
+        if self.family == "poisson":
+            rule = "gaussian with --family poisson"
+            _require(self.population == "gaussian", "--population", rule, self.population)
+            rule = "default with --family poisson"
+            _require(self.method == "default", "--method", rule, self.method)
         check.choice(_OWNER, "--covariance", self.covariance, COVARIANCES)
         check.choice(_OWNER, "--criterion", self.criterion, CRITERIA)
         check.choice(_OWNER, "--method", self.method, ("default", "paper"))

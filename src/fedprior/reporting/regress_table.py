@@ -12,6 +12,7 @@ def read_rows(question: RegressQuestion) -> Table:
     if question.file is None:
         return simulated_shops()
     wanted = [str(question.target), *question.columns]
+    wanted += [] if question.exposure is None else [question.exposure]
     return read(question.file, key=question.group, wanted=wanted, missing=question.missing)
 
 

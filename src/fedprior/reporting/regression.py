@@ -76,9 +76,10 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
     name = "sales" if question.file is None else str(question.target)
     target = table.columns[name]
     family = _family(question, target)
+    used = (name, question.exposure)
     specification = Specification(
         owner=owner,
-        family="gaussian" if family == "gaussian" else "binomial",
+        family="binomial" if family == "multinomial" else family,
         population=question.population,
         covariance=question.covariance,
         criterion=question.criterion,
@@ -87,14 +88,15 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
         seed=question.seed,
     )
     return analyze(
-        {each: values for each, values in table.columns.items() if each != name},
-        target if family == "gaussian" else _classes(target),
+        {each: values for each, values in table.columns.items() if each not in used},
+        target if family in ("gaussian", "poisson") else _classes(target),
         table.key,
         specification=specification,
         fixed=list(question.fixed) if question.file is not None else ["holiday"],
         center=question.center,
         strict=question.strict,
         target_name=f"target {question.target!r}",
+        exposure=None if question.exposure is None else table.columns[question.exposure],
     )
 
 
@@ -119,7 +121,7 @@ def _family(question: RegressQuestion, target: np.ma.MaskedArray) -> Family:
         if numbers and not np.isin(cells, (0.0, 1.0)).all():
             return "gaussian"
         return "binomial" if distinct <= 2 else "multinomial"
-    fits = asked != "gaussian" or numbers
+    fits = asked not in ("gaussian", "poisson") or numbers
     rule = f"binomial or multinomial for the words in {column}"
     check.require(fits, "regress", "--family", rule, asked)
     fits = asked != "binomial" or distinct <= 2
@@ -172,6 +174,7 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
         "population": _population(found),
         "fixed": _valued(found.fixed_names, fit.population.fixed, fit.population.fixed_errors),
         "noise": _noise(found),
+        "dispersion": _dispersion(found),
         "share_between": plain(found.share_between),
         "log_likelihood": plain(fit.log_likelihood),
         "held_out": None if held is None else _held_out(held, answer.question.seed),
@@ -211,6 +214,11 @@ def _noise(found: Analysis) -> dict[str, Any] | None:
         "sd": plain(deviation),
         "error": None if error is None else plain(error / (2 * deviation)),  # of the sd
     }
+
+
+def _dispersion(found: Analysis) -> dict[str, Any] | None:
+    """Pearson's statistic of counts, its degrees of freedom, and the chance of a larger one."""
+    return None if found.dispersion is None else plain(found.dispersion._asdict())
 
 
 def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from fedprior.core import check
+from fedprior.regression.face.counts import Dispersion, dispersion_of, expected_counts
 from fedprior.regression.face.design import (
     Design,
     check_dependent,
@@ -21,6 +22,7 @@ from fedprior.regression.face.specification import Specification, in_units
 from fedprior.regression.linear import local_linear
 from fedprior.regression.logistic import (
     local_logistic,
+    local_poisson,
     odds_covariance,
     predictive,
     probabilities,
@@ -37,7 +39,8 @@ class Analysis:
     """The fit in the units of the table, with the data and the options that it comes from.
 
     `rows` are the fitted rows, with features divided by the scale of the design; `levels` are the
-    labels of the groups. `classes` is None if the target is a number.
+    labels of the groups. `classes` is None if the target is a number or a count; counts have a
+    `dispersion`.
     """
 
     design: Design
@@ -48,6 +51,7 @@ class Analysis:
     fit: RegressionFit
     num_dropped: int
     notes: tuple[str, ...]
+    dispersion: Dispersion | None = None
 
     @property
     def names(self) -> list[str]:
@@ -68,14 +72,17 @@ class Analysis:
         """Intraclass correlation at the mean row: row' covariance row / (same + noise).
 
         For classes it is that of the log odds, whose noise has variance pi^2 / 3; with more than
-        two classes, the mean over all classes but the reference.
+        two classes, the mean over all classes but the reference. For counts it is that of the log
+        rate, and the noise is that of a count at the mean of all counts, log(1 + 1 / mean).
         """
         row = np.tile(self.rows.x.mean(axis=0) * self.design.scale, self.specification.num_logits)
         population, logits = self.fit.population, self.specification.num_logits
         own = np.kron(np.eye(logits), np.ones((len(row) // logits,) * 2))
         between = float(row @ (population.covariance * own) @ row) / logits
-        noise = population.noise_variance
-        return between / (between + (_LATENT if noise is None else noise))
+        noise = _LATENT if population.noise_variance is None else population.noise_variance
+        if self.fit.family == "poisson":
+            noise = float(np.log1p(1 / self.rows.y.mean()))
+        return between / (between + noise)
 
     def interval(self, level: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Limits theta -+ z error of the groups at `place`; -1 gives those of the population."""
@@ -112,7 +119,9 @@ class Analysis:
 
         NaN if a group's rows do not determine it: too few rows, or a constant feature.
         """
-        if self.classes is None:
+        if self.fit.family == "poisson":
+            theta = local_poisson(self.rows)
+        elif self.classes is None:
             theta = local_linear(self.rows)
         else:
             theta = local_logistic(self.rows, num_classes=len(self.classes))
@@ -127,6 +136,12 @@ class Analysis:
         population = self.fit.population
         theta = np.vstack([self.fit.theta, population.mean])[place]
         return (x * theta).sum(axis=1) + fixed @ population.fixed
+
+    def counts(
+        self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray, exposure: np.ndarray | float
+    ) -> np.ndarray:
+        """Expected counts (rows,), averaged over theta_i, or over the population if `place` -1."""
+        return expected_counts(self.fit, x, fixed, place, exposure)
 
     def probabilities(self, x: np.ndarray, fixed: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Class probabilities (rows, C), averaged over theta_i, or over the population if -1."""
@@ -170,16 +185,24 @@ def analyze(
     standardize: bool = True,
     strict: bool = False,
     target_name: str = "y",
+    exposure: Any = None,
 ) -> Analysis:
     """Fit the complete rows; incomplete rows are dropped, or refused if `strict`.
 
     `specification.family` "binomial" stands for any number of classes, which is read from the
-    target. Error messages call the target `target_name`.
+    target. `exposure` is that of each row's count. Error messages call the target `target_name`.
     """
-    owner, is_class = specification.owner, specification.family != "gaussian"
+    owner, family = specification.owner, specification.family
     common = chosen(owner, fixed, list(columns))
     reading = read(
-        owner, columns, target, groups, target_name=target_name, is_class=is_class, strict=strict
+        owner,
+        columns,
+        target,
+        groups,
+        target_name=target_name,
+        family=family,
+        strict=strict,
+        exposure=exposure,
     )
     plan = design(
         owner,
@@ -194,7 +217,7 @@ def analyze(
     )
     if reading.classes is not None:
         number = len(reading.classes)
-        family: Any = "multinomial" if number > 2 else "binomial"
+        family = "multinomial" if number > 2 else "binomial"
         specification = replace(specification, family=family, num_classes=number)
     return _fit(reading, plan, specification)
 
@@ -202,20 +225,27 @@ def analyze(
 def _fit(reading: Reading, plan: Design, specification: Specification) -> Analysis:
     x, beside = plan.split(reading.table)
     rows = GroupedRows.of(
-        x / plan.scale, reading.target, reading.place, len(reading.levels), fixed=beside
+        x / plan.scale,
+        reading.target,
+        reading.place,
+        len(reading.levels),
+        fixed=beside,
+        offset=None if reading.exposure is None else np.log(reading.exposure),
     )
     check_dependent(plan, rows)
     _check_sizes(specification, int(rows.sizes.max()))
     settled = specification.settled(rows)
+    fit = settled.fit(rows)
     analysis = Analysis(
         design=plan,
         specification=settled,
         levels=reading.levels,
         classes=reading.classes,
         rows=rows,
-        fit=in_units(settled.fit(rows), plan.scale),
+        fit=in_units(fit, plan.scale),
         num_dropped=reading.num_dropped,
         notes=(),
+        dispersion=dispersion_of(rows, fit) if fit.family == "poisson" else None,
     )
     return replace(analysis, notes=tuple(_notes(analysis, reading.table)))
 
@@ -223,8 +253,9 @@ def _fit(reading: Reading, plan: Design, specification: Specification) -> Analys
 def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
     notes = []
     if analysis.num_dropped:
+        over = "" if analysis.rows.offset is None else ", the exposure"
         notes.append(
-            "Rows dropped because the target, a feature or the group is missing: "
+            f"Rows dropped because the target, a feature{over} or the group is missing: "
             f"{analysis.num_dropped}."
         )
     notes += analysis.design.notes
@@ -234,7 +265,9 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
             f"Features far from 0: {', '.join(far)}. The {analysis.covariance} "
             "covariance treats the intercept and slopes as independent. Center them."
         )
-    return notes + [_named(note, analysis.names) for note in analysis.fit.notes]
+    notes += [_named(note, analysis.names) for note in analysis.fit.notes]
+    spread = None if analysis.dispersion is None else analysis.dispersion.note
+    return notes if spread is None else [*notes, spread]
 
 
 def _named(note: str, names: list[str]) -> str:

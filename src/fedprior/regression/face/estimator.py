@@ -48,6 +48,9 @@ class PersonalEstimator(BaseEstimator, ABC):
 
     def fit(self, X: Any, y: Any, groups: Any) -> Self:
         """Fit to rows with features X, target y and the label of each row's group."""
+        return self._fit(X, y, groups)
+
+    def _fit(self, X: Any, y: Any, groups: Any, exposure: Any = None) -> Self:
         check.fraction(self._owner, level=self.level)
         check.require(self.level < 1, self._owner, "level", "below 1", self.level)
         for name in ("intercept", "center", "standardize", "strict"):
@@ -68,6 +71,7 @@ class PersonalEstimator(BaseEstimator, ABC):
                 center=self.center,
                 standardize=self.standardize,
                 strict=self.strict,
+                exposure=exposure,
             )
         )
         self._frame = numeric.frame_kind(X, y, groups)

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.core import check, random
+from fedprior.regression.face.counts import deviances, expected_counts, rates_at
 from fedprior.regression.face.specification import Specification
 from fedprior.regression.linear import local_linear, pooled_linear
 from fedprior.regression.logistic import (
     local_logistic,
+    local_poisson,
     pooled_logistic,
+    pooled_poisson,
     predictive,
     probabilities,
 )
@@ -17,6 +20,7 @@ from fedprior.regression.result import RegressionFit
 from fedprior.regression.rows import GroupedRows
 
 _LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
+_METRICS = {"gaussian": "rmse", "poisson": "deviance"}
 _LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and wrong
 
 
@@ -24,7 +28,8 @@ _LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and w
 class HeldOut:
     """Errors on held-out rows: root mean squared ("rmse"), or mean -log probability ("log_loss").
 
-    Gains are the percentages by which the personal error is below the others.
+    For counts the error is the mean Poisson deviance ("deviance"). Gains are the percentages by
+    which the personal error is below the others.
     """
 
     metric: str
@@ -69,6 +74,8 @@ def compare(
     if specification.family == "gaussian":
         pooled = pooled_linear(stay)[0]
         separate = local_linear(stay)
+    elif specification.family == "poisson":
+        pooled, separate = pooled_poisson(stay).coefficients, local_poisson(stay)
     else:
         classes = specification.num_classes
         pooled = pooled_logistic(stay, num_classes=classes).coefficients
@@ -76,7 +83,7 @@ def compare(
     common = np.broadcast_to(pooled[:width], (asked.num_rows, width))
     beta = pooled[width:]
     return HeldOut(
-        metric="rmse" if specification.family == "gaussian" else "log_loss",
+        metric=_METRICS.get(specification.family, "log_loss"),
         personal=_personal(asked, fit),
         separate=_error(asked, separate[place], beta, specification),
         pooled=_error(asked, common, beta, specification),
@@ -86,9 +93,13 @@ def compare(
 
 
 def _personal(asked: GroupedRows, fit: RegressionFit) -> float:
-    """The error of the fit, theta averaged over where targets are classes."""
+    """The error of the fit, theta averaged over where targets are classes or counts."""
     if fit.family == "gaussian":
         return _root_mean_square(asked, fit.theta[asked.place], fit.population.fixed)
+    if fit.family == "poisson":
+        exposure = 1.0 if asked.offset is None else np.exp(asked.offset)
+        found = expected_counts(fit, asked.x, asked.fixed, asked.place, exposure)
+        return float(deviances(asked.y, found).mean())
     return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
 
 
@@ -98,6 +109,8 @@ def _error(
     """The error of each row's own theta (rows, D) with common coefficients beta."""
     if specification.family == "gaussian":
         return _root_mean_square(asked, theta, beta)
+    if specification.family == "poisson":
+        return float(deviances(asked.y, rates_at(asked, theta, beta)).mean())
     classes = specification.num_classes
     return _log_loss(
         asked,

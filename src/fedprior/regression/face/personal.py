@@ -1,12 +1,15 @@
 """The scikit-learn face of regression: a table and its groups in, coefficients per group out."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 
+from fedprior.core import check
+from fedprior.estimation import numeric
 from fedprior.regression.face.analysis import Analysis
+from fedprior.regression.face.counts import deviances
 from fedprior.regression.face.estimator import PersonalEstimator
 from fedprior.regression.face.specification import Specification
 
@@ -69,6 +72,95 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
 
     def _specification(self) -> Specification:
         return Specification(criterion=self.criterion, **self._shared())
+
+
+class PersonalPoisson(RegressorMixin, PersonalEstimator):
+    """y ~ Poisson(exposure exp(x theta_i + fixed beta)), theta_i ~ N(mean, covariance).
+
+    A Poisson mixed model with log link: theta_i of every group i. `approximation` of the integral
+    over theta is auto, laplace, quadrature (up to 3 coefficients per group), variational or
+    expectation-propagation; `method` is default or em. The other parameters are those of
+    `PersonalRegression`; the population is Gaussian. `dispersion_` is Pearson's statistic with its
+    degrees of freedom; if it is far above them, there is a note.
+
+    >>> import numpy as np
+    >>> place = np.repeat(np.arange(30), 8)
+    >>> y = np.floor(np.exp(np.sin(place) + np.cos(np.arange(240) ** 2)))
+    >>> model = PersonalPoisson().fit(np.cos(np.arange(240.0))[:, None], y, place)
+    >>> model.theta_.shape
+    (30, 2)
+    >>> model.predict([[0.0], [0.0]], groups=[3, 99], exposure=[1.0, 2.0]).shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        *,
+        covariance: str = "auto",
+        approximation: str = "auto",
+        method: str = "default",
+        fixed: Any = None,
+        intercept: bool = True,
+        center: bool = False,
+        standardize: bool = True,
+        max_rounds: int | None = None,
+        seed: int = 0,
+        level: float = 0.95,
+        strict: bool = False,
+    ) -> None:
+        self._set_options(locals())
+
+    def fit(self, X: Any, y: Any, groups: Any, *, exposure: Any = None) -> Self:
+        """Fit to rows with features X, counts y and the label of each row's group.
+
+        `exposure` is one positive number per row (time, people, area), 1 by default.
+        """
+        return self._fit(X, y, groups, exposure)
+
+    def predict(self, X: Any, groups: Any, *, exposure: Any = None) -> np.ndarray:
+        """Return expected counts for the exposure of each row (default: 1, which gives rates).
+
+        They are averaged over what is not known of theta_i; for a group not seen in `fit`, over the
+        population. That is more than exp of the mean log rate.
+        """
+        asked = self._asked(X, groups)
+        return self.analysis_.counts(*asked, self._exposure(exposure, len(asked[0])))
+
+    def score(
+        self, X: Any, y: Any, groups: Any, *, exposure: Any = None, sample_weight: Any = None
+    ) -> float:
+        """Return D^2, the share of the Poisson deviance of one common rate that is explained."""
+        found = self.predict(X, groups, exposure=exposure)
+        over = self._exposure(exposure, len(found))
+        counts = numeric.numbers(self._owner, "y", y)
+        numeric.same_length(self._owner, X=found, y=counts)
+        weight = np.ones(len(found)) if sample_weight is None else np.asarray(sample_weight)
+        common = over * (weight @ counts) / (weight @ over)
+        return float(1 - weight @ deviances(counts, found) / (weight @ deviances(counts, common)))
+
+    def _exposure(self, exposure: Any, rows: int) -> np.ndarray:
+        if exposure is None:
+            return np.ones(rows)
+        over = numeric.numbers(self._owner, "exposure", exposure)
+        fits = len(over) == rows
+        check.require(fits, self._owner, "exposure", f"one number for {rows} rows", len(over))
+        numeric.check_rows(self._owner, "exposure", over, over >= 0, "at least 0")
+        return over
+
+    def _specification(self) -> Specification:
+        return Specification(
+            owner=self._owner,
+            family="poisson",
+            covariance=self.covariance,
+            method=self.method,
+            approximation=self.approximation,
+            max_rounds=self.max_rounds,
+            seed=self.seed,
+        )
+
+    def _learn(self, analysis: Analysis) -> None:
+        super()._learn(analysis)
+        self.dispersion_ = analysis.dispersion
 
 
 class PersonalClassifier(ClassifierMixin, PersonalEstimator):

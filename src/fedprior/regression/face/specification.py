@@ -7,7 +7,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.regression.linear import fit_linear
-from fedprior.regression.logistic import fit_logistic
+from fedprior.regression.logistic import fit_logistic, fit_poisson
 from fedprior.regression.logistic.approximation import Approximation
 from fedprior.regression.mixture import fit_mixture
 from fedprior.regression.packed import pack
@@ -46,6 +46,10 @@ class Specification:
         check.choice(self.owner, "covariance", self.covariance, COVARIANCES)
         check.choice(self.owner, "criterion", self.criterion, CRITERIA)
         known = METHODS if self.is_gaussian else ("default", "paper")
+        if self.family == "poisson":
+            known = ("default", "em")
+            rule = "gaussian for counts"
+            check.require(self.is_gaussian, self.owner, "population", rule, self.population)
         check.choice(self.owner, "method", self.method, known)
         check.seed(self.owner, self.seed)
         self._check_components()
@@ -98,7 +102,7 @@ class Specification:
     @property
     def num_logits(self) -> int:
         """Coefficients that a feature has."""
-        return 1 if self.family == "gaussian" else self.num_classes - 1
+        return self.num_classes - 1 if self.family in ("binomial", "multinomial") else 1
 
     def settled(self, rows: GroupedRows) -> "Specification":
         """Without "auto", but for the covariance of a mixture, which its fit chooses by BIC.
@@ -149,6 +153,8 @@ class Specification:
         if self.family == "gaussian":
             return fit_linear(rows, criterion="reml" if self.criterion == "reml" else "ml", **how)
         how["approximation"] = self.approximation
+        if self.family == "poisson":
+            return fit_poisson(rows, **how)
         return fit_logistic(rows, num_classes=self.num_classes, **how)
 
 

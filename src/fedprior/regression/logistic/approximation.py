@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 from fedprior.core import check
+from fedprior.regression.logistic.laws import CLASSES, COUNTS, RowLaw
 from fedprior.regression.logistic.posterior import (
     Solve,
     laplace_posterior,
@@ -24,7 +25,12 @@ _SOLVES: dict[str, Solve] = {
 
 
 def choose_approximation(
-    owner: str, approximation: Approximation, *, width: int, num_classes: int
+    owner: str,
+    approximation: Approximation,
+    *,
+    width: int,
+    num_classes: int,
+    law: RowLaw = CLASSES,
 ) -> Approximation:
     """The name of the approximation; "auto" is the least biased one at a reasonable cost."""
     check.choice(owner, "approximation", approximation, get_args(Approximation))
@@ -35,6 +41,9 @@ def choose_approximation(
         return "expectation-propagation" if two else "laplace"
     rule = "laplace or quadrature with more than two classes"
     held = two or approximation in ("laplace", "quadrature")
+    check.require(held, owner, "approximation", rule, approximation)
+    held = law is not COUNTS or approximation != "quadrature" or width <= _PRODUCT
+    rule = f"another one than quadrature with more than {_PRODUCT} coefficients per group"
     check.require(held, owner, "approximation", rule, approximation)
     return approximation
 
@@ -54,17 +63,19 @@ def slack(approximation: Approximation, *, width: int) -> float:
     return 1e-3 if approximation == "quadrature" and width > _PRODUCT else 1e-9
 
 
-def remark(approximation: Approximation, *, width: int) -> str:
+def remark(approximation: Approximation, *, width: int, law: RowLaw = CLASSES) -> str:
     """A note that names the approximation and its bias."""
+    few = "few events" if law is COUNTS else "few rows"
     if approximation == "laplace":
+        toward = "is biased" if law is COUNTS else "biases variance and mean toward 0"
         return (
-            "theta is integrated out by Laplace's approximation, which biases variance and mean "
-            "toward 0 if groups have few rows."
+            f"theta is integrated out by Laplace's approximation, which {toward} if groups have "
+            f"{few}."
         )
     if approximation == "variational":
         return (
             "theta is integrated out by a variational bound, which biases the variance downward if "
-            "groups have few rows."
+            f"groups have {few}."
         )
     if approximation == "expectation-propagation":
         return "theta is integrated out by expectation propagation."

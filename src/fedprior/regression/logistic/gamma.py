@@ -12,9 +12,10 @@ from fedprior.regression.turn import TurnBack
 
 # Bounds of a variance in units of 1 / mean square of its feature, so that they bound its
 # contribution to the variance of the log odds. At the lower bound a group of mean size n has weight
-# n / 4 * floor = 5e-6 on its own rows, which no data can distinguish from 0. At the upper bound log
-# odds of +-10 are common, which occurs only if nearly every group has a single class.
-_LOW_A_GROUP = 2e-5
+# n / 4 * floor = 5e-6 on its own rows, which no data can distinguish from 0; for counts the mean
+# of y is in place of 1 / 4. At the upper bound log odds of +-10 are common, which occurs only if
+# nearly every group has a single class, or no events.
+_LOW_A_GROUP = 5e-6
 _HIGH = 100.0
 _TOUCH = 1.001  # a variance within this factor of a bound counts as being on it
 _LONGEST = 1.5  # a step changes variances by at most a factor of exp(1.5)
@@ -47,14 +48,17 @@ class CovarianceShape:
     high: float = _HIGH
 
     @classmethod
-    def of(cls, rows: GroupedRows, kind: Covariance, num_classes: int) -> "CovarianceShape":
+    def of(
+        cls, rows: GroupedRows, kind: Covariance, num_classes: int, *, weight: float = 0.25
+    ) -> "CovarianceShape":
+        """The shape for these rows; `weight` is the information of a row on its log odds."""
         unit = np.maximum((rows.x**2).mean(axis=0), 1e-300)
         mean_size = rows.num_rows / max(int((rows.sizes > 0).sum()), 1)
         return cls(
             kind=kind,
             unit=np.tile(unit, num_classes - 1),
             num_features=rows.num_features,
-            low=_LOW_A_GROUP / mean_size,
+            low=_LOW_A_GROUP / (mean_size * weight),
         )
 
     @property

@@ -1,10 +1,11 @@
-"""Blocks of groups of one size with their classes, and the likelihood of their rows."""
+"""Blocks of groups of one size with their classes or counts."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.regression.logistic.laws import CLASSES, COUNTS, RowLaw
 from fedprior.regression.rows import GroupedRows
 
 
@@ -12,25 +13,26 @@ class ClassBlock(NamedTuple):
     """Groups of one size n, (g,): log odds of the c = C - 1 classes against class 0.
 
     log odds (g, n, c) = x theta + fixed beta, with `x` (g, n, c, D) and `fixed` (g, n, c, P)
-    expanded over the classes (D = d c, P = p c, class-major); `y` (g, n, c) is one-hot.
+    expanded over the classes (D = d c, P = p c, class-major); `y` (g, n, c) is one-hot. Under the
+    law of counts c = 1, `y` is the count, and the log rate has a known part `offset` (g, n, 1).
     """
 
     groups: np.ndarray
     x: np.ndarray
     fixed: np.ndarray
     y: np.ndarray
+    offset: np.ndarray | None = None
+    law: RowLaw = CLASSES
 
     def take(self, chosen: np.ndarray) -> "ClassBlock":
         """The groups where the mask `chosen` (g,) is true."""
-        return ClassBlock(*(each[chosen] for each in self))
+        offset = None if self.offset is None else self.offset[chosen]
+        own = (self.groups[chosen], self.x[chosen], self.fixed[chosen], self.y[chosen])
+        return ClassBlock(*own, offset, self.law)
 
-
-class LikelihoodTerms(NamedTuple):
-    """For each group at given log odds: sum of log p(y), its slope, and p (g, n, c)."""
-
-    log_likelihood: np.ndarray
-    pull: np.ndarray
-    probability: np.ndarray
+    def shifted(self, odds: np.ndarray) -> np.ndarray:
+        """Log odds with their known part, if there is one."""
+        return odds if self.offset is None else odds + self.offset
 
 
 def check_classes(
@@ -48,7 +50,19 @@ def check_classes(
     check.require(len(seen) == num_classes or not all_seen, owner, "y", rule, seen, remedy)
 
 
-def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
+def check_counts(owner: str, rows: GroupedRows, *, some: bool = True) -> None:
+    """Raise unless targets are whole numbers of at least 0, with `some` above 0."""
+    good = (rows.y == np.floor(rows.y)) & (rows.y >= 0)
+    if not good.all():
+        first = int(np.argmin(good))
+        rule, remedy = "a count, a whole number of at least 0", f"See row {first + 1}."
+        check.require(False, owner, "y", rule, float(rows.y[first]), remedy)
+    any_event = not some or bool(rows.y.any())
+    remedy = "A rate of 0 has no finite logarithm."
+    check.require(any_event, owner, "y", "above 0 in some row", 0, remedy)
+
+
+def parts_of(rows: GroupedRows, num_classes: int = 2, *, law: RowLaw = CLASSES) -> list[ClassBlock]:
     """The blocks of `rows`, expanded over the classes."""
     own = num_classes - 1
     cells = max(1, (1 << 15) // own**2)
@@ -57,26 +71,18 @@ def parts_of(rows: GroupedRows, num_classes: int) -> list[ClassBlock]:
             block.groups,
             spread_out(block.x, own),
             spread_out(block.fixed, own),
-            (block.y[..., None] == np.arange(1, num_classes)).astype(np.float64),
+            _targets(block.y, num_classes, law),
+            None if block.offset is None else block.offset[..., None],
+            law,
         )
         for block in rows.blocks(cells=cells)
     ]
 
 
-def terms_at(odds: np.ndarray, y: np.ndarray) -> LikelihoodTerms:
-    """Softmax over (0, odds), without overflow for large log odds."""
-    most = np.maximum(odds.max(axis=-1, keepdims=True), 0.0)
-    weight = np.exp(odds - most)
-    total = np.exp(-most) + weight.sum(axis=-1, keepdims=True)
-    probability = weight / total
-    log_likelihood = (y * odds).sum(axis=-1) - (most + np.log(total))[..., 0]
-    return LikelihoodTerms(log_likelihood.sum(axis=-1), y - probability, probability)
-
-
-def weighed(probability: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """(diag p - p p') columns: (g, n, c) on (g, n, c, q)."""
-    own = probability[..., None] * columns
-    return own - probability[..., None] * own.sum(axis=-2, keepdims=True)
+def _targets(y: np.ndarray, num_classes: int, law: RowLaw) -> np.ndarray:
+    if law is COUNTS:
+        return y[..., None]
+    return (y[..., None] == np.arange(1, num_classes)).astype(np.float64)
 
 
 def flat(columns: np.ndarray) -> np.ndarray:

@@ -6,14 +6,14 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.regression.linear.pooled import check_columns
+from fedprior.regression.logistic.laws import COUNTS
 from fedprior.regression.logistic.parts import (
     ClassBlock,
     across,
     along,
     check_classes,
+    check_counts,
     parts_of,
-    terms_at,
-    weighed,
 )
 from fedprior.regression.logistic.posterior import laplace_posterior
 from fedprior.regression.rows import GroupedRows
@@ -66,10 +66,37 @@ def local_logistic(rows: GroupedRows, *, num_classes: int = 2, ridge: float = 0.
     return theta
 
 
+def pooled_poisson(rows: GroupedRows) -> Pooled:
+    """The argmax of sum log p(y | offset + x b + fixed beta), one for all groups.
+
+    If features tell where counts are 0, they are fitted with the ridge SEPARATION_RIDGE.
+    """
+    check_counts("pooled_poisson", rows)
+    check_columns("pooled_poisson", rows)
+    return ridged(rows, parts_of(rows, law=COUNTS), 2)[0]
+
+
+def local_poisson(rows: GroupedRows, *, ridge: float = 0.01) -> np.ndarray:
+    """theta_i = argmax sum_j log p(y_ij | x theta_i + fixed beta) - ridge |theta_i - b|^2 / 2.
+
+    Each group is fitted alone, with the pooled b and beta, (m, D). The ridge keeps theta finite for
+    a group without events; it pulls to b, because the unit of exposure decides what 0 means.
+    """
+    owner = "local_poisson"
+    check.positive(owner, ridge=ridge)
+    pooled, width = pooled_poisson(rows).coefficients, rows.num_features
+    theta = np.tile(pooled[:width], (rows.num_groups, 1))
+    for part in parts_of(rows, law=COUNTS):
+        offset = part.shifted(part.x @ pooled[:width] + part.fixed @ pooled[width:])
+        latent, _ = laplace_posterior(part, part.x / np.sqrt(ridge), offset, None, 100)
+        theta[part.groups] += latent.mean / np.sqrt(ridge)
+    return theta
+
+
 def ridged(
     rows: GroupedRows, parts: list[ClassBlock], num_classes: int
 ) -> tuple[Pooled, np.ndarray]:
-    """The pooled fit and its ridge (D + P,), zeros unless the classes are separated."""
+    """The pooled fit and its ridge (D + P,), zeros unless it has no finite maximum."""
     columns = np.concatenate([rows.x, rows.fixed], axis=1)
     unit = (columns**2).mean(axis=0)
     own, features = num_classes - 1, rows.num_features
@@ -88,7 +115,7 @@ def ridged(
 def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Pooled | None:
     """Newton's method; None if it does not converge, as happens with separated classes."""
     root = np.sqrt(unit)
-    b, value = np.zeros(len(unit)), -np.inf
+    b, value = _first(parts, unit), -np.inf
     step, moved = np.zeros_like(b), np.inf
     for _ in range(_MOST_STEPS):
         trial, slope, information = _pooled_at(parts, b + step, ridge)
@@ -111,6 +138,19 @@ def _newton(parts: list[ClassBlock], ridge: np.ndarray, unit: np.ndarray) -> Poo
     return Pooled(b, np.sqrt(np.diag(np.linalg.inv(information))))
 
 
+def _first(parts: list[ClassBlock], unit: np.ndarray) -> np.ndarray:
+    """0 for classes; for counts the fit of log(y + 1/2), from which Newton's method converges."""
+    if not parts or parts[0].law is not COUNTS:
+        return np.zeros(len(unit))
+    slope, information = np.zeros(len(unit)), np.diag(1e-9 * unit)
+    for part in parts:
+        columns, count = np.concatenate([part.x, part.fixed], axis=-1), part.y + 0.5
+        away = np.log(count) - part.shifted(np.zeros_like(count))
+        slope += along(columns, count * away).sum(axis=0)
+        information += across(columns, count[..., None] * columns).sum(axis=0)
+    return np.linalg.solve(information, slope)
+
+
 def _pooled_at(
     parts: list[ClassBlock], b: np.ndarray, ridge: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
@@ -119,9 +159,9 @@ def _pooled_at(
     slope, information = -ridge * b, np.diag(ridge)
     for part in parts:
         columns = np.concatenate([part.x, part.fixed], axis=-1)
-        terms = terms_at(columns @ b, part.y)
+        terms = part.law.terms(part.shifted(columns @ b), part.y)
         value += float(terms.log_likelihood.sum())
         slope = slope + along(columns, terms.pull).sum(axis=0)
-        curvature = across(columns, weighed(terms.probability, columns))
+        curvature = across(columns, part.law.weighed(terms.expected, columns))
         information = information + curvature.sum(axis=0)
     return value, slope, information

@@ -3,8 +3,8 @@
 `laplace_posterior` uses the mode and its curvature. `variational_posterior` finds the Gaussian
 nearest in Kullback-Leibler divergence; its evidence is a lower bound. `propagated_posterior` is
 expectation propagation, which matches the mean and the variance of every row's log odds; its
-evidence and its slopes are nearly exact. The last two support two classes only. Each takes the
-memory of the previous round as a warm start and returns the new one.
+evidence and its slopes are nearly exact. The last two support two classes, or counts. Each takes
+the memory of the previous round as a warm start and returns the new one.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, terms_at, weighed
-from fedprior.regression.logistic.sigmoid import averaged, averaged_softplus, tilted
+from fedprior.regression.logistic.parts import ClassBlock, across, along, flat
 
 _SETTLED = 1e-7  # largest change in a sweep, in standard deviations of the population
 _HALVINGS = 30
@@ -45,25 +44,25 @@ def laplace_posterior(
 
     evidence = log p(y, mode) + log |spread| / 2, up to the constants that cancel.
     """
-    mode = _zeros(design) if memory is None else memory
+    mode, law = _zeros(design) if memory is None else memory, part.law
 
     def height(z: np.ndarray) -> np.ndarray:
         odds = odds_of(design, z) + offset
-        return terms_at(odds, part.y).log_likelihood - 0.5 * (z**2).sum(axis=1)
+        return law.terms(odds, part.y).log_likelihood - 0.5 * (z**2).sum(axis=1)
 
     for _ in range(sweeps):
-        terms = terms_at(odds_of(design, mode) + offset, part.y)
-        spread, _ = _inverse(across(design, weighed(terms.probability, design)))
+        terms = law.terms(odds_of(design, mode) + offset, part.y)
+        spread, _ = _inverse(across(design, law.weighed(terms.expected, design)))
         step = (spread @ (along(design, terms.pull) - mode)[..., None])[..., 0]
         mode, moved = _climb(height, mode, step)
         if moved < _SETTLED:
             break
-    terms = terms_at(odds_of(design, mode) + offset, part.y)
-    spread, log_spread = _inverse(across(design, weighed(terms.probability, design)))
+    terms = law.terms(odds_of(design, mode) + offset, part.y)
+    spread, log_spread = _inverse(across(design, law.weighed(terms.expected, design)))
     evidence = terms.log_likelihood - 0.5 * (mode**2).sum(axis=1) + 0.5 * log_spread
 
     def weigh(columns: np.ndarray) -> np.ndarray:
-        return weighed(terms.probability, columns)
+        return law.weighed(terms.expected, columns)
 
     return LatentPosterior(mode, spread, evidence, terms.pull, weigh), mode
 
@@ -76,7 +75,7 @@ def variational_posterior(
     Mean and covariance satisfy mean = design' E_q (y - p) and inverse(spread) = I + design' E_q
     p (1 - p) design, which are iterated. The memory is the mean and the variances of log odds.
     """
-    y = part.y[..., 0]
+    y, law = part.y[..., 0], part.law
     if memory is None:
         mean, variance = _zeros(design), _variances(design, np.eye(design.shape[-1]))
     else:
@@ -85,22 +84,22 @@ def variational_posterior(
 
     def height(z: np.ndarray) -> np.ndarray:
         a = odds_of(design, z)[..., 0] + shift
-        own = (y * a - averaged_softplus(a, variance)).sum(axis=1)
+        own = law.smooth_value(a, variance, y).sum(axis=1)
         return own - 0.5 * (z**2).sum(axis=1)
 
     for _ in range(sweeps):
-        smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
-        spread, log_spread = _inverse(across(design, smooth.slope[..., None, None] * design))
-        toward = along(design, (y - smooth.value)[..., None]) - mean
+        value, slope = law.smooth_terms(odds_of(design, mean)[..., 0] + shift, variance)
+        spread, log_spread = _inverse(across(design, slope[..., None, None] * design))
+        toward = along(design, (y - value)[..., None]) - mean
         mean, moved = _climb(height, mean, (spread @ toward[..., None])[..., 0])
         before, variance = variance, _variances(design, spread)
         if max(moved, float(np.abs(variance - before).max())) < _SETTLED:
             break
     trace = np.trace(spread, axis1=1, axis2=2)
     evidence = height(mean) + 0.5 * (log_spread - trace + design.shape[-1])
-    smooth = averaged(odds_of(design, mean)[..., 0] + shift, variance)
-    pull = (y - smooth.value)[..., None]
-    posterior = LatentPosterior(mean, spread, evidence, pull, _by_row(smooth.slope))
+    value, slope = law.smooth_terms(odds_of(design, mean)[..., 0] + shift, variance)
+    pull = (y - value)[..., None]
+    posterior = LatentPosterior(mean, spread, evidence, pull, _by_row(slope))
     return posterior, (mean, variance)
 
 
@@ -113,24 +112,24 @@ def propagated_posterior(
     odds a equal to those of cavity times likelihood, where the cavity is the posterior without the
     site. Sweeps work on matrices of min(n, D) rows.
     """
-    sign, shift = 2 * part.y[..., 0] - 1, offset[..., 0]
-    weight, nudge = (np.zeros_like(sign), np.zeros_like(sign)) if memory is None else memory
+    y, shift, law = part.y[..., 0], offset[..., 0], part.law
+    weight, nudge = (np.zeros_like(y), np.zeros_like(y)) if memory is None else memory
     columns = flat(design)
     condition = _by_rows(columns) if columns.shape[1] < columns.shape[2] else _by_columns(columns)
     now = condition(weight, nudge - weight * shift)
     for _ in range(sweeps):
         center, room = _cavity(now, weight, nudge - weight * shift)
-        tilt = tilted(sign * (center + shift), room)
+        tilt = law.tilted(center + shift, room, y)
         left = np.maximum(1 - tilt.weight * room, _LEAST_ROOM)
         weight = tilt.weight / left
-        nudge = (sign * tilt.pull + tilt.weight * (center + shift)) / left
+        nudge = (tilt.pull + tilt.weight * (center + shift)) / left
         before = now.mean
         now = condition(weight, nudge - weight * shift)
         if np.abs(now.mean - before).max(initial=0.0) < _SETTLED:
             break
     lean = nudge - weight * shift
     pull = (lean - weight * now.odds)[..., None]
-    evidence = _site_evidence(now, weight, lean, shift, sign)
+    evidence = _site_evidence(now, weight, lean, lambda a, room: law.tilted(a + shift, room, y).log)
     posterior = LatentPosterior(now.mean, now.spread(), evidence, pull, _by_row(weight))
     return posterior, (weight, nudge)
 
@@ -212,11 +211,14 @@ def _cavity(
 
 
 def _site_evidence(
-    now: _Conditioned, weight: np.ndarray, lean: np.ndarray, shift: np.ndarray, sign: np.ndarray
+    now: _Conditioned,
+    weight: np.ndarray,
+    lean: np.ndarray,
+    log_normalizer: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """Log p(y): the normalizers of the sites, each from its own cavity."""
     center, room = _cavity(now, weight, lean)
-    rows = tilted(sign * (center + shift), room).log + 0.5 * np.log(room / now.variance)
+    rows = log_normalizer(center, room) + 0.5 * np.log(room / now.variance)
     rows += 0.5 * (center**2 / room - now.odds**2 / now.variance + lean * now.odds)
     return rows.sum(axis=1) + 0.5 * now.log_spread
 

@@ -9,7 +9,6 @@ from scipy import special
 from fedprior.regression.logistic.parts import ClassBlock, across, along
 from fedprior.regression.logistic.posterior import LatentPosterior, Solve
 
-_POINTS_AN_AXIS = {1: 21, 2: 9, 3: 7}
 _FREE_POINTS = 64  # in higher dimensions: 32 evenly distributed points and their mirror images
 _EDGE = 1e-9  # the outermost point is 6 standard deviations from the center
 
@@ -33,7 +32,7 @@ def by_points(around: Solve) -> Solve:
 def _integrated(
     part: ClassBlock, design: np.ndarray, offset: np.ndarray, guide: LatentPosterior
 ) -> LatentPosterior:
-    points, log_weights = _points(part.groups, design.shape[-1])
+    points, log_weights = _points(part, design.shape[-1])
     root = np.linalg.cholesky(guide.spread)
     z = guide.mean[:, None, :] + points @ root.transpose(0, 2, 1)  # (g, K, D)
     log_likelihood, probability = _at_points(part, design, offset, z)
@@ -44,7 +43,7 @@ def _integrated(
     total = share.sum(axis=1, keepdims=True)
     share /= total
     expected = np.stack([(share[:, None, :] @ each)[:, 0] for each in probability], axis=-1)
-    if design.shape[-1] in _POINTS_AN_AXIS:
+    if design.shape[-1] in part.law.points_an_axis:
         mean, spread = _moments(z, share)
     else:
         mean, spread = _by_slopes(part, design, guide, z, share, probability)
@@ -110,25 +109,22 @@ def _plausible(spread: np.ndarray, squares: np.ndarray) -> np.ndarray:
 def _at_points(
     part: ClassBlock, design: np.ndarray, offset: np.ndarray, z: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Log p(y | z) (g, K) and, class by class, the probabilities (g, K, n)."""
+    """Log p(y | z) (g, K) and, class by class, the expected y (g, K, n)."""
     odds = [
         z @ design[:, :, own].transpose(0, 2, 1) + offset[:, None, :, own]
         for own in range(design.shape[2])
     ]
-    most = np.maximum.reduce([np.zeros_like(odds[0]), *odds])
-    weight = [np.exp(each - most) for each in odds]
-    total = np.exp(-most) + np.sum(weight, axis=0)
+    normalizer, expected = part.law.at_points(odds)
     chosen = (z @ along(design, part.y)[..., None])[..., 0]
     chosen += (part.y * offset).sum(axis=(1, 2))[:, None]
-    normalizer = (most + np.log(total)).sum(axis=-1)
-    return chosen - normalizer, [each / total for each in weight]
+    return chosen - normalizer, expected
 
 
-def _points(groups: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _points(part: ClassBlock, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Points (g or 1, K, D) for N(0, I), and the log of their weights (K,), which sum to 1."""
-    if width in _POINTS_AN_AXIS:
-        return _product(width)
-    turn = groups[:, None, None] * np.sqrt(2.0) * _golden(width)[::-1]
+    if width in part.law.points_an_axis:
+        return _product(width, part.law.points_an_axis[width])
+    turn = part.groups[:, None, None] * np.sqrt(2.0) * _golden(width)[::-1]
     both = even_points(width, _FREE_POINTS, turn=turn)
     return both, np.full(_FREE_POINTS, -np.log(_FREE_POINTS))
 
@@ -144,8 +140,8 @@ def even_points(width: int, count: int, *, turn: np.ndarray | float = 0.0) -> np
 
 
 @cache
-def _product(width: int) -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_POINTS_AN_AXIS[width])
+def _product(width: int, points_an_axis: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points_an_axis)
     grid = np.stack(np.meshgrid(*[nodes] * width, indexing="ij"), axis=-1)
     logs = np.meshgrid(*[np.log(weights / weights.sum())] * width, indexing="ij")
     return grid.reshape(1, -1, width), np.sum(logs, axis=0).ravel()

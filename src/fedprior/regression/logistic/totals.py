@@ -84,7 +84,7 @@ def posterior_of(
 ) -> tuple[np.ndarray, LatentPosterior, Any]:
     """The design x factor, the posterior of z, and its memory."""
     design = part.x @ gamma.factor
-    offset = part.x @ gamma.mean + part.fixed @ gamma.fixed
+    offset = part.shifted(part.x @ gamma.mean + part.fixed @ gamma.fixed)
     latent, after = solve(part, design, offset, memory, sweeps)
     return design, latent, after
 

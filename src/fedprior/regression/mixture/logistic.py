@@ -10,15 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedprior.regression.logistic.parts import (
-    ClassBlock,
-    across,
-    along,
-    flat,
-    spread_out,
-    terms_at,
-    weighed,
-)
+from fedprior.regression.logistic.laws import terms_at, weighed
+from fedprior.regression.logistic.parts import ClassBlock, across, along, flat, spread_out
 from fedprior.regression.logistic.posterior import laplace_posterior, propagated_posterior
 from fedprior.regression.mixture.batches import padded
 from fedprior.regression.mixture.linear import MixturePosterior
@@ -145,7 +138,7 @@ def view(
     if not covariance.any():
         terms = terms_at(odds, part.y)
         theta = np.tile(mean, (len(odds), 1))
-        information = across(batch.both, weighed(terms.probability, batch.both))
+        information = across(batch.both, weighed(terms.expected, batch.both))
         scores, density = along(batch.both, terms.pull), terms.log_likelihood + filled
         return LogisticView(theta, None, scores, information, density), None
     factor = np.linalg.cholesky(covariance)

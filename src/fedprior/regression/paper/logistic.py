@@ -11,7 +11,8 @@ import numpy as np
 
 from fedprior.regression.logistic.errors import posteriors
 from fedprior.regression.logistic.gamma import LogisticGamma
-from fedprior.regression.logistic.parts import ClassBlock, across, along, terms_at
+from fedprior.regression.logistic.laws import terms_at
+from fedprior.regression.logistic.parts import ClassBlock, across, along
 from fedprior.regression.logistic.posterior import laplace_posterior, odds_of
 from fedprior.regression.result import RegressionFit, gaussian_population
 from fedprior.regression.rows import GroupedRows

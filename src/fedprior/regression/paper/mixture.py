@@ -13,7 +13,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.clustering import Cluster, Clusters, cluster_points, k_means
-from fedprior.regression.logistic.parts import along, flat, terms_at
+from fedprior.regression.logistic.laws import terms_at
+from fedprior.regression.logistic.parts import along, flat
 from fedprior.regression.logistic.posterior import laplace_posterior
 from fedprior.regression.mixture.logistic import LogisticEvidence
 from fedprior.regression.mixture.parts import MixtureParameters, MixtureRules
