@@ -1,5 +1,6 @@
 """`from_table` and `encode`: a fitted model beside the rows of a frame, wherever they are."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -52,7 +53,7 @@ class OnFrames:
         roles = Roles(group=(group,) if isinstance(group, str) else tuple(group), **columns)
         if not _is_eager(frame):
             return fit_frame(self, frame, roles)
-        _check_eager(type(self).__name__, frame, roles)
+        _check_eager(type(self).__name__, frame, roles, roles.numbers.values())
         _fit_eager(self, frame, roles, slice(None))
         self._roles = roles
         return self
@@ -73,12 +74,12 @@ def _is_eager(frame: Any) -> bool:
     return library in ("pandas", "polars", "pyarrow") and not lazy
 
 
-def _check_eager(owner: str, frame: Any, roles: Roles) -> None:
+def _check_eager(owner: str, frame: Any, roles: Roles, others: Iterable[str]) -> None:
     remedy = "For groups within groups, join their labels into one column."
     one = len(roles.group) == 1
     check.require(one, owner, "group", "one column of labels", list(roles.group), remedy)
     known = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
-    for name in (*roles.group, *roles.numbers.values()):
+    for name in (*roles.group, *others):
         rule = f"one of {', '.join(known)}"
         check.require(name in known, owner, "column", rule, name, check.nearest(name, known))
 
@@ -105,7 +106,8 @@ def _fit_eager(model: Any, frame: Any, roles: Roles, rows: Any) -> None:
 
 def _encode_eager(model: Any, frame: Any, roles: Roles, name: str, fold: str | None) -> Any:
     owner = type(model).__name__
-    _check_eager(owner, frame, roles)
+    others = () if fold is None else (fold, *roles.numbers.values())
+    _check_eager(owner, frame, roles, others)
     _check_new(owner, name, getattr(frame, "column_names", None) or list(frame.columns))
     labels = frame[roles.group[0]]
     if fold is None:

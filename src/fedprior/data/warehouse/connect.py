@@ -123,17 +123,13 @@ def find_table(owner: str, backend: Any, table: str, found: Address) -> Any:
 
 def table_or_none(backend: Any, table: str) -> Any:
     """The table, or None where there is no such table."""
-    from ibis.common.exceptions import IbisError
+    from ibis.common.exceptions import TableNotFound
 
     schema, _, name = table.rpartition(".")
     try:
         return backend.table(name, database=schema or None)
-    except IbisError:
+    except TableNotFound:
         return None
-    except Exception as error:  # each driver has its own error for a missing table
-        if type(error).__name__ in ("UndefinedTable", "InvalidSchemaName", "CatalogException"):
-            return None
-        raise
 
 
 def _read(owner: str, file: Path) -> str:

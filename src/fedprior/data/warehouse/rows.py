@@ -172,7 +172,7 @@ def _values(cells: dict[str, Any]) -> Measure:
             "mean": nw.col("mean"),
             "within": nw.col("spread") * nw.col("used"),
         },
-        finite=nw.col("mean") + nw.col("spread"),
+        finite=nw.col("mean") * nw.col("mean") + nw.col("spread"),
         faults=(_infinite("x"),),
     )
 
