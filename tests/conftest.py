@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from fedprior.data.federation import Federation, Split
+from servers import postgres, spark  # noqa: F401 -- fixtures
 
 # The same examples every time, so that a green commit stays green; new ones are looked for with
 # `pytest --hypothesis-profile=search`.

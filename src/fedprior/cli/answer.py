@@ -98,12 +98,12 @@ def _print(
     question: Question, groups: Groups, estimates: Estimates, spent: dict[str, Any] | None
 ) -> None:
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
-    head = _head(question, groups, estimates)
+    lines = head(_size(question, groups), estimates)
     if spent is not None:
         from fedprior.reporting.charged import sentence
 
-        head.add_row("ledger", sentence(spent))
-    console.print(head)
+        lines.add_row("ledger", sentence(spent))
+    console.print(lines)
     console.print(f"\n{estimates.sentence}", soft_wrap=True)
     for note in estimates.notes:
         if note not in groups.notes:  # those are on standard error
@@ -115,7 +115,7 @@ def _print(
     most, least = reporting.changed(estimates)
     for title, places in (("Most changed groups", most), ("Least changed groups", least)):
         if len(places):
-            shown = _groups(title, groups, estimates, places)
+            shown = groups_table(title, groups, estimates, places)
             console.print(keep_numbers(shown, console.width))
 
 
@@ -135,8 +135,8 @@ def _print_regression(console: Console, groups: Groups, estimates: Estimates) ->
         console.print(keep_numbers(table, console.width))
 
 
-def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
-    """The population and what it is good for, a line each."""
+def head(size: str, estimates: Estimates) -> Table:
+    """The population of so many groups and what it is good for, a line each."""
     population = estimates.population
     errors = population.standard_errors
 
@@ -147,7 +147,7 @@ def _head(question: Question, groups: Groups, estimates: Estimates) -> Table:
     lines = Table.grid(padding=(0, 2))
     lines.add_column(no_wrap=True, style="bold")
     lines.add_column()
-    lines.add_row("groups", _size(question, groups))
+    lines.add_row("groups", size)
     varies = ", by size" * population.by_size
     varies += ", by covariates" * (population.coefficients is not None)
     law = f"{population.kind} ({population.fitted_by}{varies})"
@@ -190,7 +190,8 @@ def _size(question: Question, groups: Groups) -> str:
     return number + (rows if question.outcome is not None else rows + trials)
 
 
-def _groups(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
+def groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
+    """The groups at `places`, a line each."""
     table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.collapse_padding, table.pad_edge = True, False  # all columns in 80 characters
     table.add_column("group", no_wrap=True, overflow="ellipsis", min_width=8)

@@ -18,6 +18,19 @@ def estimate(
             help="CSV or Parquet file, a glob, or - (standard input); by default, baseball."
         ),
     ] = None,
+    connect: Annotated[
+        str | None,
+        _option("URL of a database, for --table: postgres://user@host/db, duckdb:///file."),
+    ] = None,
+    connect_file: Annotated[
+        Path | None, _option("File with that URL; else the variable FEDPRIOR_CONNECT.")
+    ] = None,
+    table: Annotated[
+        str | None, _option("Table of that database, which sums it itself (schema.table).")
+    ] = None,
+    out_table: Annotated[
+        str | None, _option("New table there with the answers, one row per group.")
+    ] = None,
     group: asked.Group = None,
     value: Annotated[str | None, _option("Column of numbers to average.")] = None,
     successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
@@ -119,6 +132,9 @@ def estimate(
     drawn; a second question adds to the first. The ledger of visits.csv is visits.ledger.jsonl
     beside it, or the --ledger of a population.
 
+    With --table, the rows stay in the database: it sums and joins, and only small tables are read.
+    Its password is never given on the command line: see --connect-file, PGPASSWORD, ~/.pgpass.
+
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """
     from fedprior.cli.answer import answer
@@ -128,6 +144,10 @@ def estimate(
     embedded = file is None or (file == EMBEDDED and not Path(file).exists())
     question = Question(
         file=None if embedded else file,
+        connect=connect,
+        connect_file=connect_file,
+        table=table,
+        out_table=out_table,
         group=tuple(group or ()),
         value=value,
         stderr=stderr,
@@ -166,4 +186,9 @@ def estimate(
         missing=None if missing is None else tuple(missing),
         force=force,
     )
+    if question.table is not None:
+        from fedprior.cli import warehouse
+
+        warehouse.answer(question, Watcher(quiet=quiet), as_json=as_json)
+        return
     answer(question, Watcher(quiet=quiet), as_json=as_json)

@@ -14,11 +14,12 @@ from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.covariate_rows import covariate_reader, selected
 from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.encoding import OnFrames
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
 
 
-class GroupEstimator(BaseEstimator, ABC):
+class GroupEstimator(OnFrames, BaseEstimator, ABC):
     """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
@@ -42,9 +43,7 @@ class GroupEstimator(BaseEstimator, ABC):
         needs them, too: `covariates` has a row for each label.
         """
         check_is_fitted(self, "estimates_")
-        place = labels.look_up(self._owner, "groups", self.groups_, groups)
-        estimate = self.personal_[place]
-        new = place < 0
+        (estimate,), new = self._look_up(groups, "personal")
         if new.any():
             varies = self.population_.varies
             estimate[new] = self._newcomers(new, covariates)[0] if varies else self.population_.mean
@@ -53,9 +52,7 @@ class GroupEstimator(BaseEstimator, ABC):
     def interval(self, groups: Any, *, covariates: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits for each label; those of the population if unseen."""
         check_is_fitted(self, "estimates_")
-        place = labels.look_up(self._owner, "groups", self.groups_, groups)
-        lower, upper = self.lower_[place], self.upper_[place]
-        new = place < 0
+        (lower, upper), new = self._look_up(groups, "lower", "upper")
         if new.any():
             _, lower[new], upper[new] = self._newcomers(new, covariates)
         return lower, upper
@@ -64,10 +61,25 @@ class GroupEstimator(BaseEstimator, ABC):
         """Return one row per group: group, n, raw, personal, weight, lower, upper, and options.
 
         The result is a pandas or polars frame if the data came as one, else a dictionary of
-        columns. Several coordinates have one column each (raw_0, raw_1, ... or by name).
+        columns. Several coordinates have one column each (raw_0, raw_1, ... or by name). After
+        `from_table` of a lazy frame it is a lazy frame of the same engine.
         """
         check_is_fitted(self, "estimates_")
+        if self._answers is not None:
+            return self._answers.named().to_native()
         return labels.to_frame(self._columns(), self._frame)
+
+    def _look_up(self, groups: Any, *columns: str) -> tuple[list[np.ndarray], np.ndarray]:
+        """These numbers of each label, and which labels are not known."""
+        if self._answers is None:
+            place = labels.look_up(self._owner, "groups", self.groups_, groups)
+            return [getattr(self, f"{name}_")[place] for name in columns], place < 0
+        present, cells = labels.present_labels(self._owner, "groups", groups)
+        found = self._answers.of(cells.tolist(), *columns)
+        numbers = [np.full(len(present), np.nan) for _ in columns]
+        for each, name in zip(numbers, columns, strict=True):
+            each[present] = found[name]
+        return numbers, np.isnan(numbers[0])
 
     def _columns(self) -> dict[str, np.ndarray]:
         columns = {"group": self.groups_, self.estimates_.size_name: self.n_}
@@ -151,6 +163,7 @@ class GroupEstimator(BaseEstimator, ABC):
         covariates: Covariates | None = None,
     ) -> Self:
         estimates = self._estimate(statistics, covariates=covariates)
+        self._answers, self._roles = None, None
         self._covariates = covariates
         self.statistics_, self.estimates_, self.groups_ = statistics, estimates, levels
         self.n_, self.raw_, self.personal_ = estimates.n, estimates.raw, estimates.personal
@@ -197,7 +210,7 @@ class GroupEstimator(BaseEstimator, ABC):
         """Estimate and interval of a group without rows, computed once."""
         if self._none is None:
             estimates, place = self.estimates_, -1
-            if (self.n_ == 0).any():
+            if (self.n_ == 0).any() and estimates.lookup is None:
                 place = int(np.argmin(self.n_))
             else:
                 estimates = self._estimate(with_empty(self.statistics_), again=True)
@@ -252,16 +265,24 @@ class MeansEstimator(GroupEstimator):
         variance: Any = None,
         groups: Any = None,
         covariates: Any = None,
+        count: Any = None,
+        scatter: Any = None,
     ) -> Self:
         """Fit to one row per group: its size, its mean, and `within` or `variance`.
 
         `within` is the sum of squared distances of the group's rows from its mean, `variance` the
         squared standard error of that mean. Without labels, groups are numbered 0, 1, 2, ...
         `covariates` are those of `fit`, one row per group.
+
+        With `count`, a row without a label stands for so many groups of size n: `mean` is the mean
+        of their means, `scatter` the sum of squares of these about it, `within` a sum over all.
         """
         self._check()
+        sentence = "count cannot be combined with groups: a row stands for several of them."
+        check.expect(count is None or groups is None, self._owner, sentence)
         table = frames.taken(mean)
         arguments = {"n": n, "mean": table, "within": within, "variance": variance}
+        arguments |= {"count": count, "scatter": scatter}
         columns = {
             name: numeric.numbers(self._owner, name, each, most_axes=1 + (name == "mean"))
             for name, each in arguments.items()
@@ -283,7 +304,7 @@ class MeansEstimator(GroupEstimator):
         factor = labels.Factor(levels, place)
         factor, keep, found = self._complete(factor, covariates, needed, *others)
         kept = {name: each[keep] for name, each in columns.items()}
-        kept["n"] = kept["n"].astype(np.int64)
+        kept |= {name: kept[name].astype(np.int64) for name in ("n", "count") if name in kept}
         return self._learn(
             Means(**kept), factor.levels[factor.place], table, mean, n, groups, covariates=found
         )
@@ -298,9 +319,18 @@ class MeansEstimator(GroupEstimator):
         variance: Any = None,
         groups: Any = None,
         covariates: Any = None,
+        count: Any = None,
+        scatter: Any = None,
         **parameters: Any,
     ) -> Self:
         """Return an estimator with these `parameters`, fitted by `fit_statistics`."""
         return cls(**parameters).fit_statistics(
-            n, mean, within=within, variance=variance, groups=groups, covariates=covariates
+            n,
+            mean,
+            within=within,
+            variance=variance,
+            groups=groups,
+            covariates=covariates,
+            count=count,
+            scatter=scatter,
         )

@@ -1,5 +1,6 @@
 """`GroupEvents`: rows of events over an exposure in, one better rate a group out."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -92,6 +93,23 @@ class GroupEvents(GroupEstimator):
             events=np.bincount(factor.place, happened[keep], levels).astype(np.int64),
         )
         return self._learn(statistics, factor.levels, events, exposure, groups, covariates=found)
+
+    @classmethod
+    def from_table(
+        cls,
+        frame: Any,
+        *,
+        group: str | Sequence[str],
+        events: str,
+        exposure: str | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """Fit `GroupEvents(**parameters)` to columns of a frame, in the engine that holds it.
+
+        Of lazy frames (see `GroupMeans.from_table`) only the distinct pairs of exposure and events
+        are read. Without `exposure` every row has an exposure of 1.
+        """
+        return cls(**parameters)._fit_table(frame, group, events=events, exposure=exposure)
 
     def _estimate(
         self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False

@@ -1,13 +1,16 @@
 """The result of estimation: one row per group, the population, and the gain from sharing."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedprior.estimation.covariates import Coefficients
 from fedprior.estimation.meta import MetaAnalysis
 from fedprior.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from fedprior.estimation.gaussian.lookup import MeanLookup
 
 FELL_BACK = "The private reports show no gain from sharing: every group keeps its own raw value."
 
@@ -99,7 +102,8 @@ class Estimates:
     `size_name` says what `n` is: n, or exposure. A group without rows has raw NaN, weight 0, and
     the mean and interval of the population.
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
-    With `count`, a row stands for so many groups with the same numbers.
+    With `count`, a row stands for so many groups with the same numbers; for means, with the same n,
+    and `lookup` has the numbers of a group of that size with any mean.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
     """
 
@@ -123,6 +127,7 @@ class Estimates:
     meta: MetaAnalysis | None = None
     count: np.ndarray | None = None
     size_name: str = "n"
+    lookup: "MeanLookup | None" = None
 
     @property
     def num_groups(self) -> int:

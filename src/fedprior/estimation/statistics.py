@@ -18,12 +18,17 @@ class Means:
     `mean` has shape (groups,) or (groups, d). `variance` is the known sampling variance of each
     mean (a squared standard error, per coordinate) and replaces `within`. A group of size 0 has no
     data; its mean is ignored and may be NaN.
+
+    With `count`, a row stands for so many groups of size n each: `mean` is the mean of their means,
+    `scatter` the sum of squares of these about it, and `within` the sum over all of them.
     """
 
     n: np.ndarray
     mean: np.ndarray
     within: np.ndarray | None = None
     variance: np.ndarray | None = None
+    count: np.ndarray | None = None
+    scatter: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check_sizes("Means", self.n)
@@ -31,7 +36,8 @@ class Means:
         rule = f"of shape ({len(self.n)},) or ({len(self.n)}, d)"
         fits = len(shape) in (1, 2) and shape[0] == len(self.n)
         check.require(fits, "Means", "mean", rule, shape)
-        for name, values in {"within": self.within, "variance": self.variance}.items():
+        sums = {"within": self.within, "variance": self.variance, "scatter": self.scatter}
+        for name, values in sums.items():
             if values is None:
                 continue
             rule = f"of shape ({len(self.n)},)"
@@ -43,6 +49,14 @@ class Means:
         if self.variance is not None:
             some = (self.variance > 0) | (self.n == 0)
             _check_cells("Means", "variance", self.variance, some, "above 0")
+        _check_count("Means", self.count, len(self.n))
+        both = (self.count is None) == (self.scatter is None)
+        check.expect(both, "Means", "count and scatter are given together.")
+
+    @property
+    def groups(self) -> np.ndarray:
+        """How many groups each row stands for."""
+        return np.ones(len(self.n), np.int64) if self.count is None else np.asarray(self.count)
 
     @property
     def dimension(self) -> int:
@@ -262,12 +276,13 @@ def with_empty(statistics: Any, number: int = 1) -> Any:
         count = None if statistics.count is None else np.append(statistics.count, none + 1)
         return Counts(n=n, successes=np.append(statistics.successes, none), count=count)
     nothing = np.full((number, *np.shape(statistics.mean)[1:]), np.nan)
-    within, variance = (
+    within, variance, scatter = (
         None if each is None else np.append(each, np.zeros(number))
-        for each in (statistics.within, statistics.variance)
+        for each in (statistics.within, statistics.variance, statistics.scatter)
     )
     mean = np.concatenate([statistics.mean, nothing])
-    return Means(n=n, mean=mean, within=within, variance=variance)
+    count = None if statistics.count is None else np.append(statistics.count, none + 1)
+    return Means(n=n, mean=mean, within=within, variance=variance, count=count, scatter=scatter)
 
 
 def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:

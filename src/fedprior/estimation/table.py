@@ -1,6 +1,6 @@
 """The scikit-learn face of estimation: rows or sums in, one better number a group out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -88,6 +88,24 @@ class GroupMeans(MeansEstimator):
         self.above = above
         self.ranks = ranks
         self.strict = strict
+
+    @classmethod
+    def from_table(
+        cls,
+        frame: Any,
+        *,
+        group: str | Sequence[str],
+        value: str,
+        stderr: str | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """Fit `GroupMeans(**parameters)` to columns of a frame, in the engine that holds it.
+
+        The frame is pandas or Polars or, lazily, Polars, a DuckDB relation, PySpark or Ibis. Lazy
+        ones are summed by their engine; `to_frame` and `encode` are joins there. With more than
+        10,000 groups only a table by size is read, unless an option needs each group's mean.
+        """
+        return cls(**parameters)._fit_table(frame, group, value=value, stderr=stderr)
 
     def _estimate(
         self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
@@ -240,6 +258,31 @@ class GroupRates(GroupEstimator):
             successes, trials, groups, count=count, covariates=covariates
         )
 
+    @classmethod
+    def from_table(
+        cls,
+        frame: Any,
+        *,
+        group: str | Sequence[str],
+        outcome: str | None = None,
+        successes: str | None = None,
+        trials: str | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """Fit `GroupRates(**parameters)` to columns of a frame, in the engine that holds it.
+
+        Give `outcome` (0 and 1, or truth values), or `successes` and `trials`. Of lazy frames (see
+        `GroupMeans.from_table`) only the distinct pairs of n and successes are read.
+        """
+        owner = cls.__name__
+        sentence = "give outcome, or successes and trials."
+        counts = successes is not None and trials is not None
+        part = counts or (successes is None and trials is None)
+        check.expect(part and (outcome is None) == counts, owner, sentence)
+        return cls(**parameters)._fit_table(
+            frame, group, outcome=outcome, successes=successes, trials=trials
+        )
+
     def _estimate(
         self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
@@ -314,6 +357,8 @@ class GroupMixture(MeansEstimator):
     ) -> Estimates:
         sentence = "covariates cannot be combined with a mixture. Use GroupMeans."
         check.expect(covariates is None, self._owner, sentence)
+        sentence = "a mixture needs each group's mean, and cannot be combined with count."
+        check.expect(statistics.count is None, self._owner, sentence)
         found = estimate_mixture(
             statistics,
             num_components=self.num_components,

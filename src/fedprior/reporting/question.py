@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedprior.core import check
 from fedprior.data import standard_input
+from fedprior.reporting.database import check_database
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 POPULATIONS = {
@@ -20,12 +21,18 @@ _OWNER = "estimate"
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """The options of `fedprior estimate`, one field each; `file` None is the embedded table.
+    """The options of `fedprior estimate`, one field each.
+
+    Without `file` or `table` (of a database) it is about the embedded table.
 
     `missing` are the words for missing, in place of the usual ones.
     """
 
     file: str | None = None
+    connect: str | None = None
+    connect_file: Path | None = None
+    table: str | None = None
+    out_table: str | None = None
     group: tuple[str, ...] = ()
     value: str | None = None
     stderr: str | None = None
@@ -65,6 +72,7 @@ class Question:
     force: bool = False
 
     def __post_init__(self) -> None:
+        check_database(self)
         self._check_columns()
         self._check_choices()
         self._check_together()
@@ -121,7 +129,7 @@ class Question:
         both = self.stderr is not None and self.noise_scale is not None
         _require(not both, "--noise-sd", "left out where --stderr is given", self.noise_scale)
         self._check_covariates()
-        if self.file is None:
+        if self.file is None and self.table is None:
             remedy = "Its columns are player, hits and at_bats; name a FILE for your own."
             own = (self.group, self.successes, self.trials)
             known = (((), None, None), (("player",), "hits", "at_bats"))
@@ -131,7 +139,7 @@ class Question:
             _require(fits, "FILE", "given with columns of your own", "the embedded table", remedy)
             return
         _require(bool(given), "columns", one_of, "none of them")
-        sentence = "--group is required with a FILE. It names the column with the group of a row."
+        sentence = "--group is required with a FILE or --table: the column with a row's group."
         check.expect(bool(self.group), _OWNER, sentence)
         once = len(set(self.group)) == len(self.group)
         _require(once, "--group", "different columns", ", ".join(self.group))

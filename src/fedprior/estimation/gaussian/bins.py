@@ -94,7 +94,9 @@ def bins_of(
     covariates: Covariates | None = None,
 ) -> Bins:
     """The bins of `statistics`; raises if the variance between groups is not identified."""
-    with_data = int(np.count_nonzero(statistics.n))
+    groups = statistics.count
+    some = np.asarray(statistics.n) > 0
+    with_data = int(np.count_nonzero(some) if groups is None else groups[some].sum())
     check.require(
         with_data >= 2,
         "estimate_means",
@@ -111,11 +113,12 @@ def bins_of(
     else:
         unit, place = _bins_of_sizes(np.asarray(statistics.n))
     flat = np.asarray(statistics.mean, np.float64).reshape(len(place), -1)
-    count, center, mean, scatter = _sums(flat, place, len(unit))
+    count, center, mean, scatter = _sums(flat, place, len(unit), groups, statistics.scatter)
     noise = 1.0 if known else noise_variance
     residual, freedom = 0.0, 0.0
     if noise is None:
-        freedom = flat.shape[1] * float(np.sum(statistics.n, dtype=np.float64) - with_data)
+        rows = float(np.sum(_times(statistics.n, groups), dtype=np.float64))
+        freedom = flat.shape[1] * (rows - with_data)
         residual = _residual(statistics, freedom, scatter, center)
     summed = None
     if covariates is not None:
@@ -144,7 +147,8 @@ def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np
         sentence = "give `within`, a standard error for each group, or noise_variance."
     check.expect(identified, "estimate_means", sentence)
     rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
-    spread = float(scatter.sum()) / len(statistics.n)
+    groups = len(statistics.n) if statistics.count is None else int(statistics.count.sum())
+    spread = float(scatter.sum()) / groups
     least = max(rounding, 1e-12 * spread, 1e-60)
     return max(within, freedom * least)
 
@@ -200,22 +204,35 @@ def _rounded(unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(
-    flat: np.ndarray, place: np.ndarray, num_bins: int
+    flat: np.ndarray,
+    place: np.ndarray,
+    num_bins: int,
+    groups: np.ndarray | None,
+    apart: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Count, overall mean, and mean and scatter of each bin; groups without rows are ignored."""
-    counts = np.bincount(place, minlength=num_bins + 1)[:num_bins]
-    totals = np.stack(
-        [np.bincount(place, column, minlength=num_bins + 1)[:num_bins] for column in flat.T], axis=1
-    )
+    """Count, overall mean, and mean and scatter of each bin; groups without rows are ignored.
+
+    A row is one group, or `groups` of them with a scatter of `apart` about their mean.
+    """
+
+    def summed(values: np.ndarray | None) -> np.ndarray:
+        return np.bincount(place, values, minlength=num_bins + 1)[:num_bins]
+
+    counts = summed(groups)
+    totals = np.stack([summed(_times(column, groups)) for column in flat.T], axis=1)
     center = totals.sum(axis=0) / counts.sum()
     mean = totals / counts[:, None] - center
-    squares = np.zeros(num_bins)
+    squares = np.zeros(num_bins) if apart is None else summed(apart)
     for column, middle in zip(flat.T, center, strict=True):
         deviation = column - middle  # about the center, so that the difference below is exact
         deviation *= deviation
-        squares += np.bincount(place, deviation, minlength=num_bins + 1)[:num_bins]
+        squares += summed(_times(deviation, groups))
     scatter = np.maximum(squares - (counts[:, None] * mean**2).sum(axis=1), 0.0)
     return counts.astype(np.float64), center, mean, scatter
+
+
+def _times(values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    return values if groups is None else groups * values
 
 
 def _covariate_sums(

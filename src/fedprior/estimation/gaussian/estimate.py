@@ -21,6 +21,7 @@ from fedprior.estimation.gaussian.fit import (
     ratio_profile,
     restricted_maximum,
 )
+from fedprior.estimation.gaussian.lookup import check_collapsed, lookup_of
 from fedprior.estimation.gaussian.meta import meta_analysis
 from fedprior.estimation.gaussian.nodes import PopulationNodes, integrated, nodes_at
 from fedprior.estimation.gaussian.posterior import (
@@ -88,8 +89,10 @@ def estimate_means(
     removes. `noise` is common (one noise variance), moderated (every group has its own, from an
     inverse-gamma population of variances) or auto, which takes moderated where the evidence is
     clear. `intervals="robust"` gives intervals that hold for any shape of the population. `above`
-    adds P(theta_i > above). If each group has a standard error, the result has the figures of a
-    meta-analysis (`meta`), which `leave_one_out` repeats without each of the groups.
+    adds P(theta_i > above). Where rows stand for several groups (`Means.count`), the tests that
+    look at single groups are left out, and `lookup` gives each group's numbers from its own mean.
+    If each group has a standard error, the result has the figures of a meta-analysis (`meta`),
+    which `leave_one_out` repeats without each of the groups.
 
     >>> statistics = Means(n=np.full(3, 4), mean=np.array([0.0, 1.0, 2.0]))
     >>> estimates = estimate_means(statistics, theta_variance=1.0, noise_variance=4.0)
@@ -105,6 +108,16 @@ def estimate_means(
     plain = (population, fit, method, intervals) == options.PLAIN and not by_size
     plain = plain and covariates is None
     options.check_noise(statistics, noise, noise_variance, plain=plain)
+    check_collapsed(
+        statistics,
+        **{f"population={population!r}": population in ("nonparametric", "auto")},
+        **{"intervals='robust'": intervals == "robust", "noise='moderated'": noise == "moderated"},
+        covariates=covariates is not None,
+        variance=statistics.variance is not None,
+        coordinates=statistics.dimension > 1,
+        above=above is not None,
+        ranks=ranks,
+    )
     bins = bins_of(statistics, noise_variance=noise_variance, covariates=covariates)
     raw = np.asarray(statistics.mean, np.float64).reshape(len(bins.place), -1)
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
@@ -113,10 +126,12 @@ def estimate_means(
         population, note = shapes.pick_mean_population(statistics, bins, common)
         notes.append(note)
     fixed = by_size or theta_variance is not None  # then the recommended option is not available
+    fixed = fixed or statistics.count is not None
     if not fixed and (warning := by_sizes.warning(bins, raw, common)):
         notes.append(warning)
     kind = "point" if population == "point" else method if method == "paper" else fit
     tested = noise_variance is None and kind not in ("point", "paper")
+    tested = tested and statistics.count is None
     own, told = unequal.choose(statistics, raw, noise=noise if tested else "common", plain=plain)
     notes += told
     if own is not None:
@@ -221,12 +236,12 @@ def _rows_of(
         half = robust_half_widths(
             bins, gaussian.law, nodes, gaussian.fitted, rule, raw, level=level
         )
-    rows = apply_rule(
-        bins, gaussian.law, raw, rule, spread, score=ndtri((1 + level) / 2), half=half
-    )
+    score = ndtri((1 + level) / 2)
+    rows = apply_rule(bins, gaussian.law, raw, rule, spread, score=score, half=half)
     if gaussian.few and not robust:
         rows = _with_quantiles(gaussian, rows, raw, level)
     over_raw, over_pooled = gains(bins, gaussian.law, nodes, rule)
+    collapsed = statistics.count is not None
     shape = np.shape(statistics.mean)
     return Estimates(
         n=np.asarray(statistics.n),
@@ -240,6 +255,8 @@ def _rows_of(
         population=gaussian.population,
         gain_over_raw=over_raw,
         gain_over_pooled=over_pooled,
+        count=statistics.count,
+        lookup=lookup_of(bins, gaussian.law, rule, spread, score=score) if collapsed else None,
     )
 
 

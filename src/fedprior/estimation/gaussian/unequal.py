@@ -69,7 +69,7 @@ def constant_note(statistics: Means, raw: np.ndarray, noise_variance: float | No
         return []
     held = np.asarray(statistics.n) > 0
     largest = float(np.abs(raw[held]).max(initial=0.0))
-    rows = float(np.sum(statistics.n))
+    rows = float(np.sum(statistics.n * statistics.groups))
     return [_CONSTANT] if np.sum(statistics.within) <= rows * (1e-12 * largest) ** 2 else []
 
 

@@ -1,0 +1,62 @@
+"""What `fedprior estimate --table` prints and writes."""
+
+import json
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from fedprior.cli.answer import groups_table, head
+from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.estimation.groups import EstimationWarning
+from fedprior.reporting import estimates as reporting
+from fedprior.reporting import warehouse
+from fedprior.reporting.question import Question
+
+
+def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
+    """Sum, fit and join in the user's database; write what is asked for; print."""
+    with warehouse.open_database(question) as database:
+        with (
+            watcher.console.status("summing") if watcher.console.is_terminal else nullcontext(),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", EstimationWarning)  # it is among the notes
+            model = warehouse.fit(database, question)
+        sums = model._answers.sums
+        for note in sums.notes:
+            watcher.say(note)
+        answers = warehouse.save(model, question)
+        if as_json:
+            typer.echo(json.dumps(_as_json(question, model)))
+        else:
+            _print(question, model, answers)
+    for place in (question.out, question.out_table):
+        if place is not None:
+            watcher.say(f"Written to {place}")
+
+
+def _as_json(question: Question, model: Any) -> dict[str, Any]:
+    sums = model._answers.sums
+    found = reporting.summary(model.estimates_)
+    found |= {"notes": list(model.notes_), "rows": sums.rows, "dropped": sums.dropped}
+    written = {"out": question.out, "out_table": question.out_table}
+    return found | {name: str(place) for name, place in written.items() if place is not None}
+
+
+def _print(question: Question, model: Any, answers: Any) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
+    sums, estimates = model._answers.sums, model.estimates_
+    dropped = f" ({sums.dropped:,} dropped)" if sums.dropped else ""
+    size = f"{estimates.num_groups:,}, {sums.rows:,} rows{dropped}"
+    console.print(head(size, estimates))
+    console.print(f"\n{estimates.sentence}", soft_wrap=True)
+    for note in estimates.notes:
+        console.print(f"Note: {note}", soft_wrap=True)
+    groups, rows, most, least = warehouse.changed(model, answers)
+    for title, places in (("Most changed groups", most), ("Least changed groups", least)):
+        if len(places):
+            table = groups_table(title, groups, rows, places)
+            console.print(keep_numbers(table, console.width))

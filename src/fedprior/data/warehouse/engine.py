@@ -1,0 +1,255 @@
+"""An engine is three verbs: read small tables, upload a lookup, write a table of answers.
+
+Expressions are narwhals'; an engine only moves tables. All are imported on use.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedprior.core import check
+
+LAZY = "a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
+_EXTRAS = {"pyspark": "spark"}
+
+
+class Engine(Protocol):
+    """Where the rows are, and how tables move; frames are narwhals' lazy ones."""
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        """The columns of a small frame; a missing number is NaN, a missing label None."""
+
+    def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
+        """Columns without missing values as a frame that the rows can be joined with."""
+
+    def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
+        """Compute a frame once: into a table, whole or not at all, or for this session only."""
+
+
+def engine_of(owner: str, frame: Any) -> Engine:
+    """The engine of a native frame; raises TypeError for anything that is not lazy."""
+    library = type(frame).__module__.partition(".")[0].removeprefix("_")
+    makers: dict[str, Callable[[Any], Engine]] = {
+        "duckdb": DuckDB,
+        "polars": Polars,
+        "pyspark": Spark,
+        "ibis": Ibis,
+    }
+    if library not in makers:
+        got = f"{type(frame).__module__}.{type(frame).__qualname__}"
+        raise TypeError(check.message(owner, "frame", LAZY, got))
+    return makers[library](frame)
+
+
+def wrap(owner: str, frame: Any) -> Any:
+    """The frame as narwhals has it, lazy."""
+    library = type(frame).__module__.partition(".")[0]
+    return narwhals(owner, _EXTRAS.get(library, "warehouse")).from_native(frame).lazy()
+
+
+def narwhals(owner: str, extra: str = "warehouse") -> Any:
+    """The module narwhals; the error says how to install it."""
+    try:
+        import narwhals
+    except ImportError:
+        sentence = f"frames of other engines need narwhals. pip install 'fedprior[{extra}]'"
+        raise ImportError(f"{owner}: {sentence}") from None
+    return narwhals
+
+
+@dataclass(frozen=True, eq=False)
+class Polars:
+    """Lazy Polars frames; what is computed once is kept in memory."""
+
+    frame: Any
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        return {column.name: _plain(column.to_numpy()) for column in frame.to_native().collect()}
+
+    def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
+        import narwhals
+        import polars
+
+        return narwhals.from_native(polars.LazyFrame(dict(columns)))
+
+    def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
+        import narwhals
+
+        _no_table(table)
+        return narwhals.from_native(frame.to_native().collect().lazy())
+
+
+@dataclass(frozen=True, eq=False)
+class DuckDB:
+    """Relations of the caller's own connection, which only a relation's `query` reaches."""
+
+    frame: Any
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        found = frame.to_native().fetchnumpy()
+        return {name: _plain(values) for name, values in found.items()}
+
+    def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
+        lookup = {name: np.ascontiguousarray(values) for name, values in columns.items()}
+        assert lookup  # DuckDB finds the variable by its name
+        return self._keep(self.frame, "SELECT * FROM lookup", lookup)
+
+    def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
+        native = frame.to_native()
+        if table is None:
+            return self._keep(native, "SELECT * FROM given")
+        _query(native, f"CREATE {'OR REPLACE ' * replace}TABLE {identifier(table)} AS FROM given")
+        return self._wrapped(native, f"FROM {identifier(table)}")
+
+    def _keep(self, native: Any, select: str, lookup: Any = None) -> Any:
+        name = _name()
+        _query(native, f"CREATE TEMP TABLE {name} AS {select}", lookup)
+        return self._wrapped(native, f"FROM {name}")
+
+    @staticmethod
+    def _wrapped(native: Any, select: str) -> Any:
+        import narwhals
+
+        return narwhals.from_native(native.query(_name(), select))
+
+
+@dataclass(frozen=True, eq=False)
+class Spark:
+    """PySpark frames, of 4.0 and later."""
+
+    frame: Any
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        return _arrow_arrays(frame.to_native().toArrow())
+
+    def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
+        import narwhals
+        import pyarrow
+
+        session = self.frame.sparkSession
+        return narwhals.from_native(session.createDataFrame(pyarrow.table(dict(columns))))
+
+    def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
+        import narwhals
+
+        native = frame.to_native()
+        if table is None:
+            # A cached frame may be computed again, and float sums in another order.
+            return narwhals.from_native(native.localCheckpoint())
+        native.write.mode("overwrite" if replace else "errorifexists").saveAsTable(table)
+        return narwhals.from_native(self.frame.sparkSession.table(table))
+
+
+@dataclass(frozen=True, eq=False)
+class Ibis:
+    """Tables of any backend that Ibis reaches; temporary tables live as long as the connection."""
+
+    frame: Any
+
+    @property
+    def backend(self) -> Any:
+        return self.frame.get_backend()
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        return _arrow_arrays(frame.to_native().to_pyarrow())
+
+    def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
+        import narwhals
+        import pyarrow
+
+        backend, table = self.backend, pyarrow.table(dict(columns))
+        if backend.name == "postgres":
+            return narwhals.from_native(_copied(backend, table))
+        return narwhals.from_native(backend.create_table(_name(), table, temp=True))
+
+    def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
+        import narwhals
+
+        backend, native = self.backend, frame.to_native()
+        if table is None:
+            kept = backend.create_table(_name(), native, temp=True)
+            if backend.name == "postgres":  # or joins are planned as if it were small
+                backend.raw_sql(f"ANALYZE {identifier(kept.get_name())}").close()
+            return narwhals.from_native(kept)
+        if backend.name not in ("postgres", "duckdb"):
+            return narwhals.from_native(backend.create_table(table, native, overwrite=replace))
+        schema, _, name = table.rpartition(".")
+        with transaction(backend) as run:
+            if replace:
+                run(f"DROP TABLE IF EXISTS {identifier(table)}")
+            run(f"CREATE TABLE {identifier(table)} AS {backend.compile(native)}")
+        return narwhals.from_native(backend.table(name, database=schema or None))
+
+
+@contextmanager
+def transaction(backend: Any) -> Iterator[Any]:
+    """Statements that take effect together or not at all; gives the function that runs one."""
+    connection = backend.con
+    connection.execute("BEGIN")
+    try:
+        yield connection.execute
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def identifier(table: str) -> str:
+    """A table's name as SQL, with its schema before a point.
+
+    >>> identifier('sales.shops')
+    '"sales"."shops"'
+    """
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def _copied(backend: Any, table: Any) -> Any:
+    """A temporary table of PostgreSQL, filled by COPY."""
+    name = _name()
+    kept = backend.create_table(name, schema=_schema_of(table), temp=True)
+    columns = [each.to_pylist() for each in table.columns]
+    with (
+        backend.con.cursor() as cursor,
+        cursor.copy(f"COPY {identifier(name)} FROM STDIN") as copy,
+    ):
+        for row in zip(*columns, strict=True):
+            copy.write_row(row)
+    backend.raw_sql(f"ANALYZE {identifier(name)}").close()
+    return kept
+
+
+def _schema_of(table: Any) -> Any:
+    import ibis
+
+    return ibis.Schema.from_pyarrow(table.schema)
+
+
+def _query(native: Any, statement: str, lookup: Any = None) -> None:
+    native.query("given", statement)
+
+
+def _no_table(table: str | None) -> None:
+    remedy = "to_frame() gives a lazy frame: write it with its own sink_parquet or collect."
+    check.expect(table is None, "Polars", f"there is no database to write a table to. {remedy}")
+
+
+def _name() -> str:
+    return f"fedprior_{uuid.uuid4().hex[:16]}"
+
+
+def _arrow_arrays(table: Any) -> dict[str, np.ndarray]:
+    columns = zip(table.column_names, table.columns, strict=True)
+    return {name: _plain(column.to_numpy(zero_copy_only=False)) for name, column in columns}
+
+
+def _plain(values: Any) -> np.ndarray:
+    """Masked cells as NaN or None; numbers stay numbers."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return np.asarray(values)
+    if values.dtype == object:
+        return np.asarray(values.filled(None))
+    return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))

@@ -1,0 +1,278 @@
+"""What is summed over a group's rows, as narwhals expressions, and which rows are refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fedprior.core import check
+from fedprior.data.warehouse.engine import narwhals
+
+_LARGEST = 1.7976931348623157e308  # beyond it is infinity
+_LEAST_ERROR, _LARGEST_ERROR = 1e-150, 1e150  # standard errors whose squares are numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Which columns are what; one of outcome, value, successes with trials, or events."""
+
+    group: tuple[str, ...]
+    outcome: str | None = None
+    value: str | None = None
+    stderr: str | None = None
+    successes: str | None = None
+    trials: str | None = None
+    events: str | None = None
+    exposure: str | None = None
+    fold: str | None = None  # summed apart from the other rows of the group
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.group if self.fold is None else (*self.group, self.fold)
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The columns of numbers by their aliases."""
+        if self.outcome is not None:
+            return {"y": self.outcome}
+        if self.value is not None:
+            return _given(x=self.value, e=self.stderr)
+        return _given(s=self.events or self.successes, t=self.exposure or self.trials)
+
+
+class Fault(NamedTuple):
+    """Rows for which `condition` holds are refused: column must be RULE, got `shown`. REMEDY"""
+
+    condition: Any
+    alias: str
+    rule: str
+    remedy: str = ""
+    beside: str = ""  # another number that is shown: got 5 of 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measure:
+    """Expressions over rows (`cells`), over a group's rows (`sums`) and over its sums.
+
+    `sums` make `used`, the number of complete rows, and mostly `wrong`, 0 if none is refused.
+    `finite` is a number that NaN or infinity in a row turns into one of them; `statistics` are
+    what is estimated from.
+    """
+
+    cells: dict[str, Any]
+    sums: dict[str, Any]
+    statistics: dict[str, Any]
+    finite: Any
+    faults: tuple[Fault, ...] = field(default=())
+
+
+def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: bool) -> Measure:
+    """The expressions of these roles; `careful` takes NaN for missing, at some cost."""
+    cells = {
+        alias: _number(owner, name, schema[name], careful=careful)
+        for alias, name in roles.numbers.items()
+    }
+    whole = {alias: _is_whole(schema[name]) for alias, name in roles.numbers.items()}
+    if roles.outcome is not None:
+        return _outcomes(cells, schema[roles.outcome] == narwhals(owner).Boolean)
+    if roles.value is not None:
+        return _values(cells) if roles.stderr is None else _measurements(cells)
+    if roles.events is not None:
+        return _events(cells, whole, roles)
+    return _counts(cells, whole, roles)
+
+
+def is_float(kind: Any) -> bool:
+    """Whether a column of this kind may hold NaN."""
+    return bool(kind.is_float())
+
+
+def _given(**columns: str | None) -> dict[str, str]:
+    return {alias: name for alias, name in columns.items() if name is not None}
+
+
+def _number(owner: str, name: str, kind: Any, *, careful: bool) -> Any:
+    """A column as float64, NULL where it is missing. Sums of whole numbers are exact to 2^53."""
+    nw = narwhals(owner)
+    column = nw.col(name)
+    if kind == nw.Boolean:  # PostgreSQL has no cast from truth values to numbers but integer
+        truth = nw.when(~column).then(nw.lit(0, nw.Int32))
+        return nw.when(column).then(nw.lit(1, nw.Int32)).otherwise(truth).cast(nw.Float64)
+    if not kind.is_numeric():
+        got = str(kind).lower()
+        remedy = "Cast it before."
+        check.require(False, owner, f"column {name!r}", "a column of numbers", got, remedy)
+    if careful and is_float(kind):
+        column = nw.when(~column.is_nan()).then(column)
+    return column if kind == nw.Float64 else column.cast(nw.Float64)
+
+
+def _is_whole(kind: Any) -> bool:
+    import narwhals as nw
+
+    return bool(kind.is_integer()) or kind == nw.Boolean
+
+
+def _complete(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of rows that have all of them."""
+    import narwhals as nw
+
+    if len(cells) == 1:
+        return dict(cells)
+    (first, x), (second, y) = cells.items()
+    return {first: nw.when(~y.is_null()).then(x), second: nw.when(~x.is_null()).then(y)}
+
+
+def _one_where(condition: Any) -> Any:
+    import narwhals as nw
+
+    return nw.when(condition).then(nw.lit(1, nw.Int32)).otherwise(nw.lit(0, nw.Int32))
+
+
+def _base(alias: str, wrong: Any) -> dict[str, Any]:
+    import narwhals as nw
+
+    found = {"rows": nw.len(), "used": nw.col(alias).count()}
+    return found if wrong is None else found | {"wrong": wrong}
+
+
+def _infinite(alias: str) -> Fault:
+    import narwhals as nw
+
+    column = nw.col(alias)
+    return Fault((column > _LARGEST) | (column < -_LARGEST), alias, "finite")
+
+
+def _outcomes(cells: dict[str, Any], truth: bool) -> Measure:
+    """(y (y - 1))^2 is 0 for 0 and 1, and above 0 for any other number."""
+    import narwhals as nw
+
+    y = nw.col("y")
+    apart = y * (y - 1)
+    wrong = None if truth else (apart * apart).sum()
+    remedy = "For numbers, give value; for sums, successes and trials."
+    return Measure(
+        cells=cells,
+        sums=_base("y", wrong) | {"ones": y.sum()},
+        statistics={"n": _count("used"), "successes": _count("ones")},
+        finite=nw.col("ones"),
+        faults=(Fault((y != 0) & (y != 1), "y", "0 or 1", remedy),),
+    )
+
+
+def _values(cells: dict[str, Any]) -> Measure:
+    """n, mean and sum of squares around the mean: engines update the variance safely."""
+    import narwhals as nw
+
+    x = nw.col("x")
+    return Measure(
+        cells=cells,
+        sums=_base("x", None) | {"mean": x.mean(), "spread": x.var(ddof=0)},
+        statistics={
+            "n": _count("used"),
+            "mean": nw.col("mean"),
+            "within": nw.col("spread") * nw.col("used"),
+        },
+        finite=nw.col("mean") * nw.col("mean") + nw.col("spread"),
+        faults=(_infinite("x"),),
+    )
+
+
+def _measurements(cells: dict[str, Any]) -> Measure:
+    """Estimates of one number: mean sum(x / e^2) / sum(1 / e^2), variance 1 / sum(1 / e^2)."""
+    import narwhals as nw
+
+    x, e, used, total = nw.col("x"), nw.col("e"), nw.col("used"), nw.col("total")
+    good = (e > _LEAST_ERROR) & (e < _LARGEST_ERROR)
+    precision = nw.when(good).then(1 / (e * e))
+    mean = nw.when(total > 0).then(nw.col("moment") / total)
+    return Measure(
+        cells=_complete(cells),
+        sums=_base("x", _one_where(~good).sum())
+        | {"total": precision.sum(), "moment": (x * precision).sum(), "single": x.max()},
+        statistics={
+            "n": _count("used"),
+            # A single row's value is kept to the bit.
+            "mean": nw.when(used == 1).then(nw.col("single")).otherwise(mean),
+            "variance": nw.when(total > 0).then(1 / total),
+        },
+        finite=nw.col("moment") + total,
+        faults=(
+            _infinite("x"),
+            _infinite("e"),
+            Fault(~(e > 0), "e", "a standard error above 0"),
+            Fault(~good, "e", f"between {_LEAST_ERROR:g} and {_LARGEST_ERROR:g}"),
+        ),
+    )
+
+
+def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> Measure:
+    """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
+    import narwhals as nw
+
+    s, t = nw.col("s"), nw.col("t")
+    wrong = (s < 0) | (s > t) | _fractional(whole)
+    return Measure(
+        cells=_complete(cells),
+        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
+        statistics={"n": _count("all"), "successes": _count("ones")},
+        finite=nw.col("ones") + nw.col("all"),
+        faults=(
+            *(_infinite(alias) for alias in "st"),
+            *(_not_whole(alias) for alias in "st"),
+            Fault(s > t, "s", f"at most the trials in column {roles.trials!r}", beside="t"),
+        ),
+    )
+
+
+def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> Measure:
+    """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
+    import narwhals as nw
+
+    s, t = nw.col("s"), nw.col("t")
+    wrong = (s < 0) | _fractional({"s": whole["s"]})
+    if roles.exposure is None:
+        return Measure(
+            cells=cells,
+            sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum()},
+            statistics={"exposure": nw.col("used").cast(nw.Float64), "events": _count("ones")},
+            finite=nw.col("ones"),
+            faults=(_infinite("s"), _not_whole("s")),
+        )
+    wrong = wrong | (t < 0) | ((s > 0) & ~(t > 0))
+    remedy = "Events need an exposure above 0."
+    return Measure(
+        cells=_complete(cells),
+        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
+        statistics={"exposure": nw.col("all"), "events": _count("ones")},
+        finite=nw.col("ones") + nw.col("all"),
+        faults=(
+            *(_infinite(alias) for alias in "st"),
+            _not_whole("s"),
+            Fault(t < 0, "t", "at least 0"),
+            Fault((s > 0) & ~(t > 0), "s", f"0 where column {roles.exposure!r} is 0", remedy),
+        ),
+    )
+
+
+def _fractional(whole: Mapping[str, bool]) -> Any:
+    """Whether one of the numbers has a fraction; columns of whole numbers are not looked at."""
+    import narwhals as nw
+
+    found = nw.lit(False)
+    for alias, always in whole.items():
+        if not always:
+            found = found | (nw.col(alias) != nw.col(alias).floor())
+    return found
+
+
+def _not_whole(alias: str) -> Fault:
+    import narwhals as nw
+
+    column = nw.col(alias)
+    return Fault((column < 0) | (column != column.floor()), alias, "whole numbers of at least 0")
+
+
+def _count(name: str) -> Any:
+    import narwhals as nw
+
+    return nw.col(name).cast(nw.Int64)

@@ -1,0 +1,149 @@
+"""From a question to a table in the user's own database: the model, its answers, a few rows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.data.aggregate import Groups
+from fedprior.data.warehouse.connect import (
+    Address,
+    connect,
+    find_address,
+    find_table,
+    reason,
+    table_or_none,
+)
+from fedprior.data.warehouse.rows import Roles
+from fedprior.data.writing import write_table
+from fedprior.estimation.in_engine import fit_frame
+from fedprior.estimation.result import Estimates, Ranks
+from fedprior.reporting.question import Question
+
+_OWNER = "estimate"
+_SHOWN = 5  # groups that moved most, and groups that moved least
+
+
+class Database(NamedTuple):
+    """A connection to where the table is, and what may be shown of its address."""
+
+    backend: Any
+    address: Address
+
+
+@contextmanager
+def open_database(question: Question) -> Iterator[Database]:
+    """Connect; every error of the engine is one line without secrets."""
+    address = find_address(_OWNER, question.connect, question.connect_file)
+    backend = connect(_OWNER, address)
+    try:
+        yield Database(backend, address)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        error.args = tuple(
+            address.hide(each) if isinstance(each, str) else each for each in error.args
+        )
+        raise
+    except Exception as error:
+        raise ValueError(f"{question.table}: {reason(address, error)}") from None
+    finally:
+        backend.disconnect()
+
+
+def fit(database: Database, question: Question) -> Any:
+    """The fitted model of the question, its answers in the database."""
+    table = str(question.table)
+    native = find_table(_OWNER, database.backend, table, database.address)
+    if question.out_table is not None:
+        there = table_or_none(database.backend, question.out_table) is not None
+        sentence = f"--out-table {question.out_table} exists already. Overwrite it with --force."
+        check.expect(question.force or not there, _OWNER, sentence)
+    roles = Roles(
+        group=question.group,
+        outcome=question.outcome,
+        value=question.value,
+        stderr=question.stderr,
+        successes=question.successes,
+        trials=question.trials,
+        events=question.events,
+        exposure=question.exposure,
+    )
+    return fit_frame(_model(question), native, roles, owner=table)
+
+
+def _model(question: Question) -> Any:
+    from fedprior.estimation.events import GroupEvents
+    from fedprior.estimation.table import GroupMeans, GroupRates
+
+    options: dict[str, Any] = {
+        "fit_by": question.fit,
+        "by_size": question.by_size,
+        "level": question.level,
+        "intervals": question.intervals,
+        "above": question.above,
+        "ranks": question.ranks,
+        "strict": question.strict,
+    }
+    if question.population is not None:
+        options["population"] = question.population
+    if question.kind == "events":
+        return GroupEvents(**options)
+    options["method"] = question.method
+    if question.kind == "rates":
+        return GroupRates(**options)
+    noise = None if question.noise_scale is None else question.noise_scale**2
+    options |= {"noise": question.noise, "noise_variance": noise}
+    return GroupMeans(**options, leave_one_out=question.leave_one_out)
+
+
+def save(model: Any, question: Question) -> Any:
+    """Write what is asked for; gives the answers, from the new table where there is one."""
+    answers = model._answers.named()
+    engine = model._answers.sums.engine
+    if question.out_table is not None:
+        answers = engine.write(answers, question.out_table, replace=question.force)
+    if question.out is not None:
+        write_table(_ordered(engine.read(answers)), question.out, owner=_OWNER)
+    return answers
+
+
+def _ordered(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows in order of the first column, as a file has them."""
+    order = np.argsort(next(iter(columns.values())), kind="stable")
+    return {name: values[order] for name, values in columns.items()}
+
+
+def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np.ndarray]:
+    """The groups that moved most and those that moved least, and their places among them."""
+    import narwhals as nw
+
+    engine, sums = model._answers.sums.engine, model._answers.sums
+    size = model.estimates_.size_name
+    moved = nw.when(nw.col("personal") > nw.col("raw")).then(nw.col("personal") - nw.col("raw"))
+    moved = moved.otherwise(nw.col("raw") - nw.col("personal"))
+    frame = answers.filter(nw.col(size) > 0).with_columns(fedprior_moved=moved)
+    number = 2 * _SHOWN if sums.groups <= 2 * _SHOWN else _SHOWN
+    most = engine.read(frame.sort("fedprior_moved", descending=True, nulls_last=True).head(number))
+    least = {name: values[:0] for name, values in most.items()}
+    if sums.groups > 2 * _SHOWN:
+        least = engine.read(frame.sort("fedprior_moved", nulls_last=True).head(number))
+    rows = {name: np.concatenate([most[name], least[name]]) for name in most}
+    keys = [rows[name] for name in answers.collect_schema().names()[: len(sums.keys)]]
+    labels = np.array([" / ".join(map(str, row)) for row in zip(*keys, strict=True)], object)
+    places = np.arange(len(labels))
+    parts = len(most["personal"])
+    groups = Groups(n=rows[size], rows=sums.rows, labels=labels)
+    return groups, _rows(model.estimates_, rows, size), places[:parts], places[parts:]
+
+
+def _rows(estimates: Estimates, rows: dict[str, np.ndarray], size: str) -> Estimates:
+    """The same population with these rows in place of those that stand for many groups."""
+    columns = {name: rows[name] for name in ("raw", "personal", "weight", "lower", "upper")}
+    ranks = None
+    if estimates.ranks is not None:
+        ranks = Ranks(mean=rows["rank"], lower=rows["rank_lower"], upper=rows["rank_upper"])
+    return replace(
+        estimates, n=rows[size], above=rows.get("above"), ranks=ranks, count=None, **columns
+    )
