@@ -377,3 +377,26 @@ def test_what_does_not_fit_into_memory_is_spilled(tmp_path):
         aggregate(str(path), group="g", value="x", memory_limit="20MB"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"value": "e", "stderr": "x"},
+        {"successes": "e", "trials": "x"},
+        {"events": "e", "exposure": "x"},
+    ],
+)
+def test_words_of_a_whole_group_are_refused(tmp_path, columns):
+    """A group of which every cell is a word is no group of missing cells."""
+    rows = [("a", 1, "many"), ("a", 1, "few"), ("b", 1, 2), ("b", 1, 3), ("c", 1, 4)]
+    path = write_csv(tmp_path / "rows.csv", ("g", "e", "x"), rows)
+    with pytest.raises(ValueError, match="column 'x' must be numbers, got many in row 1"):
+        found(path, group="g", **columns)
+
+
+def test_decimal_commas_in_every_cell_of_a_second_column(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("g;e;x\na;1;2,5\na;2;2,75\nb;0;1,5\n")
+    got = found(path, group="g", events="e", exposure="x")
+    assert got == {"a": (5.25, 3), "b": (1.5, 0)}

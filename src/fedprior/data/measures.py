@@ -108,7 +108,7 @@ def measurements(numbers: Numbers, value: str, stderr: str) -> Measure:
         # A single row's value is kept to the bit.
         sums=f"{_counts(numbers, x, e)}, count(*) {both} AS n_rows, 1 / sum(1 / (e * e)) {both} "
         f"AS variance, CASE WHEN n_rows = 1 THEN max(x) {both} ELSE {mean} END AS mean, "
-        "count_if(NOT e > 0 OR isinf(e)) AS wrong",
+        "count(*) FILTER (WHERE NOT e > 0 OR isinf(e)) AS wrong",
         fetched="n_rows AS n, mean, variance",
         bad="wrong + cells - x_count - e_count",
         strange="NOT isfinite(mean) OR NOT isfinite(variance)",
@@ -128,7 +128,7 @@ def counts(numbers: Numbers, successes: str, trials: str) -> Measure:
     return Measure(
         cells=(s, t),
         sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, count_if(NOT ({fits})) AS wrong",
+        f"sum(t) {both} AS t, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
         fetched="CAST(t AS BIGINT) AS n, CAST(s AS BIGINT) AS successes",
         bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
@@ -155,7 +155,7 @@ def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
         return Measure(
             cells=(s,),
             sums=f"{_counts(numbers, s)}, count(s) AS n_rows, sum(s) AS s, "
-            "count_if(s < 0 OR s <> trunc(s)) AS wrong",
+            "count(*) FILTER (WHERE s < 0 OR s <> trunc(s)) AS wrong",
             fetched="CAST(n_rows AS DOUBLE) AS n, CAST(s AS BIGINT) AS successes",
             bad="wrong + cells - s_count",
             strange="NOT isfinite(s)",
@@ -167,7 +167,7 @@ def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
     return Measure(
         cells=(s, t),
         sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, count_if(NOT ({fits})) AS wrong",
+        f"sum(t) {both} AS t, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
         fetched="t AS n, CAST(s AS BIGINT) AS successes",
         bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
