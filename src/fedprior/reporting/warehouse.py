@@ -121,8 +121,8 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
 
     engine, sums = model._answers.sums.engine, model._answers.sums
     size = model.estimates_.size_name
-    moved = nw.when(nw.col("personal") > nw.col("raw")).then(nw.col("personal") - nw.col("raw"))
-    moved = moved.otherwise(nw.col("raw") - nw.col("personal"))
+    up = nw.col("personal") - nw.col("raw")
+    moved = nw.when(up > 0).then(up).otherwise(-up)
     frame = answers.filter(nw.col(size) > 0).with_columns(fedprior_moved=moved)
     number = 2 * _SHOWN if sums.groups <= 2 * _SHOWN else _SHOWN
     most = engine.read(frame.sort("fedprior_moved", descending=True, nulls_last=True).head(number))
@@ -140,7 +140,9 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
 
 def _rows(estimates: Estimates, rows: dict[str, np.ndarray], size: str) -> Estimates:
     """The same population with these rows in place of those that stand for many groups."""
-    columns = {name: rows[name] for name in ("raw", "personal", "weight", "lower", "upper")}
+    columns: dict[str, Any] = {
+        name: rows[name] for name in ("raw", "personal", "weight", "lower", "upper")
+    }
     ranks = None
     if estimates.ranks is not None:
         ranks = Ranks(mean=rows["rank"], lower=rows["rank_lower"], upper=rows["rank_upper"])
