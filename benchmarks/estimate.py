@@ -1,9 +1,12 @@
 """Estimation beside what it stands on: DuckDB's bare group-by, and the peers a user would pick.
 
-    python benchmarks/estimate.py [--rows N] [--repeats N] [--part file|groups|peers] [--json FILE]
+    python benchmarks/estimate.py [--rows N] [--groups N] [--repeats N] [--json FILE]
+                                  [--part file|keys|groups|peers]
 
-Three parts. `file`: CPU-seconds (user and system, children included) of `fedprior estimate` on a
-Parquet file beside those of the bare group-by of the same statistics, in turns. `groups`: seconds
+Four parts. `file`: CPU-seconds (user and system, children included) of `fedprior estimate` on a
+Parquet file beside those of the bare group-by of the same statistics, in turns, both whole
+processes. `keys`: the same with text for keys, values at an offset of 1e6, and CSV. Python modules
+should be compiled, as pip leaves them: unset PYTHONDONTWRITEBYTECODE. `groups`: seconds
 from sufficient statistics to estimates with intervals. `peers`: gain over raw means and seconds at
 10,000 groups of 14 outcomes.
 """
@@ -28,28 +31,35 @@ from fedprior.estimation.statistics import Counts, Means
 from fedprior.estimation.table import GroupRates
 
 GROUPS = 1_000_000
-BARE = {
-    "--value": "count(x) AS n, avg(x) AS mean, var_pop(x) * count(x) AS within",
-    "--outcome": "count(y) AS n, sum(y) AS successes",
-}
-COLUMN = {"--value": "x", "--outcome": "y"}
+MEANS = "count({0}) AS n, avg({0}) AS mean, var_pop({0}) * count({0}) AS within"
+BARE = {"x": MEANS, "far": MEANS, "y": "count(y) AS n, sum(y) AS successes"}
+OPTION = {"x": "--value", "far": "--value", "y": "--outcome"}
+FILE = (("rows.parquet", "g", "x"), ("rows.parquet", "g", "y"))
+KEYS = (
+    *(("rows.parquet", key, column) for key in "gt" for column in BARE),
+    *(("rows.csv", key, column) for key in "gt" for column in ("x", "y")),
+)
 ENOUGH = 20  # seconds after which a peer gets no further population
 POPULATIONS = ("uniform", "3-spike", "Beta(5,5)", "N(.5,.1)")
 
 
-def write_rows(path, rows):
-    """int32 key in random order, float32 value, int8 outcome, which differ between groups."""
+def write_rows(path, rows, groups, *, more):
+    """int32 key in random order, float32 value, int8 outcome, which differ between groups.
+
+    With `more`, also the key as text and the value far from 0.
+    """
     import duckdb
 
-    key = f"hash(i) % {GROUPS}"
+    key = f"hash(i) % {groups}"
+    others = f", 'site ' || ({key}) AS t, CAST(1e6 + {{value}} AS DOUBLE) AS far" if more else ""
     level = f"(hash({key}) % 1000) / 1000.0"
     with duckdb.connect() as connection:
         connection.execute("SELECT setseed(0.5)")
+        value = f"{level} + random() + random() + random()"
         connection.execute(
-            f"COPY (SELECT CAST({key} AS INTEGER) AS g, "
-            f"CAST({level} + random() + random() + random() AS FLOAT) AS x, "
-            f"CAST(random() < 0.2 + 0.3 * {level} AS TINYINT) AS y FROM range({rows}) t(i)) "
-            f"TO '{path}' (FORMAT parquet)"
+            f"COPY (SELECT CAST({key} AS INTEGER) AS g, CAST({value} AS FLOAT) AS x, "
+            f"CAST(random() < 0.2 + 0.3 * {level} AS TINYINT) AS y{others.format(value=value)} "
+            f"FROM range({rows}) t(i)) TO '{path}' (FORMAT {path.rpartition('.')[2]})"
         )
 
 
@@ -62,58 +72,55 @@ def child_seconds(command):
     return cpu, wall
 
 
-def bare_command(path, option):
+def bare_command(path, key, column):
     """The group-by alone, its result fetched as arrays."""
+    query = f"SELECT {key}, {BARE[column].format(column)} FROM '{path}' GROUP BY {key}"
     code = (
-        "import duckdb; duckdb.connect().execute("
-        f"\"SELECT g, {BARE[option]} FROM '{path}' GROUP BY g\").fetchnumpy()"
+        "import duckdb; connection = duckdb.connect(); "
+        "connection.execute('SET enable_progress_bar = false'); "
+        f'connection.execute("{query}").fetchnumpy()'
     )
     return [sys.executable, "-c", code]
 
 
-def own_command(path, option):
+def own_command(*words):
     """`fedprior estimate`, whole."""
     call = "import sys; from fedprior.cli.main import main; sys.exit(main())"
-    words = ["estimate", path, "--group", "g", option, COLUMN[option]]
-    return [sys.executable, "-c", call, *words]
+    return [sys.executable, "-c", call, "estimate", *words]
 
 
-def compare_file(rows, repeats):
-    """One row a kind of column: medians over turns, and the ratio of the fastest turns as well.
+def compare_files(rows, groups, repeats, cases):
+    """One row a case: medians over turns, and the ratio of the fastest turns as well.
 
     On a busy machine CPU-seconds of one and the same query differ by a third.
     """
     found = []
-    print(f"{rows:,} rows, {min(GROUPS, rows):,} groups, Parquet")
-    print(
-        f"{'command':20}{'CPU s':>8}{'bare':>8}{'ratio':>7}{'fastest':>9}{'wall s':>8}{'bare':>8}"
-    )
+    print(f"{rows:,} rows, {min(groups, rows):,} groups; keys g are numbers, t are text")
+    names = ("CPU s", "bare", "ratio", "fastest", "wall s", "bare")
+    print(f"{'file and columns':26}" + "".join(f"{name:>8}" for name in names))
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rows.parquet")
-        write_rows(path, rows)
-        for option in BARE:
-            turns = [
-                (
-                    child_seconds(bare_command(path, option)),
-                    child_seconds(own_command(path, option)),
-                )
-                for _ in range(repeats)
-            ]
+        for file, key, column in cases:
+            path = os.path.join(folder, file)
+            if not os.path.exists(path):
+                write_rows(path, rows, groups, more=cases is KEYS)
+            own = own_command(path, "--group", key, OPTION[column], column)
+            both = (bare_command(path, key, column), own)
+            turns = [tuple(map(child_seconds, both)) for _ in range(repeats)]
             bare, own = (
                 tuple(statistics.median(turn[k][j] for turn in turns) for j in range(2))
                 for k in range(2)
             )
-            row = {"option": option, "cpu": own[0], "bare_cpu": bare[0], "wall": own[1]}
+            row = {"case": (file, key, column), "cpu": own[0], "bare_cpu": bare[0], "wall": own[1]}
             row |= {"bare_wall": bare[1], "ratio": own[0] / bare[0], "turns": turns}
             row["fastest"] = min(turn[1][0] for turn in turns) / min(turn[0][0] for turn in turns)
             found.append(row)
-            name, ratio, fastest = f"estimate {option}", row["ratio"], row["fastest"]
-            print(f"{name:20}{own[0]:8.2f}{bare[0]:8.2f}{ratio:7.2f}{fastest:9.2f}", end="")
-            print(f"{own[1]:8.2f}{bare[1]:8.2f}", flush=True)
-    command = [*own_command("baseball", "--value")[:3], "estimate"]
-    walls = [child_seconds(command)[1] for _ in range(max(repeats, 5))]
-    print(f"embedded baseball, whole process: {statistics.median(walls):.2f} s", flush=True)
-    return {"file": found, "baseball_wall": walls}
+            name, ratio, fastest = f"{file} {key} {column}", row["ratio"], row["fastest"]
+            shown = (own[0], bare[0], ratio, fastest, own[1], bare[1])
+            print(f"{name:26}" + "".join(f"{each:8.2f}" for each in shown), flush=True)
+    times = [child_seconds(own_command()) for _ in range(max(repeats, 5))]
+    cpu, wall = (statistics.median(turn[k] for turn in times) for k in range(2))
+    print(f"embedded baseball, whole process: {cpu:.2f} s of CPU, {wall:.2f} s", flush=True)
+    return {"file": found, "baseball": times}
 
 
 def sizes(draws, number):
@@ -253,15 +260,19 @@ def main():
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=100_000_000)
+    parser.add_argument("--groups", type=lambda text: int(float(text)), default=GROUPS)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--part", choices=("file", "groups", "peers"), action="append")
+    parser.add_argument("--part", choices=("file", "keys", "groups", "peers"), action="append")
     parser.add_argument("--json", help="write the figures to this file")
     arguments = parser.parse_args()
     parts = arguments.part or ["file", "groups", "peers"]
+    asked = (arguments.rows, arguments.groups, arguments.repeats)
     print(f"{platform.machine()}, {os.cpu_count()} cores, fedprior {fedprior.__version__}")
     figures = {}
     if "file" in parts:
-        figures |= compare_file(arguments.rows, arguments.repeats)
+        figures |= compare_files(*asked, FILE)
+    if "keys" in parts:
+        figures |= compare_files(*asked, KEYS)
     if "groups" in parts:
         figures |= speed_of_groups(arguments.repeats)
     if "peers" in parts:

@@ -247,9 +247,10 @@ import duckdb, numpy as np, fedprior
 connection = duckdb.connect()
 rows = connection.sql("SELECT 's' || (range % 5) AS g, range::DECIMAL(9, 2) AS v, "
                       "range % 3 = 0 AS y, range % 7 AS a FROM range(60)")
-model = fedprior.GroupMeans().fit(rows.select("v").fetchnumpy()["v"], rows.select("g"))
+model = fedprior.GroupMeans().fit(rows.select("v"), rows.select("g"))
 assert model.groups_.tolist() == ["s0", "s1", "s2", "s3", "s4"], model.groups_
-assert fedprior.GroupMeans().fit(rows.select("v"), rows.select("g")).raw_.shape == (5, 1)
+assert fedprior.GroupMeans().fit(rows.select("v"), rows.select("g")).raw_.shape == (5,)
+assert fedprior.GroupRates().fit(rows.select("y"), rows.select("g")).raw_.shape == (5,)
 fedprior.PersonalRegression().fit(rows.select("a"), rows.select("v"), rows.select("g"))
 clients = fedprior.data.from_frame(rows, client="g", label="y", features=["a", "v"])
 assert clients.num_clients == 5

@@ -93,7 +93,7 @@ def from_table(
 def from_frame(
     frame: Any, *, client: str | Sequence[str], label: str, **options: Any
 ) -> Federation:
-    """`from_table` for a pandas, polars or like data frame."""
+    """`from_table` for a data frame: of pandas or polars, or any other that exports Arrow data."""
     return from_table(frame, client=client, label=label, **options)
 
 

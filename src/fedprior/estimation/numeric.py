@@ -39,8 +39,9 @@ def numbers(owner: str, name: str, values: Any, *, most_axes: int = 1) -> np.nda
     """
     values = frames.taken(values)
     if isinstance(values, Frame):
+        check.require(len(values) > 0, owner, name, "one or more columns", 0)
         parts = [_float_array(owner, f"{name}, column {key!r},", values[key]) for key in values]
-        array = np.stack(parts, axis=1)
+        array = np.stack(parts, axis=1) if len(parts) > 1 else parts[0]  # a relation of one column
     else:
         array = _float_array(owner, name, values)
     rule = "one value per row" + (" (or one row of coordinates)" if most_axes > 1 else "")

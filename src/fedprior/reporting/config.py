@@ -24,7 +24,7 @@ class Data:
 
     name: str = "digits"  # a dataset of `fedprior datasets`; of no use with a path
     root: str = ""  # folder of the dataset's files; empty: the variable FEDPRIOR_DATA
-    path: str = ""  # a CSV or Parquet file, a glob, or a folder of .npz files, one per client
+    path: str = ""  # a CSV or Parquet file, a glob, - (standard input), or a folder of .npz files
     client: tuple[str, ...] = ()  # column that names a row's client; several make one key
     label: str = ""  # column to predict
     features: tuple[str, ...] = ()  # columns to predict from; empty: all others

@@ -12,10 +12,8 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.files import write_atomically
 from fedprior.data.aggregate import Groups, aggregate
-from fedprior.data.categories import count_categories
 from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
-from fedprior.estimation.covariate_rows import covariate_reader
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Events, Means, Shares
@@ -35,6 +33,8 @@ def open_groups(question: Question) -> Iterator[Groups]:
         yield _embedded()
         return
     if question.category is not None:
+        from fedprior.data.categories import count_categories
+
         with count_categories(
             question.file,
             group=question.group,
@@ -187,6 +187,8 @@ def _covariates(groups: Groups, question: Question) -> Covariates | None:
     """The covariates of the groups, words as indicators."""
     if not question.covariates:
         return None
+    from fedprior.estimation.covariate_rows import covariate_reader
+
     reader = covariate_reader(question.source, groups.covariates)
     values = reader.encode(groups.covariates, len(groups.n), lenient=False)
     return Covariates(names=reader.names, values=values)
