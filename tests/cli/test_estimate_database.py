@@ -118,7 +118,7 @@ def test_a_failing_write_leaves_the_old_table(call, database):
     message = call(
         "--group", "clinic", "--outcome", "cost", "--out-table", "kept", "--force", code=2
     )
-    assert "column 'cost' must be 0 or 1, got 1" in message
+    assert "column 'cost' must be 0 or 1, got 9" in message
     assert sorted(database[1]("SELECT * FROM kept")) == before
 
 

@@ -29,9 +29,14 @@ def backend(request, monkeypatch):
 
 def test_a_table_is_replaced_whole_or_not_at_all(backend):
     backend.con.execute("CREATE TEMP TABLE kept AS SELECT 1 AS one")
-    with pytest.raises(Exception, match="nonsense"), transaction(backend) as run:
-        run("DROP TABLE kept")
-        run("CREATE TABLE kept AS SELECT nonsense")
+
+    def replaced():
+        with transaction(backend) as run:
+            run("DROP TABLE kept")
+            run("CREATE TABLE kept AS SELECT nonsense")
+
+    with pytest.raises(Exception, match="nonsense"):
+        replaced()
     assert backend.con.execute("SELECT one FROM kept").fetchall() == [(1,)]
 
 
