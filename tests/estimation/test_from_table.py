@@ -15,11 +15,10 @@ nw = pytest.importorskip("narwhals", reason="needs fedprior[warehouse]")
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning:pyspark",
-    "ignore:fetch_arrow_table:DeprecationWarning",  # Ibis 12 with DuckDB 2
     "ignore::fedprior.estimation.groups.EstimationWarning",
 )
 
-ENGINES = ["polars", "duckdb", "ibis", "postgres", "spark"]
+ENGINES = ["polars", "duckdb", "postgres", "spark"]  # tests/cli has Ibis with DuckDB
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -45,19 +44,15 @@ def load(request):
         session = request.getfixturevalue("spark")
         yield lambda table: session.createDataFrame(table)
     else:
-        yield from _ibis(request)
+        yield from _postgres(request.getfixturevalue("postgres"))
 
 
-def _ibis(request):
-    ibis = pytest.importorskip("ibis", reason="needs fedprior[warehouse]")
-    if request.param == "postgres":
-        import psycopg
+def _postgres(url):
+    import ibis
+    import psycopg
 
-        url = request.getfixturevalue("postgres")
-        link = psycopg.connect(url, password=PASSWORD, autocommit=True)
-        backend = ibis.postgres.from_connection(link)
-    else:
-        backend = ibis.duckdb.connect()
+    link = psycopg.connect(url, password=PASSWORD, autocommit=True)
+    backend = ibis.postgres.from_connection(link)
     names = iter(range(1000))
     yield lambda table: backend.create_table(f"rows_{next(names)}", table, temp=True)
     backend.disconnect()

@@ -120,10 +120,18 @@ def _encode_eager(model: Any, frame: Any, roles: Roles, name: str, fold: str | N
             other = clone(model)
             _fit_eager(other, frame, roles, ~out)
             values[out] = other.predict(labels)[out]
-    nw = narwhals(owner)
-    wrapped = nw.from_native(frame)
-    new = nw.new_series(name, values, nw.Float64, backend=wrapped.implementation)
-    return wrapped.with_columns(new).to_native()
+    return _with_column(frame, name, values)
+
+
+def _with_column(frame: Any, name: str, values: np.ndarray) -> Any:
+    library = type(frame).__module__.partition(".")[0]
+    if library == "pandas":
+        return frame.assign(**{name: values})
+    if library == "polars":
+        import polars
+
+        return frame.with_columns(polars.Series(name, values))
+    return frame.append_column(name, [values])
 
 
 def _encode_lazy(model: Any, frame: Any, roles: Roles, name: str, fold: str | None) -> Any:

@@ -121,17 +121,19 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
 
     engine, sums = model._answers.sums.engine, model._answers.sums
     size = model.estimates_.size_name
-    up = nw.col("personal") - nw.col("raw")
-    moved = nw.when(up > 0).then(up).otherwise(-up)
+    away = nw.col("personal") - nw.col("raw")
+    moved = nw.when(away > 0).then(away).otherwise(-away)
     frame = answers.filter(nw.col(size) > 0).with_columns(fedprior_moved=moved)
     number = 2 * _SHOWN if sums.groups <= 2 * _SHOWN else _SHOWN
-    most = engine.read(frame.sort("fedprior_moved", descending=True, nulls_last=True).head(number))
+    keys = answers.collect_schema().names()[: len(sums.keys)]  # ties by key
+    down = [True, *(False for _ in keys)]
+    most = engine.read(frame.sort("fedprior_moved", *keys, descending=down).head(number))
     least = {name: values[:0] for name, values in most.items()}
     if sums.groups > 2 * _SHOWN:
-        least = engine.read(frame.sort("fedprior_moved", nulls_last=True).head(number))
+        least = engine.read(frame.sort("fedprior_moved", *keys).head(number))
     rows = {name: np.concatenate([most[name], least[name]]) for name in most}
-    keys = [rows[name] for name in answers.collect_schema().names()[: len(sums.keys)]]
-    labels = np.array([" / ".join(map(str, row)) for row in zip(*keys, strict=True)], object)
+    named = zip(*(rows[name] for name in keys), strict=True)
+    labels = np.array([" / ".join(map(str, row)) for row in named], object)
     places = np.arange(len(labels))
     parts = len(most["personal"])
     groups = Groups(n=rows[size], rows=sums.rows, labels=labels)
@@ -140,9 +142,8 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
 
 def _rows(estimates: Estimates, rows: dict[str, np.ndarray], size: str) -> Estimates:
     """The same population with these rows in place of those that stand for many groups."""
-    columns: dict[str, Any] = {
-        name: rows[name] for name in ("raw", "personal", "weight", "lower", "upper")
-    }
+    names = ("raw", "personal", "weight", "lower", "upper")
+    columns: dict[str, Any] = {name: rows[name] for name in names}
     ranks = None
     if estimates.ranks is not None:
         ranks = Ranks(mean=rows["rank"], lower=rows["rank_lower"], upper=rows["rank_upper"])

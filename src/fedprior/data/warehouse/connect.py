@@ -87,7 +87,7 @@ def connect(owner: str, found: Address) -> Any:
         import ibis
     except ImportError:
         sentence = "databases need Ibis. pip install 'fedprior[warehouse]'"
-        raise ImportError(f"{owner}: {sentence}") from None
+        raise ValueError(f"{owner}: {sentence}") from None
     try:
         if found.scheme in _POSTGRES:
             import psycopg

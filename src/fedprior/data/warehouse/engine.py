@@ -57,7 +57,7 @@ def narwhals(owner: str, extra: str = "warehouse") -> Any:
         import narwhals
     except ImportError:
         sentence = f"frames of other engines need narwhals. pip install 'fedprior[{extra}]'"
-        raise ImportError(f"{owner}: {sentence}") from None
+        raise ValueError(f"{owner}: {sentence}") from None
     return narwhals
 
 
