@@ -463,3 +463,15 @@ def test_two_sources_of_the_noise_are_refused():
         ValueError, match="population='nonparametric' needs values of one coordinate"
     ):
         estimate_means(flat, population="nonparametric")
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e60])
+@pytest.mark.parametrize("options", [{}, {"intervals": "robust"}, {"fit": "moments"}])
+def test_tiny_and_huge_values_are_estimated_like_others(scale, options):
+    values, place, _ = rows_of(3, np.tile([2, 5, 9], 50))
+    one, other = (
+        estimate_means(means_of(unit * values, place, 150), **options) for unit in (1.0, scale)
+    )
+    for name in ("personal", "lower", "upper"):
+        wanted = getattr(one, name)
+        np.testing.assert_allclose(getattr(other, name) / scale, wanted, rtol=1e-5, atol=1e-5)

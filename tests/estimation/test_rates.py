@@ -551,3 +551,13 @@ def test_a_count_is_a_whole_number_of_groups():
         GroupRates.from_counts([1, 2], [3, 4], ["a", "b"], count=[1, 2])
     model = GroupRates.from_counts([1, 2, 0], [3, 4, 5], count=[2, 5, 3])
     assert model.interval([9])[0][0] < model.population_.mean
+
+
+def test_huge_counts_are_kept_apart():
+    """(n, successes) of 1e10 have no code of 64 bits."""
+    counts = Counts(n=np.array([20, 30, 9, 20]) * 10**9, successes=np.array([5, 6, 1, 5]) * 10**9)
+    pairs = collapse(counts)
+    np.testing.assert_array_equal(pairs.n[pairs.place], counts.n)
+    np.testing.assert_array_equal(pairs.successes[pairs.place], counts.successes)
+    assert sorted(pairs.count.tolist()) == [1, 1, 2]
+    np.testing.assert_allclose(estimate_rates(counts).personal, [0.25, 0.2, 1 / 9, 0.25], rtol=1e-6)

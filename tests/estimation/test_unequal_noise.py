@@ -300,6 +300,10 @@ def test_moderated_is_refused_where_nothing_shows_the_noise():
         estimate_means(alike, noise="own")
     constant = Means(n=np.full(30, 3), mean=np.arange(30.0), within=np.zeros(30))
     assert same(estimate_means(constant), estimate_means(constant, noise="common"))
+    rounded = means_of(np.repeat(np.arange(30) / 10, 3), np.repeat(np.arange(30), 3), 30)
+    assert rounded.within.any()  # 0.1 + 0.1 + 0.1 is no multiple of 0.1
+    with pytest.raises(ValueError, match="two rows that differ"):
+        estimate_means(rounded, noise="moderated")
 
 
 def test_the_estimator_warns_where_moderation_was_forced_on_it():

@@ -194,8 +194,13 @@ def _merged(
     A row is one group, or `groups` of them.
     """
     width = int(second.max(initial=0)) + 1
-    code = first * width + second
     span = (int(first.max(initial=0)) + 1) * width
+    if span > np.iinfo(np.int64).max:  # codes of places instead of codes of the numbers themselves
+        one, first = np.unique(first, return_inverse=True)
+        other, second = np.unique(second, return_inverse=True)
+        left, right, count, place = _merged(first, second, groups)
+        return one[left], other[right], count, place
+    code = first * width + second
     if span <= max(4 * len(first), 1 << 20):  # a table of all codes is cheaper than a sort
         table = np.bincount(code, minlength=span)
         present = np.flatnonzero(table)

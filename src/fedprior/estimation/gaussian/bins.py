@@ -149,8 +149,8 @@ def _residual(statistics: Means, freedom: float, scatter: np.ndarray, center: np
     rounding = (np.finfo(np.float64).eps * float(np.abs(center).max())) ** 2
     groups = len(statistics.n) if statistics.count is None else int(statistics.count.sum())
     spread = float(scatter.sum()) / groups
-    least = max(rounding, 1e-12 * spread, 1e-60)
-    return max(within, freedom * least)
+    # Without any spread the variance is arbitrary, but its square has to be a number.
+    return max(within, freedom * max(rounding, 1e-12 * spread)) or freedom * 1e-60
 
 
 def _bins_of_sizes(n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -76,9 +76,9 @@ def kurtosis_of(
     place = bins.place[some]
     shape = law.shape[:-1]
     location = locations(bins, law, fitted.coefficients[0], some)
-    squares = (raw[some] - bins.center - location) ** 2 / shape[place][:, None]
-    variance = fitted.noise[0] * bins.unit / shape
-    second = fitted.noise[0] * ratio
+    # All in units of the noise variance, so that fourth powers are numbers on any scale.
+    squares = (raw[some] - bins.center - location) ** 2 / fitted.noise[0] / shape[place][:, None]
+    variance, second = bins.unit / shape, ratio
     weight = 1 / (variance + second) ** 2
     own, noise = weight[place][:, None], variance[place][:, None]
     total = bins.dimension * float(own.sum())

@@ -65,17 +65,23 @@ class UnequalNoise:
 
 def constant_note(statistics: Means, raw: np.ndarray, noise_variance: float | None) -> list[str]:
     """A note where values do not vary within groups, up to rounding, and the noise is not known."""
-    if statistics.within is None or noise_variance is not None:
-        return []
+    return [_CONSTANT] if noise_variance is None and _is_constant(statistics, raw) else []
+
+
+def _is_constant(statistics: Means, raw: np.ndarray) -> bool:
+    """Whether the rows of every group are equal, up to rounding."""
+    if statistics.within is None:
+        return False
     held = np.asarray(statistics.n) > 0
     largest = float(np.abs(raw[held]).max(initial=0.0))
     rows = float(np.sum(statistics.n * statistics.groups))
-    return [_CONSTANT] if np.sum(statistics.within) <= rows * (1e-12 * largest) ** 2 else []
+    return bool(np.sum(statistics.within) <= rows * (1e-12 * largest) ** 2)
 
 
 def unequal_noise(statistics: Means, raw: np.ndarray) -> UnequalNoise | None:
     """The fitted population of variances; None if too few groups have rows that differ."""
-    if statistics.within is None or statistics.variance is not None:
+    known = statistics.within is None or statistics.variance is not None
+    if known or _is_constant(statistics, raw):
         return None
     n, within = (np.asarray(each, np.float64) for each in (statistics.n, statistics.within))
     pooled = float(within.sum()) / max(float(n.sum()), 1.0)
