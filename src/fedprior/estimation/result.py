@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.estimation.covariates import Coefficients
+from fedprior.estimation.levels.result import Levels
 from fedprior.estimation.meta import MetaAnalysis
 from fedprior.privacy.guarantee import Guarantee
 
@@ -101,6 +102,7 @@ class Estimates:
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     With `count`, a row stands for so many groups with the same numbers.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
+    `levels` has those of the groups in which groups lie, or which cross each other.
     """
 
     n: np.ndarray
@@ -123,6 +125,7 @@ class Estimates:
     meta: MetaAnalysis | None = None
     count: np.ndarray | None = None
     size_name: str = "n"
+    levels: Levels | None = None
 
     @property
     def num_groups(self) -> int:
@@ -177,6 +180,8 @@ class Estimates:
             summary["population"]["r_squared"] = population.coefficients.r_squared
         if self.meta is not None:
             summary["meta_analysis"] = self.meta.summary()
+        if self.levels is not None:
+            summary |= self.levels.summary()
         if self.guarantee is not None:
             summary["privacy"] = self.guarantee.describe()
         return summary
