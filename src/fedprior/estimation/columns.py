@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 
@@ -49,6 +50,28 @@ class DesignColumn(NamedTuple):
     @property
     def _title(self) -> str:
         return f"column {self.name!r}"
+
+
+def named_columns(owner: str, what: str, values: Any) -> dict[str, Any]:
+    """The columns of a data frame, a dictionary, one column, or an array, by name.
+
+    Columns of an array are called `what`_0, `what`_1, ...
+    """
+    values = frames.taken(values)
+    if isinstance(values, Mapping):
+        found = {str(name): cells for name, cells in values.items()}
+    elif frames.column_names(values) is not None:
+        found = {str(name): values[name] for name in values.columns}
+    elif numeric.frame_kind(values) is not None:
+        found = {str(values.name or what): values}
+    else:
+        array = np.asanyarray(values)  # may be masked
+        rule, remedy = "one or more columns", "Pass a data frame, or a dictionary of columns."
+        check.require(array.ndim in (1, 2), owner, f"{what}s", rule, array.shape, remedy)
+        table = array.reshape(len(array), -1)
+        found = {f"{what}_{number}": column for number, column in enumerate(table.T)}
+    check.require(len(found) > 0, owner, f"{what}s", "one or more columns", 0)
+    return found
 
 
 def read_columns(owner: str, columns: Mapping[str, Any]) -> tuple[DesignColumn, ...]:

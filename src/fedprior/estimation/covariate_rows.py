@@ -1,14 +1,11 @@
 """Covariates as an analyst has them, one row per data row, to one row per group."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data import frames
-from fedprior.estimation import numeric
-from fedprior.estimation.columns import DesignColumn, encode, read_columns
+from fedprior.estimation.columns import DesignColumn, encode, named_columns, read_columns
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.groups import Factor
 
@@ -26,7 +23,7 @@ class CovariateReader(NamedTuple):
 
     def encode(self, covariates: Any, rows: int, *, lenient: bool) -> np.ndarray:
         """(rows, names); a missing cell is NaN where `lenient`, else refused."""
-        table = covariate_columns(self.owner, covariates)
+        table = named_columns(self.owner, "covariate", covariates)
         for column in self.columns:
             remedy = f"There are {', '.join(map(repr, table))}."
             there = column.name in table
@@ -39,26 +36,9 @@ class CovariateReader(NamedTuple):
 
 def covariate_reader(owner: str, covariates: Any) -> CovariateReader:
     """The reader that knows the columns and words of these covariates."""
-    return CovariateReader(owner, read_columns(owner, covariate_columns(owner, covariates)))
-
-
-def covariate_columns(owner: str, covariates: Any) -> dict[str, Any]:
-    """The columns of a data frame, a dictionary, one column, or an array, by name."""
-    covariates = frames.taken(covariates)
-    if isinstance(covariates, Mapping):
-        found = {str(name): cells for name, cells in covariates.items()}
-    elif frames.column_names(covariates) is not None:
-        found = {str(name): covariates[name] for name in covariates.columns}
-    elif numeric.frame_kind(covariates) is not None:
-        found = {str(covariates.name or "covariate"): covariates}
-    else:
-        array = np.asanyarray(covariates)  # may be masked
-        rule, remedy = "one or more columns", "Pass a data frame, or a dictionary of columns."
-        check.require(array.ndim in (1, 2), owner, "covariates", rule, array.shape, remedy)
-        table = array.reshape(len(array), -1)
-        found = {f"covariate_{number}": column for number, column in enumerate(table.T)}
-    check.require(len(found) > 0, owner, "covariates", "one or more columns", 0)
-    return found
+    return CovariateReader(
+        owner, read_columns(owner, named_columns(owner, "covariate", covariates))
+    )
 
 
 def by_group(reader: CovariateReader, table: np.ndarray, factor: Factor) -> np.ndarray:

@@ -1,6 +1,5 @@
 """`GroupLevels`: groups within groups, or groups that cross, in; values of every level out."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
-from fedprior.estimation.columns import encode, read_columns
-from fedprior.estimation.covariate_rows import CovariateReader, covariate_columns
+from fedprior.estimation.columns import encode, named_columns, read_columns
+from fedprior.estimation.covariate_rows import CovariateReader
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.levels.collapse import collapsed
 from fedprior.estimation.levels.design import Data
@@ -86,7 +85,7 @@ class GroupLevels(BaseEstimator):
         """
         self._check()
         values = numeric.numbers(self._owner, "y", y)
-        table = group_columns(self._owner, groups)
+        table = named_columns(self._owner, "level", groups)
         factors = [labels.factorize(self._owner, name, cells) for name, cells in table.items()]
         size = self._size(values, trials, exposure, standard_errors)
         places = {name: factor.place for name, factor in zip(table, factors, strict=True)}
@@ -194,7 +193,7 @@ class GroupLevels(BaseEstimator):
     def _encode(self, fixed: Any, rows: int) -> np.ndarray | None:
         if fixed is None:
             return None
-        table = covariate_columns(self._owner, fixed)
+        table = named_columns(self._owner, "covariate", fixed)
         self._reader = CovariateReader(self._owner, read_columns(self._owner, table))
         found = encode(self._owner, self._reader.columns, table, lenient=True)
         rule = f"one row for each of the {rows} rows"
@@ -232,7 +231,7 @@ class GroupLevels(BaseEstimator):
     def _asked(self, groups: Any) -> Values:
         """Values of the rows of labels, of cells that are known and of further ones."""
         check_is_fitted(self, "estimates_")
-        table = group_columns(self._owner, groups)
+        table = named_columns(self._owner, "level", groups)
         same = set(table) == set(self.names_)
         rule = ", ".join(map(repr, self.names_))
         check.require(same, self._owner, "columns of groups", rule, list(table))
@@ -242,22 +241,6 @@ class GroupLevels(BaseEstimator):
         }
         numeric.same_length(self._owner, **_titled(places))
         return asked(self.fitted_, self._places, places)
-
-
-def group_columns(owner: str, groups: Any) -> dict[str, Any]:
-    """Columns of labels by name, of a data frame, a mapping, or an array (rows, levels)."""
-    if isinstance(groups, Mapping):
-        table = {str(name): cells for name, cells in groups.items()}
-    elif numeric.column_names(groups) is not None:
-        table = {str(name): groups[name] for name in groups.columns}
-    else:
-        cells = np.asarray(groups, object)
-        rule = "one column of labels per level"
-        remedy = "Pass a data frame, or a dictionary of columns."
-        check.require(cells.ndim == 2, owner, "groups", rule, f"shape {cells.shape}", remedy)
-        table = {f"level_{k}": list(column) for k, column in enumerate(cells.T)}
-    check.require(len(table) > 0, owner, "groups", "one column of labels per level", "none")
-    return table
 
 
 def _titled(places: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

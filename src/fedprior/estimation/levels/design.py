@@ -57,10 +57,9 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     columns = [np.ones(len(y))]
     if data.fixed is not None:
         values = data.fixed.values[some]
-        middle, scale = Covariates(names=data.fixed.names, values=values).checked(
-            np.ones(len(values), bool)
-        )
-        columns += list(((values - middle) / scale).T)
+        fixed = Covariates(names=data.fixed.names, values=values).scaled(np.ones(len(y), bool))
+        middle, scale = fixed.middle, fixed.scale
+        columns += list(fixed.rows.T)
     center = 0.0
     if data.family == "gaussian":
         center = float(np.average(y, weights=size))
