@@ -382,7 +382,6 @@ def test_one_hundred_thousand_users_cross_one_hundred_items():
         ({}, {"exposure": [1] * 12}, "exposure belong to the family poisson"),
         ({"family": "poisson"}, {"standard_errors": [1] * 12}, "belong to the family gaussian"),
         ({}, {"standard_errors": [0] * 12}, "standard_errors must be above 0"),
-        ({}, {"groups": np.arange(12)}, "groups must be one column of labels per level"),
         ({}, {"groups": {"s": [0, 1], "c": [0, 1]}}, "of one length"),
         ({}, {"fixed": {"x": [1.0] * 12}}, "covariate 'x' must be of more than one value"),
         ({}, {"fixed": {"x": [1.0, 2.0]}}, "fixed must be one row for each of the 12 rows"),
