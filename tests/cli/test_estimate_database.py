@@ -112,6 +112,16 @@ def test_json_and_files(call, tmp_path):
     np.testing.assert_allclose(found["upper"], expected.upper_, atol=1e-6)
 
 
+def test_several_columns_make_one_key(call, database):
+    asked = ("--group", "clinic", "--group", "recovered", "--value", "cost")
+    shown = call(*asked, "--out-table", "pairs", "--force")
+    assert "clinic 1" in shown
+    columns = "clinic, recovered, n, raw, personal, weight, lower, upper"
+    rows = database[1](f"SELECT {columns} FROM pairs")
+    table = visits()
+    assert len(rows) == len(table.groupby(["clinic", "recovered"]))
+
+
 def test_a_failing_write_leaves_the_old_table(call, database):
     call("--group", "clinic", "--outcome", "recovered", "--out-table", "kept", "--force")
     before = sorted(database[1]("SELECT * FROM kept"))

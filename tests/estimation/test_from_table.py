@@ -1,6 +1,10 @@
 """`from_table` in every engine against the same estimators in memory."""
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -367,3 +371,44 @@ def test_answers_become_a_table(load):
         model.write_table("answers_of_rates")
     model.write_table("answers_of_rates", overwrite=True)
     assert len(read(model.to_frame())) == len(np.unique([str(each) for each in table["g"]])) - 1
+
+
+def test_tables_of_the_user_are_not_mistaken_for_ours():
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE lookup AS SELECT 1 AS n, 2 AS successes")
+        connection.execute(
+            "CREATE TABLE given AS SELECT i % 9 AS key_0, i % 3 = 0 AS personal, "
+            "'f' || i % 4 AS fold FROM range(90) t(i)"
+        )
+        rows = connection.table("given")
+        model = GroupRates.from_table(rows, group="key_0", outcome="personal")
+        assert len(model.to_frame().fetchall()) == 9
+        assert "code" in model.encode(rows, name="code", fold="fold").columns
+
+
+def test_the_script_of_spark_submit(spark, tmp_path):
+    """The whole way: a script in a process of its own, by `spark-submit`."""
+    import pyspark
+
+    script = tmp_path / "estimate.py"
+    script.write_text(
+        "from pyspark.sql import SparkSession\n"
+        "from fedprior import GroupRates\n"
+        "session = SparkSession.builder.master('local[2]').getOrCreate()\n"
+        "rows = session.range(600).selectExpr('id % 30 AS g', 'id % 7 < 3 AS y')\n"
+        "model = GroupRates.from_table(rows, group='g', outcome='y')\n"
+        "print('groups', model.to_frame().count(), model.estimates_.num_groups)\n"
+    )
+    program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    told = subprocess.run(
+        [program, "--conf", "spark.ui.enabled=false", script],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "groups 30 30" in told.stdout, told.stderr[-2000:]

@@ -14,6 +14,7 @@ import numpy as np
 from fedprior.core import check
 
 LAZY = "a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
+_GIVEN = "fedprior_given_rows"  # what a statement calls the relation that it runs on
 _EXTRAS = {"pyspark": "spark"}
 
 
@@ -94,20 +95,20 @@ class DuckDB:
         return {name: _plain(values) for name, values in found.items()}
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
-        lookup = {name: np.ascontiguousarray(values) for name, values in columns.items()}
-        assert lookup  # DuckDB finds the variable by its name
-        return self._keep(self.frame, "SELECT * FROM lookup", lookup)
+        arrays = {name: np.ascontiguousarray(values) for name, values in columns.items()}
+        return self._keep(self.frame, "FROM fedprior_lookup_columns", arrays)
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
         native = frame.to_native()
         if table is None:
-            return self._keep(native, "SELECT * FROM given")
-        _query(native, f"CREATE {'OR REPLACE ' * replace}TABLE {identifier(table)} AS FROM given")
+            return self._keep(native, f"FROM {_GIVEN}")
+        made = f"CREATE {'OR REPLACE ' * replace}TABLE {identifier(table)}"
+        _query(native, f"{made} AS FROM {_GIVEN}")
         return self._wrapped(native, f"FROM {identifier(table)}")
 
-    def _keep(self, native: Any, select: str, lookup: Any = None) -> Any:
+    def _keep(self, native: Any, select: str, columns: Any = None) -> Any:
         name = _name()
-        _query(native, f"CREATE TEMP TABLE {name} AS {select}", lookup)
+        _query(native, f"CREATE TEMP TABLE {name} AS {select}", columns)
         return self._wrapped(native, f"FROM {name}")
 
     @staticmethod
@@ -228,8 +229,9 @@ def _schema_of(table: Any) -> Any:
     return ibis.Schema.from_pyarrow(table.schema)
 
 
-def _query(native: Any, statement: str, lookup: Any = None) -> None:
-    native.query("given", statement)
+def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> None:
+    """Run a statement on a relation's connection; DuckDB finds the argument by its name."""
+    native.query(_GIVEN, statement)
 
 
 def _no_table(table: str | None) -> None:
