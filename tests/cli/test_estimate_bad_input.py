@@ -31,6 +31,7 @@ def untouched(untouched_by):
 VALUE = ("--group", "shop", "--value", "price")
 COUNTS = ("--group", "shop", "--successes", "won", "--trials", "races")
 OUTCOME = ("--group", "shop", "--outcome", "open")
+EVENTS = ("--group", "shop", "--events", "won", "--exposure", "races")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,29 @@ OUTCOME = ("--group", "shop", "--outcome", "open")
         ((*COUNTS, "--epsilon", "1", "--above", ".5"), "--above cannot be combined with"),
         ((*COUNTS, "--epsilon", "1", "--ranks"), "--ranks cannot be combined with"),
         ((*COUNTS, "--epsilon", "1", "--low", "0"), "--low and --high must be given with --value"),
+        ((*EVENTS, "--epsilon", "1"), "--events with --epsilon needs --high, the largest rate per"),
+        (
+            (*EVENTS, "--epsilon", "1", "--high", "0"),
+            "--high must be above 0 with --events, got 0.",
+        ),
+        (
+            (*EVENTS, "--epsilon", "1", "--high", "-2"),
+            "--high must be above 0 with --events, got -2",
+        ),
+        ((*EVENTS, "--epsilon", "1", "--high", "inf"), "--high must be a finite number, got inf"),
+        (
+            (*EVENTS, "--epsilon", "1", "--high", "2", "--low", "0"),
+            "--low must be left out with --e",
+        ),
+        ((*EVENTS, "--high", "2"), "--high must be given with --epsilon, got no --epsilon"),
+        (
+            (*EVENTS, "--epsilon", "1", "--high", "2", "--scheme", "paper"),
+            "--scheme must be another one than paper with --events",
+        ),
+        (
+            (*EVENTS, "--epsilon", "1", "--high", "2", "--plot", "p.png"),
+            "--epsilon needs --release-groups",
+        ),
         ((*VALUE, "--epsilon", "1"), "--value with --epsilon needs --low and --high"),
         ((*VALUE, "--epsilon", "1", "--low", "3", "--high", "2"), "--low must be below --high"),
         (

@@ -8,7 +8,9 @@ import pytest
 from fedprior.core.check import PrivacyError
 from fedprior.estimation import (
     Counts,
+    Events,
     Means,
+    estimate_events_privately,
     estimate_means_privately,
     estimate_mixture_privately,
     estimate_rates_privately,
@@ -49,6 +51,14 @@ def ask_rates(replaced, **options):
     return estimate_rates_privately(counts(replaced), **{"epsilon": 2.0, "seed": 0} | options)
 
 
+def ask_events(replaced, **options):
+    happened = np.random.default_rng(0).poisson(SIZES * 0.7)
+    if replaced:
+        happened[7] = 10**9
+    events = Events(exposure=SIZES * 0.7, events=happened)
+    return estimate_events_privately(events, **{"epsilon": 2.0, "high": 3.0, "seed": 0} | options)
+
+
 def ask_mixture(replaced, **options):
     options = {"num_components": 2, "radius": 1.5, "noise_variance": 1.0} | options
     options = {"epsilon": 2.0, "delta": 1e-4} | options
@@ -64,6 +74,8 @@ QUESTIONS = {
     ),
     "rates, k-ary": lambda replaced: ask_rates(replaced, scheme="k-ary"),
     "rates, split": lambda replaced: ask_rates(replaced, scheme="split"),
+    "events, k-ary": lambda replaced: ask_events(replaced, scheme="k-ary"),
+    "events, split": lambda replaced: ask_events(replaced, scheme="split"),
     "rates, as printed": lambda replaced: ask_rates(replaced, scheme="paper"),
     "mixture": ask_mixture,
 }

@@ -63,7 +63,7 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
         found.append(NOT_PRIVATE)
     if question.private and question.stderr is not None:
         found.append(PUBLIC_ERRORS)
-    if question.kind == "rates" and question.delta:
+    if question.kind in ("rates", "events") and question.delta:
         found.append(NO_DELTA)
     return found
 

@@ -86,7 +86,8 @@ def estimate(
     ] = None,
     low: Annotated[float | None, _option("Public lower bound, with --epsilon and --value.")] = None,
     high: Annotated[
-        float | None, _option("Public upper bound, with --epsilon and --value.")
+        float | None,
+        _option("Public upper bound, with --epsilon and --value, or of the --events rate."),
     ] = None,
     release_groups: Annotated[
         bool, _option("With --epsilon: show groups, too. Not private.", "--release-groups")
@@ -132,7 +133,9 @@ def estimate(
     With --covariates, a group that has them but no number is predicted from them, and --out has a
     row for it. With --stderr, the figures of a meta-analysis are shown.
 
-    With --epsilon, every group makes one private report; its size is public. --out then holds one
+    With --epsilon, every group makes one private report; its size (or exposure) is public, and so
+    are --low and --high, the bounds on the values, or --high, the largest rate of --events per unit
+    of exposure. --out then holds one
     row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
     they are for the owner of the data. What is spent is recorded in a ledger before a report is
     drawn; a second question adds to the first. The ledger of visits.csv is visits.ledger.jsonl

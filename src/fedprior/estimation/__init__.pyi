@@ -18,6 +18,7 @@ from .groups import EstimationWarning as EstimationWarning
 from .meta import LeaveOneOut as LeaveOneOut
 from .meta import MetaAnalysis as MetaAnalysis
 from .mixture.estimate import estimate_mixture as estimate_mixture
+from .private.events import estimate_events_privately as estimate_events_privately
 from .private.means import estimate_means_privately as estimate_means_privately
 from .private.mixture import estimate_mixture_privately as estimate_mixture_privately
 from .private.rates import estimate_rates_privately as estimate_rates_privately

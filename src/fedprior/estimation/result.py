@@ -142,7 +142,9 @@ class Estimates:
         if self.fell_back:
             return FELL_BACK
         if self.gains_are_bounds:
-            return _bound_sentence(self.gain_over_raw, self.gain_over_pooled, self._typical)
+            limited = " of rates up to the public bound" * (self.size_name == "exposure")
+            gains = (self.gain_over_raw, self.gain_over_pooled)
+            return _bound_sentence(*gains, self._typical, limited)
         return gain_sentence(
             gain_over_raw=self.gain_over_raw,
             gain_over_pooled=self.gain_over_pooled,
@@ -240,11 +242,11 @@ def gain_sentence(
     )
 
 
-def _bound_sentence(over_raw: float, over_pooled: float, typical: float) -> str:
+def _bound_sentence(over_raw: float, over_pooled: float, typical: float, limited: str) -> str:
     pooled = f" and {over_pooled:.1f}% below one common value" if over_pooled >= 1 else ""
     return (
         f"Collaboration helps: the squared error is at least {over_raw:.1f}% below the raw values"
-        f"{pooled} (97.5% confidence, whatever the population); a typical group keeps "
+        f"{pooled} (97.5% confidence, whatever the population{limited}); a typical group keeps "
         f"{100 * typical:.0f}% weight on its own data."
     )
 

@@ -151,8 +151,8 @@ def _openly(groups: Groups, question: Question) -> Estimates:
     if question.kind == "events":
         from fedprior.estimation.conjugate.estimate import estimate_events
 
-        events = Events(exposure=groups.n, events=np.asarray(groups.successes))
-        return estimate_events(events, population=question.population or "gamma", **options)
+        population = question.population or "gamma"
+        return estimate_events(_events(groups), population=population, **options)
     options["method"] = question.method
     if question.kind == "rates":
         from fedprior.estimation.conjugate.estimate import estimate_rates
@@ -179,6 +179,11 @@ def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> E
 
         options["scheme"] = question.scheme or "auto"
         return estimate_rates_privately(_counts(groups), **options)
+    if question.kind == "events":
+        from fedprior.estimation.private.events import estimate_events_privately
+
+        options |= {"scheme": question.scheme or "auto", "high": question.high}
+        return estimate_events_privately(_events(groups), **options)
     from fedprior.estimation.private.means import estimate_means_privately
 
     options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
@@ -201,6 +206,10 @@ def _covariates(groups: Groups, question: Question) -> Covariates | None:
 
 def _counts(groups: Groups) -> Counts:
     return Counts(n=groups.n, successes=np.asarray(groups.successes))
+
+
+def _events(groups: Groups) -> Events:
+    return Events(exposure=groups.n, events=np.asarray(groups.successes))
 
 
 def _means(groups: Groups) -> Means:

@@ -316,9 +316,23 @@ class Question:
                 )
             _require(self.low < self.high, "--low", "below --high", self.low)
             _require(self.scheme is None, "--scheme", "left out with --value", self.scheme)
+        elif self.kind == "events":
+            self._check_private_events()
         else:
             fits = self.low is None and self.high is None
-            _require(fits, "--low and --high", "given with --value only", "rates")
+            rule = "given with --value only (--high also with --events)"
+            _require(fits, "--low and --high", rule, "rates")
+
+    def _check_private_events(self) -> None:
+        if self.high is None:
+            raise ValueError(
+                f"{_OWNER}: --events with --epsilon needs --high, the largest rate per unit of "
+                "exposure. It is public: take it from elsewhere than the data."
+            )
+        _require(self.high > 0, "--high", "above 0 with --events", self.high)
+        _require(self.low is None, "--low", "left out with --events", self.low)
+        printed = self.scheme == "paper"
+        _require(not printed, "--scheme", "another one than paper with --events", "paper")
 
     def _check_files(self) -> None:
         known = OUT_SUFFIXES if self.shows_groups else (*OUT_SUFFIXES, ".json")

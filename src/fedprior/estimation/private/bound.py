@@ -1,5 +1,7 @@
 """A lower bound on what shrinking gains, for groups of any rates, from totals of private reports.
 
+Rates p are those of trials, or rates of events as shares of the largest one.
+
 With X the group's own rate, e = X - p, and w = 1 - a, the squared errors of a X + (1 - a) c sum to
 
     sum (1 - w)^2 e^2 - 2 w (1 - w) e (p - c) + w^2 (p - c)^2.
@@ -42,13 +44,19 @@ class ErrorSum(NamedTuple):
     def linear(self, totals: RateTotals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The expectation as coefficients of 1, p and (p - center)^2, or a lower bound of it.
 
-        E e^2 = p (1 - p) / n. Groups of one trial do not report the square, which is at least 0.
+        E e^2 = V(p) / n = (p - excess p^2) / n. Groups of one trial do not report the square, which
+        is at least 0. Counts that were cut lack up to `lost` times p, which is taken off.
         """
         about, c, noise = totals.center, totals.mean, self.noise / totals.size
-        constant = noise * about**2 + self.spread * (c**2 - about**2)
-        rate = noise * (1 - 2 * about) + 2 * self.spread * (about - c)
-        square = self.spread - noise
-        return constant, rate, np.where(totals.size > 1, square, np.minimum(square, 0))
+        bent = totals.law.family.excess * noise
+        constant = bent * about**2 + self.spread * (c**2 - about**2)
+        rate = noise - 2 * bent * about + 2 * self.spread * (about - c)
+        square = self.spread - bent
+        square = np.where(totals.law.tells_square(totals.size), square, np.minimum(square, 0))
+        of_rate, of_square = totals.lost
+        lacking = np.minimum(rate - 2 * about * square, 0) * of_rate
+        lacking = lacking + np.minimum(square, 0) * of_square
+        return constant, rate + lacking / (1 - of_rate), square
 
 
 class Shrinkage(NamedTuple):
@@ -65,7 +73,8 @@ def shrink(totals: RateTotals) -> Shrinkage | None:
     The bound has to be at least 1%, and 58% of the expected gain; None without such weights. Groups
     of one trial say nothing about how much their rates differ, and keep their own.
     """
-    weight = np.where(totals.size > 1, 1 / (1 + totals.size * _RATIOS), 0.0)
+    able = totals.law.tells_square(totals.size)
+    weight = np.where(able, 1 / (1 + totals.size * _RATIOS), 0.0)
 
     def against_raw(gain: np.ndarray) -> ErrorSum:
         return ErrorSum(weight * (2 - weight) - gain, 2 * weight * (1 - weight), -(weight**2))
@@ -110,7 +119,8 @@ def lower_bound(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     The center c comes from the same reports: its error times that of the totals is `sway`.
     """
     _, rate, square = form.linear(totals)
-    mean_noise = totals.covariance[:, 0] + totals.number / (4 * totals.size)
+    chance = totals.law.largest_variance / totals.size
+    mean_noise = totals.covariance[:, 0] + totals.number * chance
     sway = 2 * np.sqrt(form.spread**2 @ mean_noise * totals.mean_variance)
     reach = (np.abs(rate) * totals.reach[:, 0] + np.abs(square) * totals.reach[:, 1]).max(axis=-1)
     scale = np.sqrt(variance(totals, form) + 2 * sway**2 + reach**2)
@@ -123,12 +133,13 @@ def _negative_spread(totals: RateTotals, form: ErrorSum) -> np.ndarray:
 
     By chance, the squares of all groups are then estimated too small, by at least as much.
     """
-    weight = np.where(totals.size > 1, np.abs(form.spread), 0.0)
+    able = totals.law.tells_square(totals.size)
+    weight = np.where(able, np.abs(form.spread), 0.0)
     none = np.zeros_like(weight)
     number = np.maximum(weight @ totals.number, 1e-300)
     lacking = np.maximum(-value(totals, ErrorSum(none, none, weight)) / number, 0.0)
     _, _, square = form.linear(totals)
-    return np.minimum((square * (totals.size > 1)) @ totals.number * lacking, 0.0)
+    return np.minimum((square * able) @ totals.number * lacking, 0.0)
 
 
 def variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
@@ -145,17 +156,18 @@ def _report_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
 def _chance_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     """Bound on the variance of the difference if all counts were reported without noise.
 
-    For a group it is 2 (noise - spread)^2 (p q)^2 / (n (n - 1)) + (2 spread - cross)^2 p q
-    (p - c)^2 / n exactly, with q = 1 - p, where p q <= 1/4 makes it linear in p and p^2; for one
-    trial, 4 noise^2 p q (p - center)^2. The bound is taken one standard error above its estimate.
+    For a group it is 2 (noise - spread)^2 V^2 / (n (n - excess)) + (2 spread - cross)^2 V
+    (p - c)^2 / n exactly, where V <= 1/4 (1 for events) makes it linear in p and p^2; for one
+    trial, 4 noise^2 V (p - center)^2. The bound is taken one standard error above its estimate.
     """
-    n, about = totals.size, totals.center
-    pairs = np.maximum(n * (n - 1), 1)
+    n, about, able = totals.size, totals.center, totals.law.tells_square(totals.size)
+    largest, pairs = totals.law.largest_variance, np.where(able, totals.law.pairs(n), 1)
     single = 4 * max(about, 1 - about) ** 2 * form.noise**2
-    noise = np.where(n > 1, (form.noise - form.spread) ** 2 / (2 * pairs) * n, single * n)
-    spread = np.where(n > 1, (2 * form.spread - form.cross) ** 2 / (4 * n), 0.0)
+    doubled = 2 * largest * (form.noise - form.spread) ** 2
+    noise = np.where(able, doubled / pairs * n, single * n)
+    spread = np.where(able, largest * (2 * form.spread - form.cross) ** 2 / n, 0.0)
     bound = ErrorSum(noise, 0 * noise, spread)
-    most = noise / (4 * n) + spread * max(totals.mean, 1 - totals.mean) ** 2
+    most = largest * noise / n + spread * max(totals.mean, 1 - totals.mean) ** 2
     upper = value(totals, bound) + np.sqrt(_report_variance(totals, bound))
     return np.clip(upper, 0, most @ totals.number)
 
@@ -165,7 +177,7 @@ def spread_bound(totals: RateTotals) -> float:
 
     Groups of one trial do not report it and count with their largest possible value.
     """
-    able = totals.size > 1
+    able = totals.law.tells_square(totals.size)
     form = ErrorSum(np.zeros(len(able)), np.zeros(len(able)), np.where(able, -1.0, 0.0))
     farthest = max(totals.mean, 1 - totals.mean) ** 2
     total = -float(lower_bound(totals, form)) + farthest * totals.number[~able].sum()
@@ -178,7 +190,7 @@ def heterogeneity(totals: RateTotals) -> tuple[float, float]:
     Sizes count by the precision of their reports, so this is what sizes have in common if the rates
     do not depend on them.
     """
-    able = totals.size > 1
+    able = totals.law.tells_square(totals.size)
     precision = np.zeros(len(able))
     precision[able] = 1 / totals.reach[able, 1] ** 2
     form = ErrorSum(

@@ -11,6 +11,7 @@ from fedprior.estimation.paper.reports import paper_rate_report
 from fedprior.estimation.private import reports
 from fedprior.estimation.private.bound import heterogeneity, shrink, spread_bound
 from fedprior.estimation.private.coverage import rate_intervals
+from fedprior.estimation.private.law import TRIALS, CountLaw
 from fedprior.estimation.private.posterior import TOO_LITTLE, Weighing, truncated_normal
 from fedprior.estimation.private.result import Budget, Fitted, Report, ask, assemble
 from fedprior.estimation.result import Estimates, FittedPopulation
@@ -71,7 +72,7 @@ def estimate_rates_privately(
     if scheme == "paper":
         report = paper_rate_report(n, successes, budget)
     else:
-        report = _report(scheme, n, successes, budget, level)
+        report = count_report(scheme, n, successes, budget, level)
     number, content = int(there.sum()), (n, successes, scheme)
     fitted, guarantee = ask(
         _OWNER, report, budget, ledger, unit=_UNIT, num_groups=number, content=content
@@ -80,22 +81,29 @@ def estimate_rates_privately(
     return assemble(n, raw, fitted, guarantee, level=level, limits=(0.0, 1.0))
 
 
-def _report(
-    scheme: Scheme, n: np.ndarray, successes: np.ndarray, budget: Budget, level: float
+def count_report(
+    scheme: Scheme,
+    n: np.ndarray,
+    counts: np.ndarray,
+    budget: Budget,
+    level: float,
+    law: CountLaw = TRIALS,
 ) -> Report:
-    """The count of successes as a symbol, or a bit of the rate or of its second moment."""
+    """The count as a symbol, or a bit of the rate or of its second moment."""
     there, epsilon, noise = n > 0, budget.epsilon, budget.noise
     channel: OneBit | KaryResponse = OneBit(epsilon=epsilon, noise=noise)
     mechanism = f"one randomized bit, of the rate or of its second moment ({scheme})"
     if scheme == "k-ary":
-        channel = KaryResponse(epsilon=epsilon, num_symbols=int(n.max()) + 1, noise=noise)
-        mechanism = "one k-ary randomized response to the count of successes"
+        largest = int(law.most(n[there]).max())
+        channel = KaryResponse(epsilon=epsilon, num_symbols=largest + 1, noise=noise)
+        what = "successes" if law is TRIALS else "events"
+        mechanism = f"one k-ary randomized response to the count of {what}"
 
     def fit(rounds: Rounds) -> Fitted:
-        totals = gather(scheme, n[there], successes[there], epsilon, rounds)
+        totals = gather(scheme, n[there], counts[there], epsilon, rounds, law)
         fitted = _fit(totals, n, fitted_by=f"private {scheme}")
         own, center, spread = fitted.weighing.own, totals.mean, spread_bound(totals)
-        intervals = rate_intervals(n, successes, own, center, spread=spread, level=level)
+        intervals = rate_intervals(n, counts, own, center, spread=spread, level=level, law=law)
         return fitted._replace(intervals=intervals)
 
     return Report(channel, 1, channel.bits(1), mechanism, fit)
@@ -105,93 +113,110 @@ def _fit(totals: reports.RateTotals, n: np.ndarray, *, fitted_by: str) -> Fitted
     """The population and the weights, from the totals of the reports."""
     spread, error = heterogeneity(totals)
     spread += totals.mean_variance  # about the center
-    noise = max(totals.mean * (1 - totals.mean) - spread, 1e-12)
+    noise = max(float(totals.law.family.expected_variance(totals.mean, spread)), 1e-12)
     found = shrink(totals)
     sizes, place = np.unique(n, return_inverse=True)
     own = np.where(sizes > 0, 1.0, 0.0)
     if found is not None:
         own[np.searchsorted(sizes, totals.size)] -= found.center
-    local = noise / np.maximum(sizes, 1)
+    divisor = np.where(sizes > 0, sizes, 1)
+    local = noise / divisor
     risk = own**2 * local + (1 - own) ** 2 * spread
-    doubt = np.hypot(own**2 / np.maximum(sizes, 1), (1 - own) ** 2) * error
+    doubt = np.hypot(own**2 / divisor, (1 - own) ** 2) * error
+    single = bool((~totals.law.tells_square(totals.size)).any())
     weighing = Weighing(
         own=own[place],
         risk=risk[place],
         doubt=doubt[place],
         local=local[place],
         spread=spread,
-        note=TOO_LITTLE if found is None else _SINGLES if (totals.size == 1).any() else None,
+        note=TOO_LITTLE if found is None else _SINGLES if single else None,
         fell_back=found is None,
         gains=(0.0, 0.0) if found is None else (100 * found.over_raw, 100 * found.over_pooled),
     )
     return Fitted(weighing, _population(totals, fitted_by))
 
 
-def choose_scheme(n: np.ndarray, epsilon: float) -> Scheme:
+def choose_scheme(n: np.ndarray, epsilon: float, law: CountLaw = TRIALS) -> Scheme:
     """The scheme whose estimate of sum (p - mean)^2 has less noise, for groups that are alike.
 
     There sharing gains most and noise costs most; the rate that they share is averaged over [0, 1].
     Sizes count as they do in the bound. Public quantities alone enter: sizes, their number,
     epsilon. Two-round reports win at small epsilon and many trials, k-ary answers elsewhere.
     """
-    size, number = np.unique(n[n > 1], return_counts=True)
+    size, number = np.unique(n[law.tells_square(n)], return_counts=True)
     shrunk = 1 / (1 + size / 8)
     weight = number * (shrunk**2 + shrunk / size) ** 2
     channel = OneBit(epsilon=epsilon)
     rate = (np.arange(20) + 0.5) / 20
-    low, high = reports.moment_range(size[:, None], rate)
+    low, high = reports.moment_range(size[:, None], rate, law)
     one = channel.probability(-low / (high - low))
     bits = 2 * ((high - low) ** 2 * one * (1 - one)).mean(axis=1) / channel.contrast**2
-    keep = 1 / (1 + (size + 1) / np.expm1(min(epsilon, 700.0)))
-    # About rate p, a count's statistic is near 0 and its mean over the symbols 1/12 + (1/2 - p)^2.
-    uniform = reports.uniform_moments(size)
-    symbols = (1 - keep) / keep**2 * (keep / 30 + uniform[2] + uniform[0] / 3)
+    keep = 1 / (1 + (law.most(size) + 1) / np.expm1(min(epsilon, 700.0)))
+    # About rate p, a count's statistic is near 0: what its mean over the symbols is.
+    blank = (reports.uniform_means(size[:, None], rate, law)[1] ** 2).mean(axis=1)
+    uniform = reports.uniform_moments(size[:, None], rate, law)[2].mean(axis=1)
+    symbols = (1 - keep) / keep**2 * (keep * blank + uniform)
     return "k-ary" if weight @ symbols < weight @ bits else "two-round"
 
 
 def gather(
-    scheme: Scheme, n: np.ndarray, successes: np.ndarray, epsilon: float, rounds: Rounds
+    scheme: Scheme,
+    n: np.ndarray,
+    counts: np.ndarray,
+    epsilon: float,
+    rounds: Rounds,
+    law: CountLaw = TRIALS,
 ) -> reports.RateTotals:
-    """The totals of the answers of the groups, all with n >= 1."""
+    """The totals of the answers of the groups, all with data; counts are cut at `most`."""
+    most = law.most(n)
+    counts = np.minimum(counts, most)
     if scheme == "k-ary":
-        return reports.symbol_totals(epsilon, n, successes, rounds)
+        return reports.symbol_totals(epsilon, n, counts, rounds, law)
     channel, key = OneBit(epsilon=epsilon, noise=rounds.noise), rounds.key("encode")
 
     def sent(shares: np.ndarray) -> np.ndarray:
         return rounds.gather(channel, shares[:, None], key)[:, 0]
 
-    second = _second_half(n, rounds.key("split"))
-    rates, moments = np.full(len(n), np.nan), np.full(len(n), np.nan)
-    rates[~second] = sent(successes[~second] / n[~second])
-    center = 0.5 if scheme == "split" else _center(channel, rates[~second], n[second])
-    low, high = reports.moment_range(n[second], center)
-    share = reports.moment_share(n[second], successes[second], center)
+    second = _second_half(law.tells_square(n), rounds.key("split"))
+    rates, moments, widest = np.full(len(n), np.nan), np.full(len(n), np.nan), most / n
+    rates[~second] = widest[~second] * sent(counts[~second] / most[~second])
+    center = 0.5
+    if scheme != "split":
+        center = _center(channel, rates[~second], widest[~second], n[second], law)
+    low, high = reports.moment_range(n[second], center, law)
+    share = reports.moment_share(n[second], counts[second], center, law)
     moments[second] = low + (high - low) * sent(share)
-    return reports.bit_totals(channel, n, rates, moments, center)
+    return reports.bit_totals(channel, n, rates, moments, center, law)
 
 
-def _second_half(n: np.ndarray, split: Key) -> np.ndarray:
-    """Mask of the groups that report the second moment: a random half of those with n >= 2."""
-    able = np.flatnonzero(n > 1)
+def _second_half(tells_square: np.ndarray, split: Key) -> np.ndarray:
+    """Mask of the groups that report the second moment: a random half of those that can."""
+    able = np.flatnonzero(tells_square)
     draws = random.uniform(split, (len(able),))
-    second = np.zeros(len(n), bool)
+    second = np.zeros(len(tells_square), bool)
     second[able[np.argsort(draws)[: (len(able) + 1) // 2]]] = True
     return second
 
 
-def _center(channel: OneBit, rates: np.ndarray, n: np.ndarray) -> float:
+def _center(
+    channel: OneBit, rates: np.ndarray, widest: np.ndarray, n: np.ndarray, law: CountLaw
+) -> float:
     """The center between 1/2 and round one's mean that promises the smallest Var(spread).
 
-    Away from 1/2 the statistic's range widens; away from the mean the mean's error enters.
+    Away from 1/2 the statistic's range widens; away from the mean the mean's error enters. `widest`
+    are the largest rates that could be reported.
     """
     if len(rates) == 0:
         return 0.5
-    first = 0.25 / channel.contrast**2 / len(rates)
-    mean, _ = truncated_normal(float(rates.mean()), float(np.sqrt(first)), 0.0, 1.0)
+    weight = 1 / widest**2
+    first = 0.25 / channel.contrast**2 / float(weight.sum())
+    average = float(weight @ rates / weight.sum())
+    mean, _ = truncated_normal(average, float(np.sqrt(first)), 0.0, 1.0)
     toward = np.linspace(0, 1, 21)
     centers = 0.5 + toward * (mean - 0.5)
     sizes, counts = np.unique(n, return_counts=True)
-    least, most = reports.moment_range(sizes[:, None], centers)
+    least, most = reports.moment_range(sizes[:, None], centers, law)
     noise = counts @ (most - least) ** 2 / (4 * channel.contrast**2) / len(n) ** 2
     error = 4 * (1 - toward) ** 2 * first * ((mean - 0.5) ** 2 + first)
     return float(centers[np.argmin(noise + error)])
@@ -205,15 +230,17 @@ def _check_groups(n: np.ndarray) -> None:
 
 
 def _population(totals: reports.RateTotals, fitted_by: str) -> FittedPopulation:
-    """The Beta law with the estimated mean and variance."""
+    """The Beta or Gamma law with the estimated mean and variance."""
     mean, (spread, error) = totals.mean, heterogeneity(totals)
-    size = mean * (1 - mean) / spread - 1
+    family = totals.law.family
+    size = float(family.variance(mean)) / spread - family.excess
+    parameters = {"alpha": mean * size, "beta": (1 - mean) * size}
     return FittedPopulation(
-        kind="beta",
+        kind=family.population,
         fitted_by=fitted_by,
         mean=mean,
         heterogeneity=float(np.sqrt(spread)),
-        parameters={"alpha": mean * size, "beta": (1 - mean) * size},
+        parameters=parameters if totals.law is TRIALS else family.parameters(mean, size),
         standard_errors={
             "mean": float(np.sqrt(totals.mean_variance)),
             "heterogeneity": error / (2 * float(np.sqrt(spread))),

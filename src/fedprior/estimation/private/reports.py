@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.channels.randomized_response import KaryResponse, OneBit
+from fedprior.estimation.private.law import TRIALS, CountLaw
 from fedprior.estimation.private.posterior import truncated_normal
 from fedprior.exchange.batch import Rounds
 
@@ -19,6 +20,7 @@ class RateTotals(NamedTuple):
     expectation. `reach` is how far a single report can move `first` and `second`. Groups of one
     trial say nothing about the square: their `second` is 0, a lower bound. `mean` is the groups'
     average rate, each counted by the precision of its report, and `mean_variance` its variance.
+    `lost` bounds what counts that were cut lack in both, as multiples of the rate (`CountLaw`).
     """
 
     center: float
@@ -30,6 +32,8 @@ class RateTotals(NamedTuple):
     reach: np.ndarray  # (sizes, 2)
     mean: float
     mean_variance: float
+    law: CountLaw = TRIALS
+    lost: tuple[np.ndarray | float, np.ndarray | float] = (0.0, 0.0)
 
 
 class RateReports(NamedTuple):
@@ -52,24 +56,41 @@ class RateReports(NamedTuple):
         return mean, away
 
 
-def second_moment(n: np.ndarray, successes: np.ndarray, center: float) -> np.ndarray:
-    """W = Z (Z - 1) / (n (n - 1)) - 2 c Z / n + c^2, unbiased for (p - c)^2 (ERRATA D3)."""
-    n, successes = n.astype(np.float64), successes.astype(np.float64)
-    return successes * (successes - 1) / (n * (n - 1)) - 2 * center * successes / n + center**2
+def second_moment(
+    n: np.ndarray, counts: np.ndarray, center: np.ndarray | float, law: CountLaw = TRIALS
+) -> np.ndarray:
+    """W = Z (Z - 1) / (n (n - 1)) - 2 c Z / n + c^2, unbiased for (p - c)^2 (ERRATA D3).
+
+    For events the first divisor is n^2.
+    """
+    n, counts = n.astype(np.float64), counts.astype(np.float64)
+    return counts * (counts - 1) / law.pairs(n) - 2 * center * counts / n + center**2
 
 
-def moment_range(n: np.ndarray, center: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """The range of `second_moment` for groups of `n` >= 2; it shrinks as n grows."""
+def moment_range(
+    n: np.ndarray, center: np.ndarray | float, law: CountLaw = TRIALS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The range of `second_moment` for groups of `n` >= 2; it shrinks as n grows.
+
+    For events, of which few may be expected, the lower end is that of whole counts.
+    """
     n = np.asarray(n, np.float64)
-    low = center**2 - (1 + 2 * center * (n - 1)) ** 2 / (4 * n * (n - 1))
-    high = np.maximum(np.square(center), np.square(1 - center))
-    return low, np.broadcast_to(high, np.shape(low))
+    if law is TRIALS:
+        low = center**2 - (1 + 2 * center * (n - 1)) ** 2 / (4 * n * (n - 1))
+        high = np.maximum(np.square(center), np.square(1 - center))
+        return low, np.broadcast_to(high, np.shape(low))
+    least = np.floor(0.5 + center * n)  # the count at which W is smallest
+    low = np.minimum(*(second_moment(n, least + k, center, law) for k in (0, 1)))
+    high = second_moment(n, law.most(n), center, law)
+    return low, np.maximum(high, np.square(center))
 
 
-def moment_share(n: np.ndarray, successes: np.ndarray, center: float) -> np.ndarray:
+def moment_share(
+    n: np.ndarray, counts: np.ndarray, center: float, law: CountLaw = TRIALS
+) -> np.ndarray:
     """Every group's `second_moment` as a share of its range."""
-    low, high = moment_range(n, center)
-    return (second_moment(n, successes, center) - low) / (high - low)
+    low, high = moment_range(n, center, law)
+    return (second_moment(n, counts, center, law) - low) / (high - low)
 
 
 def bit_totals(
@@ -78,47 +99,56 @@ def bit_totals(
     rates: np.ndarray,
     moments: np.ndarray,
     center: float,
+    law: CountLaw = TRIALS,
 ) -> RateTotals:
     """Totals from bits: each group has reported its rate or its moment, the other one is NaN.
 
     Who reports what is drawn at random among the groups of two trials or more, so a report stands
     for 1 / chance groups; a group of one trial reports its rate.
     """
-    able = n > 1
+    able = law.tells_square(n)
     asked = np.isfinite(moments[able]).mean() if able.any() else 0.0
-    low, high = moment_range(np.maximum(n, 2), center)
-    width = np.broadcast_to(1 / channel.contrast, n.shape)
+    low, high = moment_range(np.where(able, n, 2), center, law)
+    width = law.most(n) / n / channel.contrast
     first = RateReports(rates, width, np.where(able, 1 - asked, 1.0))
     second = RateReports(moments, (high - low) / channel.contrast, np.where(able, asked, 1.0))
-    return _totals(n, first, second, center)
+    return _totals(n, first, second, center, law)
 
 
 def symbol_totals(
-    epsilon: float, n: np.ndarray, successes: np.ndarray, rounds: Rounds
+    epsilon: float, n: np.ndarray, counts: np.ndarray, rounds: Rounds, law: CountLaw = TRIALS
 ) -> RateTotals:
-    """Totals from every group's count of successes by randomized response over n + 1 symbols.
+    """Totals from every group's count by randomized response over 0..most, n + 1 symbols of trials.
 
-    With probability 1 - keep an answer is uniform over the symbols, where the rate is 1/2 and the
-    second moment about 1/2 is 1/12 on average; both are subtracted.
+    With probability 1 - keep an answer is uniform over the symbols; what the statistics are there
+    on average is subtracted (1/2 and 1/12 for trials and a center of 1/2).
     """
-    answers, keep = np.zeros(len(n), np.int64), np.ones(len(n))
+    answers, keep, most = np.zeros(len(n), np.int64), np.ones(len(n)), law.most(n)
     key, noise = rounds.key("encode"), rounds.noise
-    sizes, starts = np.unique(np.sort(n), return_index=True)
-    for size, places in zip(sizes, np.split(np.argsort(n, kind="stable"), starts[1:]), strict=True):
-        channel = KaryResponse(epsilon=epsilon, num_symbols=int(size) + 1, noise=noise)
-        answers[places] = rounds.respond(channel, successes[places].astype(np.int64), key)
+    symbols, starts = np.unique(np.sort(most), return_index=True)
+    parts = np.split(np.argsort(most, kind="stable"), starts[1:])
+    for largest, places in zip(symbols, parts, strict=True):
+        channel = KaryResponse(epsilon=epsilon, num_symbols=int(largest) + 1, noise=noise)
+        answers[places] = rounds.respond(channel, counts[places].astype(np.int64), key)
         keep[places] = channel.keep
-    able, whole, center = n > 1, np.ones(len(n)), 0.5
-    rate, moment = answers / n - 0.5, np.full(len(n), np.nan)
-    moment[able] = second_moment(n[able], answers[able], center) - 1 / 12
-    low, high = moment_range(np.maximum(n, 2), center)
-    first = RateReports(0.5 + rate / keep, 1 / keep, whole)
-    second = RateReports(1 / 12 + moment / keep, (high - low) / keep, whole)
-    return _totals(n, first, second, center, _answer_noise(n, keep, rate, np.nan_to_num(moment)))
+    able, whole, center = law.tells_square(n), np.ones(len(n)), 0.5
+    blank = uniform_means(n, center, law)
+    rate, moment = answers / n - blank[0], np.full(len(n), np.nan)
+    moment[able] = second_moment(n[able], answers[able], center, law) - blank[1][able]
+    low, high = moment_range(np.where(able, n, 2), center, law)
+    first = RateReports(blank[0] + rate / keep, most / n / keep, whole)
+    second = RateReports(blank[1] + moment / keep, (high - low) / keep, whole)
+    noise_of = _answer_noise(n, keep, rate, np.nan_to_num(moment), center, law)
+    return _totals(n, first, second, center, law, noise_of)
 
 
 def _answer_noise(
-    n: np.ndarray, keep: np.ndarray, rate: np.ndarray, moment: np.ndarray
+    n: np.ndarray,
+    keep: np.ndarray,
+    rate: np.ndarray,
+    moment: np.ndarray,
+    center: float,
+    law: CountLaw,
 ) -> tuple[np.ndarray, ...]:
     """(Co)variances of the scaled answers given the counts, estimated without bias.
 
@@ -128,19 +158,41 @@ def _answer_noise(
     """
     products = (rate**2, rate * moment, moment**2)
     blur = (1 - keep) / keep**2
-    parts = zip(products, uniform_moments(n), strict=True)
+    parts = zip(products, uniform_moments(n, center, law), strict=True)
     first, both, second = (blur * (own + keep * rest) for own, rest in parts)
-    return first, both, np.where(n > 1, second, 0.0)
+    able = law.tells_square(n)
+    return first, np.where(able, both, 0.0), np.where(able, second, 0.0)
 
 
-def uniform_moments(n: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Var, Cov and Var of Z / n and of the second moment about 1/2, for Z uniform on 0..n.
+def uniform_means(
+    n: np.ndarray, center: np.ndarray | float, law: CountLaw
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of Z / n and of its second moment for Z uniform on 0..most.
 
-    The latter is (d^2 - n / 4) / (n (n - 1)) with d = Z - n / 2, whose square has variance
-    (k^2 - 1) (k^2 - 4) / 180 over k = n + 1 symbols.
+    E Z = most / 2 and E Z (Z - 1) = most (most - 1) / 3.
     """
-    k, pairs = n + 1.0, np.maximum(n * (n - 1.0), 1)
-    return (n + 2) / (12 * n), 0.0, (k**2 - 1) * (k**2 - 4) / (180 * pairs**2)
+    most = law.most(n).astype(np.float64)
+    rate, pairs = most / (2 * n), _pairs(n, law)
+    return rate, most * (most - 1) / (3 * pairs) - 2 * center * rate + center**2
+
+
+def uniform_moments(
+    n: np.ndarray, center: np.ndarray | float, law: CountLaw
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Var, Cov and Var of Z / n and of its second moment, for Z uniform on 0..most.
+
+    The latter is d^2 / pairs + slope d and a constant, with d = Z - most / 2, whose square has
+    variance (k^2 - 1) (k^2 - 4) / 180 over k = most + 1 symbols, d itself (k^2 - 1) / 12.
+    """
+    most = law.most(n).astype(np.float64)
+    k, pairs = most + 1, _pairs(n, law)
+    slope, single = (most - 1) / pairs - 2 * center / n, (k**2 - 1) / 12
+    second = (k**2 - 1) * (k**2 - 4) / (180 * pairs**2) + slope**2 * single
+    return single / n**2, slope * single / n, second
+
+
+def _pairs(n: np.ndarray, law: CountLaw) -> np.ndarray:
+    return np.where(law.tells_square(n), law.pairs(n * 1.0), 1.0)
 
 
 def _totals(
@@ -148,6 +200,7 @@ def _totals(
     first: RateReports,
     second: RateReports,
     center: float,
+    law: CountLaw,
     noise: tuple[np.ndarray, ...] | None = None,
 ) -> RateTotals:
     size, place, number = np.unique(n, return_inverse=True, return_counts=True)
@@ -164,18 +217,22 @@ def _totals(
     for column, sent in enumerate((first, second)):
         asked = np.where(sent.chance > 0, sent.width / np.maximum(sent.chance, 1e-9), np.inf)
         np.maximum.at(widest[:, column], place, asked)
-    widest[size == 1, 1] = 0
+    able = law.tells_square(size)
+    widest[~able, 1] = 0
     # One report more that is as far off as can be: few reports may all be alike.
     unseen = (weight * first.width / np.maximum(first.chance, 1e-9)).max() ** 2
-    mean_variance = float((weight**2 @ (noise[0] + 0.25 / n) + unseen) / weight.sum() ** 2)
+    chance = law.largest_variance / n
+    mean_variance = float((weight**2 @ (noise[0] + chance) + unseen) / weight.sum() ** 2)
     return RateTotals(
         center=center,
         size=size,
         number=number,
         first=number * mean + summed(from_mean),
-        second=np.where(size > 1, number * square, 0.0) + summed(from_square),
+        second=np.where(able, number * square, 0.0) + summed(from_square),
         covariance=np.stack([summed(each) for each in noise], axis=1),
         reach=widest,
         mean=truncated_normal(mean, float(np.sqrt(mean_variance)), 1e-9, 1 - 1e-9)[0],
         mean_variance=mean_variance,
+        law=law,
+        lost=law.lost(size, law.most(size)),
     )
