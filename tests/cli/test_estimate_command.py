@@ -570,3 +570,29 @@ def test_shares_of_categories(command, tmp_path):
     assert table["category"][:3] == ["blue", "green", "red"]
     np.testing.assert_allclose(table["personal"], wanted.personal_.ravel())
     assert "20 of 3 categories" in command(*ask).out
+
+
+def test_numbers_as_groups_and_categories_keep_their_order_and_type(command, tmp_path):
+    path, out = tmp_path / "stars.parquet", tmp_path / "shares.parquet"
+    with duckdb.connect() as connection:
+        rows = "SELECT i % 12 AS shop, (i // 12) % 11 AS stars FROM range(264) AS rows(i)"
+        connection.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
+    command("estimate", path, "--group", "shop", "--category", "stars", "--out", out)
+    table = read(out)
+    assert table["group"] == np.repeat(np.arange(12), 11).tolist()
+    assert table["category"] == [str(star) for star in range(11)] * 12
+    words = tmp_path / "stars.csv"
+    words.write_text("shop,stars\n" + "".join(f"{i % 3},{i % 11}\n" for i in range(66)))
+    command("estimate", words, "--group", "shop", "--category", "stars", "--out", out, "--force")
+    assert read(out)["category"] == [str(star) for star in range(11)] * 3
+
+
+def test_words_taken_for_a_missing_category_are_named(command, tmp_path):
+    path = tmp_path / "votes.csv"
+    rows = [f"t{i % 4},{'yes' if i % 3 else 'no'}" for i in range(24)]
+    path.write_text("\n".join(["town,vote", *rows, "t1,NA", "t2,", ",no"]) + "\n")
+    said = command("estimate", path, "--group", "town", "--category", "vote").err
+    assert "1 row without a group ('town') and 2 rows without a category ('vote'" in said
+    assert "such as 'NA': --missing sets the words for missing" in said
+    again = command("estimate", path, "--group", "town", "--category", "vote", "--missing", "?")
+    assert "share of NA" in again.out

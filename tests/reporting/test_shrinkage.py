@@ -121,3 +121,30 @@ def test_equal_estimates_can_be_drawn(tmp_path):
     same = np.full(3, 0.2)
     flat = dataclasses.replace(estimates, raw=same, personal=same, lower=same, upper=same)
     assert shrinkage.draw_shrinkage(flat, names, tmp_path / "p.png").stat().st_size > 0
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
+    path = tmp_path / "plot.svg"
+    aside = shrinkage.draw_shrinkage(example(5), lambda places: ["$\\frac{$"] * len(places), path)
+    assert "$\\frac{$" in aside.read_text()
+
+
+@pytest.mark.parametrize("num_groups", [5, 80])
+def test_shares_have_no_common_mean(tmp_path, num_groups):
+    """A line at the average of all categories' shares would say nothing."""
+    shares = {"kind": "dirichlet", "parameters": {}}
+    one = example(num_groups, **shares)
+    several = dataclasses.replace(
+        one, population=dataclasses.replace(one.population, mean=np.array([0.2, 0.8]))
+    )
+    pictures = [
+        shrinkage.draw_shrinkage(each, names, tmp_path / f"{place}.svg").read_text()
+        for place, each in enumerate((one, several))
+    ]
+    drawn = [shrinkage.GREEN.lower() in picture.lower() for picture in pictures]
+    assert drawn == [True, False]
+
+
+def test_the_density_of_rates_of_events_starts_at_0():
+    law = {"kind": "gamma", "parameters": {"shape": 0.5, "rate": 2.5}, "heterogeneity": 0.3}
+    assert shrinkage._support(example(5, **law)).min() > 0

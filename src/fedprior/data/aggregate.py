@@ -263,14 +263,8 @@ class _Reading(NamedTuple):
 
     def _word(self) -> str:
         """A word that was taken for a missing group, in words: it may be a name."""
-        if len(self.group) > 1:
-            return ""
-        words = "count(*) FILTER (WHERE trim(CAST(name AS VARCHAR)) <> '')"
-        word, number = self.source.run(
-            f"SELECT max(CAST(name AS VARCHAR)), {words} FROM ({self.rows}) "
-            f"WHERE {self.named} IS NULL"
-        )[0]
-        return f", such as {word!r}: --missing sets the words for missing" if number else ""
+        alone = len(self.group) == 1
+        return missing_word(self.source, f"({self.rows})", "name", self.named) if alone else ""
 
     def columns(self, totals: _Totals) -> dict[str, str]:
         """What each column was read as, in words."""
@@ -324,3 +318,11 @@ def _aggregate(reading: _Reading, totals: _Totals, strict: bool) -> Groups:
 def counted(number: int, what: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {what}" + "s" * (number != 1)
+
+
+def missing_word(source: Scan, rows: str, cell: str, named: str) -> str:
+    """A word among the rows that was taken for missing (`named` is NULL), to follow a column."""
+    words = f"count(*) FILTER (WHERE trim(CAST({cell} AS VARCHAR)) <> '')"
+    query = f"SELECT max(CAST({cell} AS VARCHAR)), {words} FROM {rows} WHERE {named} IS NULL"
+    word, number = source.run(query)[0]
+    return f", such as {word!r}: --missing sets the words for missing" if number else ""

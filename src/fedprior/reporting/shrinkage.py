@@ -26,6 +26,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "fedprior",
+    "text.parse_math": False,  # a $ in a name is a dollar
 }
 _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
 _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # for reproducible files
@@ -76,10 +77,11 @@ def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) ->
         axes["top"].sharex(body)
         _margin(axes["top"], estimates, upright=False)
         axes["top"].tick_params(labelbottom=False)
-        axes["top"].axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
+    single = np.ndim(estimates.population.mean) == 0  # shares have a mean for each category
+    for part in (axes[name] for name in ("top", "body") if single and name in axes):
+        part.axvline(float(estimates.population.mean), **_MEAN_LINE)
     if wide:
         _funnel(axes["funnel"], estimates, there)
-    body.axvline(float(np.mean(estimates.population.mean)), **_MEAN_LINE)
     _draw_rows(body, estimates, order)
     body.set_yticks(np.arange(len(order)), [_short(name) for name in names(order.tolist())])
     body.set_ylim(-0.7, len(order) - 0.3)
@@ -153,7 +155,9 @@ def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
     body.vlines(estimates.raw[few], low, high, color=BLUE, alpha=0.3, linewidth=1.2, label=level)
     middle = float(np.mean(raw))
     body.axline((middle, middle), slope=1, color=GRAY, linewidth=0.8, label="personal = raw")
-    body.axhline(float(np.mean(estimates.population.mean)), label="population mean", **_MEAN_LINE)
+    if np.ndim(estimates.population.mean) == 0:
+        mean = float(estimates.population.mean)
+        body.axhline(mean, label="population mean", **_MEAN_LINE)
     colors = {"c": estimates.weight[shown], "cmap": "cividis", "vmin": 0, "vmax": 1}
     size = 9 if len(shown) > 500 else 18
     points = body.scatter(raw, personal, s=size, linewidths=0, zorder=3, rasterized=True, **colors)
@@ -162,7 +166,8 @@ def _cloud(figure: Any, estimates: Estimates, there: np.ndarray) -> None:
     body.grid(color="0.92", linewidth=0.6)
     body.set_axisbelow(True)
     number = f"{len(shown):,} of {len(there):,}" if len(shown) < len(there) else f"{len(there):,}"
-    body.set_title(f"{number} groups", loc="left", fontsize=9)
+    what = "shares" if estimates.population.kind == "dirichlet" else "groups"
+    body.set_title(f"{number} {what}", loc="left", fontsize=9)
     figure.legend(*body.get_legend_handles_labels(), loc="outside upper center", ncols=3,
                   frameon=False)  # fmt: skip
     figure.colorbar(points, ax=figure.axes, label="weight on own data", fraction=0.05, pad=0.02)
@@ -203,6 +208,8 @@ def _support(estimates: Estimates) -> np.ndarray:
     high = max(mean + reach, float(estimates.upper[there].max()))
     if population.kind == "beta":
         low, high = max(low, 1e-6), min(high, 1 - 1e-6)
+    if population.kind == "gamma":
+        low = max(low, 1e-6 * mean)
     return np.linspace(low, high, 400)
 
 
