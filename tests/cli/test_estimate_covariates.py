@@ -240,3 +240,47 @@ def test_a_part_of_the_key_may_be_a_covariate(command, counted):
     assert found.code == 0, found.err
     told = json.loads(found.out)["population"]["coefficients"]
     assert list(told) == ["intercept", "ward=night"]
+
+
+STUDIES = {
+    "two": ("a,1,.2,1", "b,2,.3,2"),
+    "equal": ("a,1,.2,1", "b,1,.3,2", "c,1,.1,3", "d,1,.5,4"),
+    "huge": ("a,-1e6,.001,1", "b,3e6,.001,2", "c,0,.001,3", "d,5,.002,7"),
+    "alike": ("a,1,.2,1", "b,2,.2,2", "c,1.5,.2,4", "d,3,.2,3"),
+    "three": ("a,1,.2,1", "b,2,.3,2", "c,4,.1,3"),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("more", [(), ("--leave-one-out",), ("--covariates", "x")])
+def test_odd_meta_analyses_are_answered_or_refused_in_a_line(command, tmp_path, name, more):
+    path = tmp_path / "studies.csv"
+    path.write_text("\n".join(("g,y,s,x", *STUDIES[name])) + "\n")
+    words = ("--group", "g", "--value", "y", "--stderr", "s", *more)
+    found = command("estimate", path, *words)
+    if name == "two" and more:
+        assert (found.code, found.err.count("\n")) == (2, 1)
+        assert "must be at least 3" in found.err or "must be from 3 to 2,000" in found.err
+        return
+    assert found.code == 0, found.err
+    assert "Q(" in found.out
+    meta = json.loads(command("estimate", path, *words, "--json").out)["meta_analysis"]
+    assert 0 <= meta["variance_lower"] <= meta["variance"] <= meta["variance_upper"]
+    assert 0 <= meta["i_squared"] <= 1
+    if name == "equal":
+        assert (meta["q"], meta["variance"], meta["h_squared"]) == (0, 0, 1)
+    if name == "huge":
+        assert "100.00%" in found.out
+
+
+def test_a_meta_analysis_by_covariates_shows_both_kinds_of_errors(command, tmp_path):
+    path = tmp_path / "studies.csv"
+    path.write_text("\n".join(("g,y,s,x", *STUDIES["alike"])) + "\n")
+    words = ("--group", "g", "--value", "y", "--stderr", "s", "--covariates", "x")
+    found = command("estimate", path, *words)
+    answer = json.loads(command("estimate", path, *words, "--json").out)
+    plugged = answer["meta_analysis"]["coefficients"]["x"]
+    wider = answer["population"]["coefficients"]["x"]
+    assert wider["standard_error"] > plugged["standard_error"]
+    for each in (plugged, wider):
+        assert f"{each['standard_error']:.4g}" in found.out

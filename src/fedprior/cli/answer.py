@@ -189,9 +189,9 @@ def head(size: str, estimates: Estimates) -> Table:
     bounds = estimates.gains_are_bounds and not estimates.fell_back
     if math.isfinite(raw):
         label = "gain, at least" if bounds else "expected gain"
-        lines.add_row(label, f"{raw:.1f}% over raw values")
+        lines.add_row(label, f"{round(raw, 1) + 0.0:.1f}% over raw values")  # no -0.0
     if math.isfinite(pooled):
-        lines.add_row("", f"{pooled:.1f}% over one common value")
+        lines.add_row("", f"{round(pooled, 1) + 0.0:.1f}% over one common value")
     if estimates.guarantee is not None:
         lines.add_row("privacy", str(estimates.guarantee))
     return lines

@@ -33,23 +33,28 @@ def meta_lines(found: MetaAnalysis) -> Table:
     level = f"{100 * found.level:g}%"
     regressed = found.coefficients is not None
     lines.add_row("meta-analysis", f"{found.num_studies} groups, restricted likelihood")
-    q = f"Q({found.freedom}) = {found.q:.4f}, p = {found.q_p_value:.3g}"
+    q = f"Q({found.freedom}) = {_number(found.q)}, p = {found.q_p_value:.3g}"
     lines.add_row("differences", q + " about the regression" * regressed)
-    lines.add_row("", f"I2 = {100 * found.i_squared:.2f}%, H2 = {found.h_squared:.3f}")
-    bounds = f"{level} interval {found.variance_lower:.4f} to {found.variance_upper:.4f}"
-    error = f"standard error {found.variance_error:.4f}"
-    lines.add_row("variance", f"{found.variance:.6f} ({error}, {bounds})")
+    lines.add_row("", f"I2 = {100 * found.i_squared:.2f}%, H2 = {_number(found.h_squared, 3)}")
+    bounds = f"{level} interval {_number(found.variance_lower)} to {_number(found.variance_upper)}"
+    error = f"standard error {_number(found.variance_error)}"
+    lines.add_row("variance", f"{_number(found.variance, 6)} ({error}, {bounds})")
     where = "mean at average covariates" if regressed else "mean"
-    bounds = f"{level} interval {found.mean_lower:.4f} to {found.mean_upper:.4f}"
-    error = f"standard error {found.mean_error:.4f}"
-    lines.add_row(where, f"{found.mean:.6f} ({error}, {bounds})")
-    bounds = f"{found.prediction_lower:.4f} to {found.prediction_upper:.4f}"
+    bounds = f"{level} interval {_number(found.mean_lower)} to {_number(found.mean_upper)}"
+    error = f"standard error {_number(found.mean_error)}"
+    lines.add_row(where, f"{_number(found.mean, 6)} ({error}, {bounds})")
+    bounds = f"{_number(found.prediction_lower)} to {_number(found.prediction_upper)}"
     lines.add_row("new group there" if regressed else "new group",
                   f"{level} prediction interval {bounds}")  # fmt: skip
+    if (told := found.coefficients) is not None:
+        rows = zip(told.values, told.standard_errors, told.lower, told.upper, strict=True)
+        for name, (value, spread, low, high) in zip(told.names, rows, strict=True):
+            bounds = f"standard error {spread:.4g}, {level} interval {low:.4g} to {high:.4g}"
+            lines.add_row(name, f"{value:.6g} ({bounds})")
     if found.covariate_q is not None:
-        test = f"Q = {found.covariate_q:.4f}, p = {found.covariate_p_value:.3g}"
+        test = f"Q = {_number(found.covariate_q)}, p = {found.covariate_p_value:.3g}"
         lines.add_row("covariates", f"{test} (all slopes are 0)")
-    lines.add_row("log-likelihood", f"{found.log_likelihood:.4f} (restricted)")
+    lines.add_row("log-likelihood", f"{_number(found.log_likelihood)} (restricted)")
     return lines
 
 
@@ -59,14 +64,23 @@ def leave_one_out_table(
     """The analysis without each group; `places` are those of the groups with data."""
     table = _table("Without each group", "group left out")
     columns = found.columns()
+    titles = {"mean_error": "std. error", "q": "Q", "i_squared": "I2"}
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+        table.add_column(titles.get(column, column), justify="right", no_wrap=True)
     shown = places[:_SHOWN]
     for row, name in enumerate(names(shown.tolist())):
-        table.add_row(name, *(f"{each[row]:.4f}" for each in columns.values()))
+        share = {"i_squared": f"{100 * float(found.i_squared[row]):.2f}%"}
+        cells = (share.get(title, _number(each[row])) for title, each in columns.items())
+        table.add_row(name, *cells)
     if len(places) > _SHOWN:
         table.caption = f"The first {_SHOWN} of {len(places):,}; --json has all."
     return table
+
+
+def _number(value: float, decimals: int = 4) -> str:
+    """With so many decimals, or six digits where that is shorter than a long number."""
+    fixed = f"{value:.{decimals}f}"
+    return fixed if abs(value) < 1e6 else f"{value:.6g}"
 
 
 def _table(title: str, first: str) -> Table:

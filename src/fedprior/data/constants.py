@@ -8,6 +8,8 @@ import numpy as np
 from fedprior.data.cells import Column, describe, not_nan
 from fedprior.data.scan import Scan
 
+_MOST_WORDS = 256  # of a column that are sent as numbers; one with more is a key or free text
+
 
 class Constants(NamedTuple):
     """SQL of columns `z0`, `z1`, ...: a value per row, then the least and largest per group."""
@@ -74,12 +76,31 @@ class Constants(NamedTuple):
         return [said] * bool(groups), int(rows)
 
     def fetch(self, connection: Any) -> dict[str, np.ndarray]:
-        """The values of the groups in the table `groups`, by name of the column."""
+        """The values of the groups in the table `groups`, by name of the column.
+
+        Words leave the engine once: a million strings would cost more than the fit.
+        """
         if not self.columns:
             return {}
-        wanted = ", ".join(f"z{k}_low AS z{k}" for k in range(len(self.columns)))
-        found = connection.execute(f"SELECT {wanted} FROM groups").fetchnumpy()
-        return {each.name: np.ma.getdata(found[f"z{k}"]) for k, each in enumerate(self.columns)}
+        words = {k: self._words(k) for k, each in enumerate(self.columns) if each.kind == "text"}
+        words = {k: each for k, each in words.items() if len(each) <= _MOST_WORDS}
+        wanted = ", ".join(
+            f"list_position(?::VARCHAR[], z{k}_low) - 1 AS z{k}" if k in words
+            else f"z{k}_low AS z{k}"
+            for k in range(len(self.columns))
+        )  # fmt: skip
+        query = f"SELECT {wanted} FROM groups"
+        found = connection.execute(query, [each.tolist() for each in words.values()]).fetchnumpy()
+        cells = [np.ma.getdata(found[f"z{k}"]) for k in range(len(self.columns))]
+        return {
+            each.name: words[k][cells[k]] if k in words else cells[k]
+            for k, each in enumerate(self.columns)
+        }
+
+    def _words(self, k: int) -> np.ndarray:
+        limit = _MOST_WORDS + 1
+        rows = self.source.run(f"SELECT DISTINCT z{k}_low FROM groups ORDER BY 1 LIMIT {limit}")
+        return np.array([row[0] for row in rows], str)
 
     def said(self) -> dict[str, str]:
         """What each column was read as, in words."""

@@ -104,7 +104,7 @@ class Regression:
             total += float(self.count[part] @ logs)
             information += self._information(mean, part)[0]
         split = self.design.split
-        return total + _log_det(information) / 2 + self._size_prior(at[split:])[0]
+        return total + _log_det(information) / 2 + self.size_prior(at[split:])[0]
 
     def slopes(self, at: np.ndarray) -> LikelihoodSlope:
         """The gradient of `value`, and its Hessian but for that of Jeffreys' prior."""
@@ -125,7 +125,7 @@ class Regression:
             x, (weight, bend) = design.mean[part], weights[:, part]
             leverage = weight * np.einsum("ip,ip->i", x @ inverse, x)
             gradient[:split] += x.T @ (leverage * bend) / 2
-        _, slope, curvature = self._size_prior(at[split:])
+        _, slope, curvature = self.size_prior(at[split:])
         gradient[split:] += slope
         hessian[split:, split:] += curvature
         return LikelihoodSlope(gradient, hessian)
@@ -157,7 +157,7 @@ class Regression:
     def _ridge(self) -> np.ndarray:
         return _RIDGE * float(self.count.sum()) * np.eye(self.design.split)
 
-    def _size_prior(self, knots: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    def size_prior(self, knots: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Density v^TILT of v = (1 + k M)^(-1/2): log M has k M (1 + k M)^-(3 + TILT)/2."""
         number = len(knots)
         centered = (np.eye(number) - 1 / number) / _LOOSE**2

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedprior.estimation.conjugate.grid import PopulationGrid, bulk, legendre
+from fedprior.estimation.conjugate.grid import PopulationGrid, bulk, legendre, scale_prior
 from fedprior.estimation.conjugate.regression import (
     Design,
     Regression,
@@ -50,14 +50,14 @@ def coefficient_nodes(
         at = np.r_[fit.coefficients[:split], np.log(scale**-2.0 - 1)]
         at, hessian = ascend(problem, at, point=True, close=close)
         covariance = inverse_of(-hessian[:split, :split])
-        height = problem.value(at) + np.linalg.slogdet(covariance)[1] / 2
-        return height - _log_slope(scale), at[:split], covariance
+        height = _height(problem, at) + np.linalg.slogdet(covariance)[1] / 2
+        return height, at[:split], covariance
 
     def log_density(scales: np.ndarray) -> np.ndarray:
         if few:
             return np.array([conditional(scale, _ROUGH)[0] for scale in scales])
         ends = (np.r_[fit.coefficients[:split], np.log(each**-2.0 - 1)] for each in scales)
-        return np.array([problem.value(at) for at in ends]) - _log_slope(scales)
+        return np.array([_height(problem, at) for at in ends])
 
     low, high = bulk(log_density, least=float(1 / np.sqrt(1 + np.exp(problem.bounds[1]))))
     scales, widths = legendre(num_nodes, low, high)
@@ -73,10 +73,15 @@ def coefficient_nodes(
     )
 
 
-def _log_slope(scale: np.ndarray | float) -> np.ndarray | float:
-    """Log |du / d log M| up to a constant: the prior of `Regression` is a density of log M."""
-    size = scale**-2.0 - 1
-    return np.log(size) - 1.5 * np.log1p(size)
+def _height(problem: Regression, at: np.ndarray) -> float:
+    """`value` as a density of u, with the prior of the common population at this number of groups.
+
+    A slope takes one of them.
+    """
+    size, split = np.exp(at[problem.design.split :]), problem.design.split
+    groups = float(problem.count.sum()) - (split - 1)
+    prior = scale_prior(size, np.array(problem.factor), groups)[0]
+    return problem.value(at) - problem.size_prior(at[split:])[0] + float(prior)
 
 
 def _normal_nodes(fit: RegressionFit) -> CoefficientNodes:
