@@ -5,12 +5,13 @@ from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
+from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 POPULATIONS = {
-    "rates": ("beta", "nonparametric", "point", "auto"),
-    "means": ("gaussian", "nonparametric", "point", "auto"),
-    "events": ("gamma", "nonparametric", "point", "auto"),
+    "rates": ("beta", *SHAPES, "point", "auto"),
+    "means": ("gaussian", *SHAPES, "point", "auto"),
+    "events": ("gamma", *SHAPES, "point", "auto"),
     "shares": ("dirichlet",),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
@@ -157,7 +158,7 @@ class Question:
 
     def _check_together(self) -> None:
         """What the estimators refuse or would ignore, in the words of the command line."""
-        shape = self.population if self.population in ("nonparametric", "point", "auto") else None
+        shape = self.population if self.population in (*SHAPES, "point", "auto") else None
         special = {
             "--by-size": self.by_size,
             "--method paper": self.method == "paper",
@@ -166,7 +167,7 @@ class Question:
         }
         # Means by size may have any shape; moments may be among what `auto` picks from.
         fits = shape == "auto" and self.fit == "moments"
-        fits = fits or (shape == "nonparametric" and self.by_size and self.kind == "means")
+        fits = fits or (shape in SHAPES and self.by_size and self.kind == "means")
         bare = not self.covariates or not (shape == "auto" or self.method == "paper")
         other = f"--population {shape}" if shape == "auto" else "--method paper"
         _require(bare, "--covariates", f"left out with {other}", ", ".join(self.covariates))
