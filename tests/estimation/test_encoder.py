@@ -327,7 +327,7 @@ def test_bad_input_is_refused():
         GroupEncoder(target_type="continuous").fit(X, ["x", "y", "z", "x"])
     with pytest.raises(ValueError, match="target_type must be one of auto, binary, continuous"):
         GroupEncoder(target_type="multiclass").fit(X, [1, 2, 3, 4])
-    with pytest.raises(ValueError, match="population must be one of default, nonparametric"):
+    with pytest.raises(ValueError, match="population must be one of default, scale-mixture"):
         GroupEncoder(population="beta").fit(X, [1, 2, 3, 4])
     with pytest.raises(ValueError, match="cv must be a whole number of at least 2, got 1"):
         GroupEncoder(cv=1).fit(X, [1, 2, 3, 4])

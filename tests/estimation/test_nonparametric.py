@@ -10,14 +10,36 @@ from fedprior.estimation.nonparametric import grid as nonparametric_grid
 from fedprior.estimation.nonparametric.atoms import (
     Atoms,
     fit_atoms,
-    fit_means,
-    fit_rates,
-    log_likelihood_means,
-    log_likelihood_rates,
-    posterior_means,
-    posterior_rates,
+    fit_rows,
+    log_likelihood,
+    posterior,
 )
+from fedprior.estimation.nonparametric.rows import count_rows, normal_rows
 from fedprior.estimation.statistics import Counts, Pairs, collapse
+
+
+def fit_means(mean, variance, *, count=None, gap=1e-7):
+    return fit_rows(normal_rows(mean, variance, count), gap=gap)
+
+
+def fit_rates(pairs):
+    return fit_rows(count_rows(pairs))
+
+
+def posterior_means(mean, variance, atoms):
+    return posterior(normal_rows(mean, variance), atoms)
+
+
+def posterior_rates(pairs, atoms):
+    return posterior(count_rows(pairs), atoms)
+
+
+def log_likelihood_means(mean, variance, atoms):
+    return log_likelihood(normal_rows(mean, variance), atoms)
+
+
+def log_likelihood_rates(pairs, atoms):
+    return log_likelihood(count_rows(pairs), atoms)
 
 
 def pairs_of(n, successes):
@@ -303,13 +325,13 @@ class TestTinyAndBadInput:
 
     def test_refusals(self):
         empty = Pairs(np.zeros(1, int), np.zeros(1, int), np.ones(1, int), np.zeros(1, int))
-        with pytest.raises(ValueError, match="fit_rates: n must be above 0 for some group"):
+        with pytest.raises(ValueError, match="fit_rows: number of groups with data must"):
             fit_rates(empty)
-        with pytest.raises(ValueError, match="variance must be finite for some group"):
+        with pytest.raises(ValueError, match="number of groups with data must be above 0"):
             fit_means(np.zeros(2), np.full(2, np.inf))
         with pytest.raises(ValueError, match="variance must be above 0"):
             fit_means(np.zeros(2), np.array([1.0, 0.0]))
-        with pytest.raises(ValueError, match="mean must be finite"):
+        with pytest.raises(ValueError, match="values must be finite"):
             fit_means(np.array([0.0, np.nan]), np.ones(2))
         with pytest.raises(ValueError, match="gap must be a positive number"):
             fit_means(np.arange(2.0), np.ones(2), gap=0.0)

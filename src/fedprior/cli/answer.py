@@ -184,7 +184,8 @@ def head(size: str, estimates: Estimates) -> Table:
     if len(parameters) > _MOST_PARAMETERS:
         lines.add_row("", f"and {len(parameters) - _MOST_PARAMETERS} more")
     if population.atoms is not None:
-        lines.add_row("", f"{len(population.atoms)} atoms")
+        what = "atoms" if population.spread is None else f"members ({population.member})"
+        lines.add_row("", f"{len(population.atoms)} {what}")
     raw, pooled = estimates.gain_over_raw, estimates.gain_over_pooled
     bounds = estimates.gains_are_bounds and not estimates.fell_back
     if math.isfinite(raw):

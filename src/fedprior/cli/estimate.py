@@ -56,7 +56,11 @@ def estimate(
         _option("Variance within groups: common, moderated (each group's own), or auto (by test)."),
     ] = "auto",
     population: Annotated[
-        str | None, _option("beta, gaussian or gamma (default), nonparametric, point, auto.")
+        str | None,
+        _option(
+            "beta, gaussian or gamma (default), scale-mixture, spike-and-slab, nonparametric, "
+            "point, auto (the default unless another one is clearly better)."
+        ),
     ] = None,
     covariates: Annotated[
         list[str] | None,

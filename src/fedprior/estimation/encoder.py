@@ -14,11 +14,12 @@ from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.result import Estimates
+from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Counts, Means, counts_of, means_of, with_empty
 
 _OWNER = "GroupEncoder"
 _TYPES = ("auto", "binary", "continuous")
-_POPULATIONS = ("default", "nonparametric", "point", "auto")
+_POPULATIONS = ("default", *SHAPES, "point", "auto")
 _FEW = 4  # below, no shrinkage toward the mean is better everywhere (James and Stein)
 _CHANCE = 1e-3  # agreement within all categories more likely than this may well be chance
 
@@ -48,10 +49,11 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     `fit(X, y).transform(X)`, whose training rows have seen their own target: train what follows on
     `fit_transform` (a pipeline does), and use `transform` for new rows. `cv=None` turns this off.
 
-    `population` is default (Beta for two classes, else Gaussian), nonparametric, point or auto, and
-    `by_size` lets it depend on how often a category occurs. Fitted: `categories_`, `encodings_`,
-    `unseen_` (a number a column), `estimates_` (None where there was too little to learn from; its
-    reason is in `notes_`), `target_type_`, `target_mean_`, `classes_`.
+    `population` is default (Beta for two classes, else Gaussian), scale-mixture, spike-and-slab,
+    nonparametric, point or auto, and `by_size` lets it depend on how often a category occurs.
+    Fitted: `categories_`, `encodings_`, `unseen_` (a number a column), `estimates_` (None where
+    there was too little to learn from; its reason is in `notes_`), `target_type_`, `target_mean_`,
+    `classes_`.
 
     >>> X = [["red"], ["red"], ["blue"], ["blue"], ["green"], ["green"]]
     >>> encoder = GroupEncoder().fit(X, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

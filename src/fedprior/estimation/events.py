@@ -11,15 +11,16 @@ from fedprior.estimation.conjugate.estimate import estimate_events
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.estimator import GroupEstimator
 from fedprior.estimation.result import Estimates
+from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Events
 
 
 class GroupEvents(GroupEstimator):
     """theta_i ~ population, events of group i ~ Poisson(exposure_i theta_i): theta_i estimated.
 
-    `population` is gamma, nonparametric, point or auto; `prior` is (shape, rate) where the Gamma
-    is known; `by_size` lets the population depend on the exposure; all else as in `GroupMeans`.
-    With covariates the log of the population's mean is a regression.
+    `population` is gamma, scale-mixture, spike-and-slab, nonparametric, point or auto; `prior` is
+    (shape, rate) where the Gamma is known; `by_size` lets the population depend on the exposure;
+    all else as in `GroupMeans`. With covariates the log of the population's mean is a regression.
 
     >>> model = GroupEvents().fit([3, 0, 9], exposure=[10.0, 2.5, 12.0], groups=["x", "y", "z"])
     >>> model.raw_.tolist()
@@ -29,7 +30,7 @@ class GroupEvents(GroupEstimator):
     """
 
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("gamma", "nonparametric", "point", "auto"),
+        "population": ("gamma", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
         "intervals": ("default", "robust"),
     }

@@ -1,6 +1,7 @@
 """Quantiles of mixtures, and critical values that hold for any shape of the population."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,46 @@ def mixture_quantile(
         before, before_score = point, score
         point = point - score / slope
         point = np.where((point > low) & (point < high), point, (low + high) / 2)
+    return point
+
+
+def quantile_between(
+    cdf: Callable[[np.ndarray, Any], np.ndarray],
+    level: float,
+    low: np.ndarray,
+    start: np.ndarray,
+    high: np.ndarray,
+) -> np.ndarray:
+    """The point in [low, high] of each row at which `cdf(points, rows)` passes `level`.
+
+    Secant steps on the normal score, with a bisection in every third step and wherever a step
+    leaves the bracket: the cdf may have jumps. Rows that have converged are not looked at again.
+    """
+    from scipy.special import ndtri
+
+    target, point = ndtri(level), np.clip(start, low, high)
+    low, high = low.copy(), high.copy()
+    width = np.maximum(high - low, 1e-300)
+    slope = 4 / width
+    before, before_score = point.copy(), np.full(len(point), np.nan)
+    active = np.arange(len(point))
+    for step in range(90):
+        at = point[active]
+        score = ndtri(np.clip(cdf(at, active), 1e-300, 1 - 1e-16)) - target
+        low[active] = np.where(score < 0, at, low[active])
+        high[active] = np.where(score >= 0, at, high[active])
+        narrow = high[active] - low[active] < 1e-8 * width[active]
+        going = (np.abs(score) > 1e-6) & ~narrow
+        with np.errstate(invalid="ignore", divide="ignore"):
+            secant = (score - before_score[active]) / (at - before[active])
+        slope[active] = np.where(np.isfinite(secant) & (secant > 0), secant, slope[active])
+        before[active], before_score[active] = at, score
+        active, at, score = active[going], at[going], score[going]
+        if not len(active):
+            break
+        trial = at - score / slope[active]
+        inside = (trial > low[active]) & (trial < high[active]) & (step % 3 != 2)
+        point[active] = np.where(inside, trial, (low[active] + high[active]) / 2)
     return point
 
 

@@ -20,13 +20,15 @@ FELL_BACK = "The private reports show no gain from sharing: every group keeps it
 class FittedPopulation:
     """The fitted population that the groups come from.
 
-    `kind` is gaussian, beta, gamma, nonparametric, mixture or point; `fitted_by` is the method
-    (likelihood, moments, integrated, known, paper, private ...). `parameters` and, where they are
-    available, `standard_errors` are keyed by name. `heterogeneity` is the standard deviation of
-    theta between groups (root mean square over coordinates). A nonparametric or mixture population
-    has `atoms` with `weights`; `by_size` means that it depends on the size of the group. Where the
-    mean depends on covariates, `coefficients` say how, `mean` is the average over groups, and
-    `heterogeneity` includes what the covariates explain.
+    `kind` is gaussian, beta, gamma, scale-mixture, spike-and-slab, nonparametric, mixture or point;
+    `fitted_by` is the method (likelihood, moments, integrated, known, paper, private ...).
+    `parameters` and, where they are available, `standard_errors` are keyed by name. `heterogeneity`
+    is the standard deviation of theta between groups (root mean square over coordinates). A
+    nonparametric or mixture population has `atoms` with `weights`; in a scale-mixture or
+    spike-and-slab, these are the means of members of the conjugate population `member`, which have
+    the standard deviations `spread`. `by_size` means that it depends on the size of the group.
+    Where the mean depends on covariates, `coefficients` say how, `mean` is the average over groups,
+    and `heterogeneity` includes what the covariates explain.
     """
 
     kind: str
@@ -37,6 +39,8 @@ class FittedPopulation:
     standard_errors: dict[str, float] = field(default_factory=dict)
     atoms: np.ndarray | None = None
     weights: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    member: str = ""
     by_size: bool = False
     coefficients: Coefficients | None = None
 
@@ -51,7 +55,7 @@ class FittedPopulation:
             return self
 
         def each(values: dict[str, float]) -> dict[str, float]:
-            factor = {"concentration": unit, "rate": unit, "shape": 1.0}
+            factor = {"concentration": unit, "rate": unit, "shape": 1.0, "spike_share": 1.0}
             return {
                 name: value * factor.get(name.partition("_at_")[0], 1 / unit)
                 for name, value in values.items()
@@ -64,6 +68,7 @@ class FittedPopulation:
             parameters=each(self.parameters),
             standard_errors=each(self.standard_errors),
             atoms=None if self.atoms is None else self.atoms / unit,
+            spread=None if self.spread is None else self.spread / unit,
         )
 
     def density(self, points: np.ndarray) -> np.ndarray | None:
@@ -79,7 +84,23 @@ class FittedPopulation:
         if self.kind == "gamma":
             shape, rate = self.parameters["shape"], self.parameters["rate"]
             return stats.gamma.pdf(points, shape, scale=1 / rate)
+        if self.spread is not None and self.atoms is not None and (self.spread > 0).all():
+            each = _member_density(self.member, np.asarray(points)[..., None], self)
+            return each @ self.weights
         return None
+
+
+def _member_density(member: str, points: np.ndarray, of: FittedPopulation) -> np.ndarray:
+    """The density of each conjugate member at each point."""
+    from scipy import stats
+
+    mean, variance = np.asarray(of.atoms), np.asarray(of.spread) ** 2
+    if member == "gaussian":
+        return stats.norm.pdf(points, mean, np.sqrt(variance))
+    if member == "gamma":
+        return stats.gamma.pdf(points, mean**2 / variance, scale=variance / mean)
+    size = np.maximum(mean * (1 - mean) / variance - 1, 1e-3)
+    return stats.beta.pdf(points, mean * size, (1 - mean) * size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,6 +203,8 @@ class Estimates:
         if population.atoms is not None and population.weights is not None:
             summary["population"]["atoms"] = population.atoms.tolist()
             summary["population"]["weights"] = population.weights.tolist()
+        if population.spread is not None:
+            summary["population"]["spread"] = population.spread.tolist()
         if population.coefficients is not None:
             summary["population"]["coefficients"] = population.coefficients.summary()
             summary["population"]["r_squared"] = population.coefficients.r_squared

@@ -14,14 +14,16 @@ from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.result import Estimates
+from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Counts, Means, counts_of
 
 
 class GroupMeans(MeansEstimator):
     """theta_i ~ population, values of group i ~ theta_i + noise: theta_i estimated for every group.
 
-    Values may have several coordinates. `population` is gaussian, nonparametric, point or auto
-    (the best of the three by held-out likelihood); `fit_by` likelihood or moments; `by_size` lets
+    Values may have several coordinates. `population` is gaussian, scale-mixture, spike-and-slab,
+    nonparametric, point or auto (gaussian, unless another one clearly has a lower error in groups
+    that are left out); `fit_by` likelihood or moments; `by_size` lets
     the population depend on the group's size; `theta_variance` (between groups) and
     `noise_variance` (of one value) are given where they are known (paper Thm 1); `method="paper"`
     is the paper's own formula. `noise` is common (one variance for all groups), moderated (every
@@ -51,7 +53,7 @@ class GroupMeans(MeansEstimator):
     """
 
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("gaussian", "nonparametric", "point", "auto"),
+        "population": ("gaussian", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
         "method": ("default", "paper"),
         "noise": ("auto", "common", "moderated"),
@@ -131,10 +133,9 @@ class GroupMeans(MeansEstimator):
 class GroupRates(GroupEstimator):
     """p_i ~ population, outcomes of group i ~ Bernoulli(p_i): p_i estimated for every group.
 
-    `population` is beta, nonparametric, point or auto (the best of the three by held-out
-    likelihood); `prior` is (alpha, beta) where the Beta is known; `minus_one` concerns
-    `method="paper"` only (ERRATA 14); all else as in `GroupMeans`. With covariates the logit of the
-    population's mean is a regression.
+    `population` is beta, scale-mixture, spike-and-slab, nonparametric, point or auto; `prior` is
+    (alpha, beta) where the Beta is known; `minus_one` concerns `method="paper"` only (ERRATA 14);
+    all else as in `GroupMeans`. With covariates the logit of the population's mean is a regression.
 
     >>> model = GroupRates.from_counts([3, 0, 9], [10, 2, 12], groups=["x", "y", "z"])
     >>> model.raw_.tolist()
@@ -144,7 +145,7 @@ class GroupRates(GroupEstimator):
     """
 
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("beta", "nonparametric", "point", "auto"),
+        "population": ("beta", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
         "method": ("default", "paper"),
         "intervals": ("default", "robust"),

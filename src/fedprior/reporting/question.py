@@ -6,14 +6,15 @@ from pathlib import Path
 
 from fedprior.core import check
 from fedprior.data import standard_input
+from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.database import check_database
 from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 POPULATIONS = {
-    "rates": ("beta", "nonparametric", "point", "auto"),
-    "means": ("gaussian", "nonparametric", "point", "auto"),
-    "events": ("gamma", "nonparametric", "point", "auto"),
+    "rates": ("beta", *SHAPES, "point", "auto"),
+    "means": ("gaussian", *SHAPES, "point", "auto"),
+    "events": ("gamma", *SHAPES, "point", "auto"),
     "shares": ("dirichlet",),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
@@ -183,7 +184,7 @@ class Question:
 
     def _check_together(self) -> None:
         """What the estimators refuse or would ignore, in the words of the command line."""
-        shape = self.population if self.population in ("nonparametric", "point", "auto") else None
+        shape = self.population if self.population in (*SHAPES, "point", "auto") else None
         special = {
             "--by-size": self.by_size,
             "--method paper": self.method == "paper",
@@ -192,12 +193,12 @@ class Question:
         }
         # Means by size may have any shape; moments may be among what `auto` picks from.
         fits = shape == "auto" and self.fit == "moments"
-        fits = fits or (shape == "nonparametric" and self.by_size and self.kind == "means")
+        fits = fits or (shape in SHAPES and self.by_size and self.kind == "means")
         if self.covariates:
             excluded = {f"--population {shape}": shape == "auto", "--method paper": False}
             excluded["--method paper"] = self.method == "paper"
             if self.kind != "means":
-                excluded[f"--population {shape}"] = shape in ("auto", "nonparametric")
+                excluded[f"--population {shape}"] = shape in (*SHAPES, "auto")
                 excluded["--fit moments"] = self.fit == "moments"
                 excluded["--intervals robust"] = self.intervals == "robust"
             for other, given in excluded.items():

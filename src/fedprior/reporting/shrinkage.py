@@ -184,7 +184,8 @@ def _margin(axes: Any, estimates: Estimates, *, upright: bool) -> None:
     population = estimates.population
     axes.set_xticks([]) if upright else axes.set_yticks([])
     axes.spines["bottom" if upright else "left"].set_visible(False)
-    if population.atoms is not None and population.weights is not None:
+    smooth = population.spread is not None
+    if population.atoms is not None and population.weights is not None and not smooth:
         where, weight = np.ravel(population.atoms), np.ravel(population.weights)
         seen = weight > 1e-4
         stems = axes.hlines if upright else axes.vlines
@@ -206,7 +207,7 @@ def _support(estimates: Estimates) -> np.ndarray:
     mean, reach = float(np.mean(population.mean)), 3.5 * population.heterogeneity
     low = min(mean - reach, float(estimates.lower[there].min()))
     high = max(mean + reach, float(estimates.upper[there].max()))
-    if population.kind == "beta":
+    if "beta" in (population.kind, population.member):
         low, high = max(low, 1e-6), min(high, 1 - 1e-6)
     if population.kind == "gamma":
         low = max(low, 1e-6 * mean)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.conjugate import regressed, shapes
+from fedprior.estimation.conjugate import regressed
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.conjugate.model import (
@@ -26,20 +26,10 @@ from fedprior.estimation.conjugate.model import (
 from fedprior.estimation.conjugate.posterior import moments
 from fedprior.estimation.conjugate.robust import robust_bounds
 from fedprior.estimation.covariates import Covariates
-from fedprior.estimation.families.family import CountFamily
-from fedprior.estimation.nonparametric.atoms import fit_rates
+from fedprior.estimation.nonparametric.rows import count_rows
 from fedprior.estimation.result import FittedPopulation
-from fedprior.estimation.selection import few_groups
+from fedprior.estimation.shapes.answer import borrowed, shape_answer, shape_population
 from fedprior.estimation.statistics import Pairs
-
-
-def borrowed(family: CountFamily, estimates: str, reason: str) -> str:
-    """The note on intervals that come from the conjugate population."""
-    name = family.population.capitalize()
-    return (
-        f"The intervals are those of the {name} population, widened to hold the {estimates} "
-        f"estimates{reason}."
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +109,9 @@ def regressed_answer(
         ),
     )
     reason = ", since differences cannot be ruled out"
-    return answer.with_notes(borrowed(data.family, "regression's", reason) if point else None)
+    return answer.with_notes(
+        borrowed(data.family.population, "regression's", reason) if point else None
+    )
 
 
 def common_answer(
@@ -133,26 +125,42 @@ def common_answer(
     common = replace(
         answer,
         table=answer.table.around(row, variance=variance, weight=0 * row),
-        population=shapes.point_population(data),
+        population=point_population(data),
         errors=replace(answer.errors, personal=average(pairs, variance)),
     )
     reason = ", since differences cannot be ruled out"
-    return common.with_notes(borrowed(data.family, "common", reason))
+    return common.with_notes(borrowed(data.family.population, "common", reason))
 
 
-def nonparametric_answer(answer: RateAnswer, pairs: Pairs, data: Tally) -> RateAnswer:
-    """Posterior means under a nonparametric population."""
-    atoms = fit_rates(pairs)
-    table = shapes.any_table(pairs, atoms, answer.table)
+def point_population(data: Tally) -> FittedPopulation:
+    """All groups have one rate."""
+    rate, variance = data.common_mean()
+    return FittedPopulation(
+        kind="point",
+        fitted_by="likelihood",
+        mean=rate,
+        heterogeneity=0.0,
+        parameters={"mean": rate},
+        standard_errors={"mean": float(np.sqrt(variance))},
+    )
+
+
+def shaped_answer(
+    answer: RateAnswer, pairs: Pairs, name: str, *, level: float, above: float | None
+) -> RateAnswer:
+    """Posterior means under a population of another shape, with intervals of its own if it can."""
+    rows = count_rows(pairs)
+    found = shape_answer(rows, name, level=level, threshold=above)
+    table = answer.table
+    if found.lower is not None and found.upper is not None:
+        table = replace(table, lower=found.lower, upper=found.upper, above=found.above)
     reshaped = replace(
         answer,
-        table=table,
-        population=shapes.any_population(atoms, data),
-        errors=shapes.any_errors(pairs, atoms, data, table),
+        table=table.around(found.personal, variance=found.variance, weight=found.weight),
+        population=shape_population(rows, name, found.atoms),
+        errors=ExpectedErrors(personal=found.error, raw=found.raw_error, pooled=found.pooled_error),
     )
-    few = few_groups(round(data.num_groups), safer=data.family.population)
-    note = borrowed(data.family, "nonparametric", ", whose own quantiles cover too little")
-    return reshaped.with_notes(note, few)
+    return reshaped.with_notes(*found.notes)
 
 
 def robust_answer(

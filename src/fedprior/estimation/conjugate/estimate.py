@@ -11,15 +11,18 @@ from fedprior.estimation.conjugate.answers import RateAnswer
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally, tally
 from fedprior.estimation.conjugate.model import ConjugateModel, fit_model, known_model
-from fedprior.estimation.conjugate.shapes import pick_rate_population
 from fedprior.estimation.conjugate.size_test import size_warning
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.families.poisson import POISSON
+from fedprior.estimation.nonparametric.rows import count_rows
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates, Ranks
+from fedprior.estimation.shapes import SHAPES
+from fedprior.estimation.shapes.choice import pick
+from fedprior.estimation.shapes.lack_of_fit import shape_warning
 from fedprior.estimation.statistics import Counts, Events, Pairs, collapse, collapse_events
 
 _CHUNK = 1 << 20  # groups at a time
@@ -48,13 +51,14 @@ def estimate_rates(
     always do: they are equal-tailed quantiles of the posterior mixture of Betas, with coverage
     `level` on average over groups.
 
-    `population` is `beta`, `nonparametric` (any shape; intervals are still those of the Beta fit),
-    `point` (one common rate) or `auto` (the one that predicts held-out groups best; a note names
-    it). `by_size=True` lets mu and M depend on log n. `covariates`, one row per group, make the
-    logit of mu a regression; a group without trials is predicted by it. `intervals="robust"` gives
-    intervals that hold for any shape of the population. `method="paper"` is the printed
-    leave-one-out form (ERRATA 11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and
-    `ranks=True` adds ranks.
+    `population` is `beta`, `scale-mixture` (Betas of one mean and many concentrations),
+    `spike-and-slab` (one rate for some of the groups, a Beta for the others), `nonparametric` (any
+    shape; intervals are still those of the Beta fit), `point` (one common rate) or `auto` (beta,
+    unless another one clearly predicts groups that are left out better; a note names it).
+    `by_size=True` lets mu and M depend on log n. `covariates`, one row per group, make the logit of
+    mu a regression; a group without trials is predicted by it. `intervals="robust"` gives intervals
+    that hold for any shape of the population. `method="paper"` is the printed leave-one-out form
+    (ERRATA 11 to 14) with its `minus_one`. `above=T` adds P(p_i > T), and `ranks=True` adds ranks.
 
     >>> counts = Counts(n=np.full(4, 20), successes=np.array([2, 4, 5, 9]))
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
@@ -135,7 +139,7 @@ class RateOptions:
     def check(self, family: CountFamily, num_rows: int) -> None:
         """Raise for options that are unknown or cannot be combined."""
         owner, usual, prior = family.owner, family.population, self.prior
-        known = (usual, "nonparametric", "point", "auto")
+        known = (usual, *SHAPES, "point", "auto")
         check.choice(owner, "population", self.population, known)
         check.choice(owner, "fit", self.fit, ("likelihood", "moments"))
         check.choice(owner, "method", self.method, ("default", "paper"))
@@ -207,11 +211,15 @@ def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> Ra
     if options.method == "paper":
         answer = paper_answer(answer, model, pairs, minus_one=minus_one)
     elif population != family.population:
-        answer = _reshaped(answer, model, pairs, data, population)
+        answer = _reshaped(answer, pairs, population, **asked)
     if options.intervals == "robust":
         answer = answers.robust_answer(answer, model, pairs, level=options.level)
     if prior is None:
-        answer = answer.with_notes(_size_note(pairs, data, model), _constant_note(data))
+        note = _size_note(pairs, data, model)
+        usual = population == family.population and options.method == "default"
+        if note is None and usual and not data.is_constant:
+            note = shape_warning(count_rows(pairs))
+        answer = answer.with_notes(note, _constant_note(data))
     return answer
 
 
@@ -237,18 +245,16 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
 
 
 def _reshaped(
-    answer: RateAnswer, model: ConjugateModel, pairs: Pairs, data: Tally, population: str
+    answer: RateAnswer, pairs: Pairs, population: str, *, level: float, above: float | None
 ) -> RateAnswer:
     """The estimates under the requested population, or under the one that `auto` picks."""
     picked = population
     if population == "auto":
-        picked, note = pick_rate_population(pairs)
+        picked, note = pick(count_rows(pairs))
         answer = answer.with_notes(note)
-    if picked == "point":
-        return answers.common_answer(answer, model, pairs, data)
-    if picked == "nonparametric":
-        return answers.nonparametric_answer(answer, pairs, data)
-    return answer
+    if picked == pairs.family.population:
+        return answer
+    return answers.shaped_answer(answer, pairs, picked, level=level, above=above)
 
 
 def _size_note(pairs: Pairs, data: Tally, model: ConjugateModel) -> str | None:

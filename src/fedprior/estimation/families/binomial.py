@@ -1,5 +1,6 @@
 """Successes of n trials, with rates from a Beta population."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,6 +131,24 @@ class BinomialFamily(CountFamily):
             return None
         z = np.arange(int(n) + 1)
         return z, binom.pmf(z, int(n), theta[:, None])
+
+    def count_quantile(self, n: np.ndarray, theta: np.ndarray, level: np.ndarray) -> np.ndarray:
+        from scipy.special import bdtrik
+
+        found = bdtrik(level, n, np.clip(theta, 1e-12, 1 - 1e-12))
+        return np.clip(np.ceil(np.where(np.isfinite(found), found, 0.0)), 0, n)
+
+    def unbiased_loss(
+        self,
+        n: np.ndarray,
+        z: np.ndarray,
+        rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """The squared error of the rule from n - 1 trials at the one left out, over all of them."""
+        less = n - 1
+        won, lost = rule(less, np.maximum(z - 1, 0.0)), rule(less, np.minimum(z, less))
+        share = z / n
+        return share * (1 - won) ** 2 + (1 - share) * lost**2 - share * (1 - share)
 
     def stabilize(self, theta: Any) -> Any:
         return np.arcsin(np.sqrt(theta))

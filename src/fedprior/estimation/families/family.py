@@ -6,6 +6,7 @@ and E V(theta) = V(mean) - excess Var theta (Morris 1983).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -130,6 +131,19 @@ class CountFamily(ABC):
     @abstractmethod
     def counts(self, n: float, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Possible z and their probabilities (theta, z); None where there are too many of them."""
+
+    @abstractmethod
+    def count_quantile(self, n: np.ndarray, theta: np.ndarray, level: np.ndarray) -> np.ndarray:
+        """The least z with P(z' <= z | n, theta) >= level."""
+
+    @abstractmethod
+    def unbiased_loss(
+        self,
+        n: np.ndarray,
+        z: np.ndarray,
+        rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """An unbiased estimate of (rule(n, z) - theta)^2, up to a term free of the rule."""
 
     @abstractmethod
     def stabilize(self, theta: Any) -> Any:

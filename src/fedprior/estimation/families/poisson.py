@@ -1,5 +1,6 @@
 """Events over an exposure, with rates from a Gamma population."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -124,6 +125,21 @@ class PoissonFamily(CountFamily):
             return None
         z = np.arange(int(most + 10 * np.sqrt(most) + 20))
         return z, poisson.pmf(z, n * theta[:, None])
+
+    def count_quantile(self, n: np.ndarray, theta: np.ndarray, level: np.ndarray) -> np.ndarray:
+        from scipy.special import pdtrik
+
+        found = pdtrik(level, np.maximum(n * theta, 1e-12))
+        return np.maximum(np.ceil(np.where(np.isfinite(found), found, 0.0)), 0)
+
+    def unbiased_loss(
+        self,
+        n: np.ndarray,
+        z: np.ndarray,
+        rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """D(z)^2 - 2 (z / n) d(z - 1), since E[z d(z - 1)] = n theta E[d(z)] (Chen 1975)."""
+        return rule(n, z) ** 2 - 2 * z / n * rule(n, np.maximum(z - 1, 0.0))
 
     def stabilize(self, theta: Any) -> Any:
         return np.sqrt(theta)

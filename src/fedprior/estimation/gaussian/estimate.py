@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.gaussian import by_size as by_sizes
-from fedprior.estimation.gaussian import options, shapes, unequal
+from fedprior.estimation.gaussian import options, shaped, unequal
 from fedprior.estimation.gaussian.bins import Bins, bins_of
 from fedprior.estimation.gaussian.coefficients import (
     coefficients_of,
@@ -36,6 +36,7 @@ from fedprior.estimation.gaussian.robust import FEW, robust_half_widths
 from fedprior.estimation.gaussian.summary import gains, integrated_population, plug_in_population
 from fedprior.estimation.paper.means import paper_fit
 from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Means
 
 
@@ -81,8 +82,10 @@ def estimate_means(
     the fit and add its uncertainty. The mean has weights 1 / (v_i + A), which is the plain mean if
     all n are equal.
 
-    `population` is gaussian, nonparametric (one coordinate only), point (one value for all groups)
-    or auto (the one that predicts held-out groups best). `by_size` lets mean and variance depend on
+    `population` is gaussian, point (one value for all groups) or, for one coordinate, scale-mixture
+    (Gaussians of one mean and many variances), spike-and-slab (one value for some of the groups, a
+    Gaussian for the others), nonparametric, or auto (gaussian, unless another one clearly predicts
+    groups that are left out better). `by_size` lets mean and variance depend on
     log n, or on the log standard error if each group has one. `covariates`, one row per group, make
     the mean a regression (Fay and Herriot 1979); a group without rows is predicted by it.
     `method="paper"` plugs the raw variance of the group means into Thm 1, a bias that ERRATA D1
@@ -123,17 +126,20 @@ def estimate_means(
     common = restricted_maximum(bins, common_law(bins), theta_variance=theta_variance)
     notes = unequal.constant_note(statistics, raw, noise_variance)
     if population == "auto":
-        population, note = shapes.pick_mean_population(statistics, bins, common)
+        population, note = shaped.pick_population(statistics, bins, common)
         notes.append(note)
     fixed = by_size or theta_variance is not None  # then the recommended option is not available
     fixed = fixed or statistics.count is not None
-    if not fixed and (warning := by_sizes.warning(bins, raw, common)):
-        notes.append(warning)
+    warned = None if fixed else by_sizes.warning(bins, raw, common)
+    notes += [warned] if warned else []
     kind = "point" if population == "point" else method if method == "paper" else fit
     tested = noise_variance is None and kind not in ("point", "paper")
     tested = tested and statistics.count is None
     own, told = unequal.choose(statistics, raw, noise=noise if tested else "common", plain=plain)
     notes += told
+    usual = population == "gaussian" and kind != "paper" and not fixed
+    if usual and not (warned or told or covariates is not None):
+        notes += shaped.warning(statistics, bins, common)
     if own is not None:
         estimates = unequal.estimate_unequal(
             statistics, bins, raw, own, theta_variance=theta_variance, level=level, above=above
@@ -146,8 +152,17 @@ def estimate_means(
         estimates = _rows_of(gaussian, statistics, raw, level=level, robust=intervals == "robust")
         if above is not None:
             estimates = replace(estimates, above=_chance(gaussian, estimates, raw, above))
-        if population == "nonparametric":
-            estimates = shapes.with_atoms(estimates, bins, gaussian.law, gaussian.fitted)
+        if population in SHAPES:
+            estimates = shaped.with_shape(
+                estimates,
+                statistics,
+                bins,
+                gaussian.law,
+                gaussian.fitted,
+                name=population,
+                threshold=above,
+                robust=intervals == "robust",
+            )
     if bins.each_known and bins.dimension == 1 and theta_variance is None:
         figures = meta_analysis(bins, common, raw, level=level, leave_one_out=leave_one_out)
         estimates = replace(estimates, meta=figures)

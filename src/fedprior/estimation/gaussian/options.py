@@ -4,9 +4,10 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Means
 
-POPULATIONS = ("gaussian", "nonparametric", "point", "auto")
+POPULATIONS = ("gaussian", *SHAPES, "point", "auto")
 NOISES = ("auto", "common", "moderated")
 PLAIN = ("gaussian", "likelihood", "default", "default")  # choices that allow for unequal noise
 _OWNER = "estimate_means"
@@ -39,8 +40,8 @@ def check_combination(
         "theta_variance."
     )
     check.expect(studies or not leave_one_out, _OWNER, sentence)
-    sentence = "population='nonparametric' needs values of one coordinate."
-    check.expect(one or population != "nonparametric", _OWNER, sentence)
+    sentence = f"population={population!r} needs values of one coordinate."
+    check.expect(one or population not in SHAPES, _OWNER, sentence)
     check.expect(one or not ranks, _OWNER, "ranks need values of one coordinate.")
     free = method == "default" and fit == "likelihood" and theta_variance is None
     free = free and population not in ("point", "auto")

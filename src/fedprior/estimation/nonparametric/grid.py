@@ -26,11 +26,11 @@ class AtomGrid(NamedTuple):
     spread: np.ndarray
 
 
-def grid(position: np.ndarray, variance: np.ndarray) -> AtomGrid:
+def grid(position: np.ndarray, variance: np.ndarray, *, most: int = MOST_ATOMS) -> AtomGrid:
     """An even grid over the data with steps of at most half the smallest standard deviation.
 
-    The maximum-likelihood population has no mass outside the range of the rows. At most
-    `MOST_ATOMS` atoms are used; if these are too few for even steps (an outlier, or rows of very
+    The maximum-likelihood population has no mass outside the range of the rows. At most `most`
+    atoms are used; if these are too few for even steps (an outlier, or rows of very
     different precision), half of them are placed at quantiles of the rows.
     """
     low, high = float(position.min()), float(position.max())
@@ -38,11 +38,11 @@ def grid(position: np.ndarray, variance: np.ndarray) -> AtomGrid:
         return AtomGrid(np.array([low]), np.zeros(1))
     finest = float(np.sqrt(variance.min())) / 2
     needed = (high - low) / finest + 1 if finest > 0 else np.inf
-    if needed <= MOST_ATOMS:
-        points = np.linspace(low, high, max(_LEAST_ATOMS, int(np.ceil(needed))))
+    if needed <= most:
+        points = np.linspace(low, high, max(min(_LEAST_ATOMS, most), int(np.ceil(needed))))
         return AtomGrid(points, np.zeros(len(points)))
-    even = np.linspace(low, high, MOST_ATOMS - MOST_ATOMS // 2)
-    data = np.quantile(position, np.linspace(0, 1, MOST_ATOMS // 2))
+    even = np.linspace(low, high, most - most // 2)
+    data = np.quantile(position, np.linspace(0, 1, most // 2))
     points = np.unique(np.concatenate([even, data]))
     step = np.gradient(points)
     return AtomGrid(points, np.where(step > finest, step / np.sqrt(12), 0.0))

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.conjugate.answers import RateAnswer, borrowed
+from fedprior.estimation.conjugate.answers import RateAnswer
 from fedprior.estimation.conjugate.model import ConjugateModel, ExpectedErrors, average, law_of
 from fedprior.estimation.result import FittedPopulation
+from fedprior.estimation.shapes.answer import borrowed
 from fedprior.estimation.statistics import Pairs
 
 
@@ -85,7 +86,9 @@ def paper_answer(
         population=paper_population(pairs),
         errors=errors,
     )
-    return printed.with_notes(borrowed(pairs.family, "paper's", ", which come with none"))
+    return printed.with_notes(
+        borrowed(pairs.family.population, "paper's", ", which come with none")
+    )
 
 
 def paper_weight(n: int, mean: float, raw_variance: float) -> tuple[float, np.ndarray]:

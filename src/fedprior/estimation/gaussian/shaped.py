@@ -1,0 +1,117 @@
+"""Means under populations of other shapes: what these need of the groups."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedprior.estimation.gaussian.bins import Bins
+from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile
+from fedprior.estimation.gaussian.rows import locations
+from fedprior.estimation.gaussian.unequal import unequal_noise
+from fedprior.estimation.nonparametric.rows import NormalRows, normal_rows
+from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.estimation.shapes.answer import ShapeAnswer, shape_answer, shape_population
+from fedprior.estimation.shapes.choice import pick, unpicked
+from fedprior.estimation.shapes.lack_of_fit import shape_warning
+from fedprior.estimation.statistics import Means
+
+
+def _rows(statistics: Means, bins: Bins, fitted: RatioProfile) -> NormalRows:
+    """The groups' means, with the sampling variances of the fit; infinite without data."""
+    variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
+    mean = np.asarray(statistics.mean, np.float64).reshape(len(variance))
+    return normal_rows(mean, variance, getattr(statistics, "count", None))
+
+
+def pick_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tuple[str, str]:
+    """The population that `auto` takes, and a note on it."""
+    if bins.dimension > 1:
+        return "gaussian", unpicked("gaussian", "others need values of one coordinate")
+    if not fitted.noise[0] > 0:
+        return "gaussian", unpicked("gaussian", "the values have no noise")
+    return pick(_rows(statistics, bins, fitted))
+
+
+def warning(statistics: Means, bins: Bins, fitted: RatioProfile) -> list[str]:
+    """A sentence if the shape of the population is not Gaussian.
+
+    None if the noise differs between groups, which looks like a population with heavy tails.
+    """
+    if bins.dimension > 1 or not (fitted.ratio[0] > 0 and fitted.noise[0] > 0):
+        return []
+    rows = _rows(statistics, bins, fitted)
+    found = shape_warning(rows)
+    if found is None:
+        return []
+    unequal = unequal_noise(statistics, rows.value[:, None]) if bins.noise is None else None
+    return [] if unequal is not None and unequal.clear else [found]
+
+
+def with_shape(
+    estimates: Estimates,
+    statistics: Means,
+    bins: Bins,
+    law: MeanLaw,
+    fitted: RatioProfile,
+    *,
+    name: str,
+    threshold: float | None,
+    robust: bool,
+) -> Estimates:
+    """Replace the Gaussian posterior by that under the population `name`.
+
+    If the population depends on size or covariates, (theta - f) / sqrt(A) has the common
+    distribution. Where the population has no intervals of its own, or robust ones are asked for,
+    `lower`, `upper` and `above` remain those of the Gaussian fit.
+    """
+    rows = _rows(statistics, bins, fitted)
+    location, scale = np.zeros(len(rows.count)), np.ones(len(rows.count))
+    if estimates.population.varies:
+        spread = np.sqrt(fitted.ratio[0] * fitted.noise[0] * law.shape)
+        scale = np.broadcast_to(spread, law.shape.shape)[bins.place]
+        location = locations(bins, law, fitted.coefficients[0], slice(None))[:, 0] + bins.center[0]
+    inner = normal_rows((rows.value - location) / scale, rows.variance / scale**2, rows.count)
+    alone = None if threshold is None or estimates.population.varies else threshold
+    found = shape_answer(inner, name, level=estimates.level, threshold=alone)
+    personal = location + scale * found.personal
+    error, raw, pooled = found.error, found.raw_error, found.pooled_error
+    if estimates.population.varies:
+        some = rows.held
+        share = np.where(some, rows.count, 0.0) / rows.num_groups
+        error = float(share @ (scale**2 * found.variance))
+        raw = float(share[some] @ rows.variance[some])
+        pooled = error + float(share @ (personal - share @ personal) ** 2)
+    estimates = replace(
+        estimates,
+        personal=personal,
+        weight=found.weight,
+        population=_population(estimates.population, inner, name, found),
+        gain_over_raw=100 * (1 - error / raw),
+        gain_over_pooled=100 * (1 - error / pooled),
+        notes=(*estimates.notes, *found.notes),
+    )
+    if found.lower is not None and found.upper is not None and not robust:
+        estimates = replace(
+            estimates,
+            lower=location + scale * found.lower,
+            upper=location + scale * found.upper,
+            scale=scale * np.sqrt(found.variance),
+            above=estimates.above if found.above is None else found.above,
+        )
+    return replace(
+        estimates,
+        lower=np.minimum(estimates.lower, personal),
+        upper=np.maximum(estimates.upper, personal),
+    )
+
+
+def _population(
+    gaussian: FittedPopulation, rows: NormalRows, name: str, found: ShapeAnswer
+) -> FittedPopulation:
+    """Members and weights; where the population varies, they are those of standardized thetas."""
+    noise = {key: v for key, v in gaussian.parameters.items() if key == "noise_variance"}
+    if gaussian.varies:
+        return replace(gaussian, kind=name, fitted_by="likelihood", standard_errors={})
+    shape = shape_population(rows, name, found.atoms)
+    variance = {"variance": found.atoms.variance}
+    return replace(shape, parameters={**shape.parameters, **variance, **noise})
