@@ -334,6 +334,50 @@ def test_quantiles_of_many_members_are_those_of_each():
         np.testing.assert_allclose(gamma_quantile(first, level)[some], wanted, rtol=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["rates", "events"])
+@pytest.mark.parametrize(
+    "setting",
+    {
+        "three groups": (3, [1, 4, 2], [1.0, 2.0, 4.0]),
+        "one success": (12, [1, *[0] * 11], None),
+        "as many covariates as groups allow": (12, None, 10),
+        "an outlier": (30, None, "outlier"),
+        "all or nothing": (40, [0, 5] * 20, None),
+        "a rare word": (400, None, "rare"),
+    }.items(),
+    ids=lambda each: each[0],
+)
+def test_odd_data_have_finite_answers(kind, setting):
+    number, won, x = setting[1]
+    draws = random(41)
+    n = draws.integers(5, 50, number)
+    won = draws.binomial(n, draws.beta(2, 6, number)) if won is None else np.array(won)
+    columns = draws.normal(size=(number, x if isinstance(x, int) else 1))
+    if isinstance(x, list):
+        columns = np.array(x)[:, None]
+    elif isinstance(x, str):
+        columns[-1] = 1e9
+        columns = columns if x == "outlier" else (np.arange(number) < 2)[:, None].astype(float)
+    covariates = Covariates(names=tuple(f"x{k}" for k in range(columns.shape[1])), values=columns)
+    statistics = Counts(n=n, successes=won) if kind == "rates" else Events(exposure=n, events=won)
+    estimate = estimate_rates if kind == "rates" else estimate_events
+    for options in ({}, {"population": "point"}, {"above": 0.2, "ranks": True}):
+        found = estimate(statistics, covariates=covariates, **options)
+        told = found.population.coefficients
+        assert np.isfinite([told.values, told.standard_errors, told.lower, told.upper]).all()
+        assert ((0 <= found.lower) & (found.lower <= found.personal)).all()
+        assert ((found.personal <= found.upper) & (found.lower < found.upper)).all()
+        assert np.isfinite([found.gain_over_raw, found.gain_over_pooled]).all()
+        assert found.population.mean < 20
+
+
+def test_size_takes_groups_of_its_own():
+    counts = Counts(n=np.array([5, 8, 3]), successes=np.array([1, 4, 2]))
+    covariates = Covariates(names=("x",), values=np.array([[1.0], [2.0], [4.0]]))
+    with pytest.raises(ValueError, match="with data must be above 3, the number of coefficients"):
+        estimate_rates(counts, covariates=covariates, by_size=True)
+
+
 @pytest.mark.evidence
 @pytest.mark.parametrize("spread", [1.0, 0.3])
 @pytest.mark.parametrize("num_groups", [10, 20, 50, 1000])

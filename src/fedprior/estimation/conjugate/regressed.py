@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedprior.core import check
 from fedprior.estimation.conjugate.by_size import size_design, size_parameters
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import Tally
@@ -66,6 +67,7 @@ def regress(
     if covariates is not None:
         scaled = covariates.scaled((pairs.n > 0) & (pairs.count > 0), pairs.count)
         own = own._replace(mean=np.concatenate([own.mean, scaled.rows], axis=1))
+        _check_number(pairs, own)
     fit = fit_regression(pairs, own, start, point=point)
     few, nodes = few and not (by_size or point), single_node(fit)
     if not (by_size or point):
@@ -78,6 +80,14 @@ def regress(
         plug = ConjugateFit(fit.family, fit.mean, fit.concentration, is_point=point)  # type: ignore[arg-type]
     model = ConjugateModel(grid=grid, plug=plug, fitted_by="integrated" if few else "likelihood")
     return Regressed(fit, nodes, model, scaled, by_size)
+
+
+def _check_number(pairs: Pairs, design: Design) -> None:
+    groups, terms = int(pairs.count[pairs.n > 0].sum()), design.split
+    rule = f"above {terms}, the number of coefficients"
+    remedy = "Take fewer covariates, or do without by_size."
+    owner = pairs.family.owner
+    check.require(groups > terms, owner, "number of groups with data", rule, groups, remedy)
 
 
 def _constant_design(rows: int) -> Design:

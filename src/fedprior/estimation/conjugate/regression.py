@@ -106,6 +106,13 @@ class Regression:
         split = self.design.split
         return total + _log_det(information) / 2 + self.size_prior(at[split:])[0]
 
+    def jeffreys(self, at: np.ndarray) -> float:
+        """The log of Jeffreys' prior, |X' W X|^(1/2)."""
+        information = self._ridge()
+        for part in self._parts():
+            information += self._information(self._population(at, part)[0], part)[0]
+        return _log_det(information) / 2
+
     def slopes(self, at: np.ndarray) -> LikelihoodSlope:
         """The gradient of `value`, and its Hessian but for that of Jeffreys' prior."""
         split, count, design = self.design.split, self.count, self.design

@@ -1,5 +1,6 @@
 """The posterior of a population that differs from row to row, on a few nodes of M."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from fedprior.estimation.statistics import Pairs
 _NARROW = 0.1  # below this deviation of log M a single node is enough (`posterior.is_narrow`)
 _NODES = 5  # for rows with a log M of their own
 _ROUGH, _FINE = 1e-2, 1e-5  # rises of the log-likelihood at which conditional fits end
+# Variance of the log of a mean, beyond which a Gamma of that variance has no wider interval.
+_WIDEST = 4.0
 _MOST_ROWS = 20_000  # beyond, log M is taken as normal: conditional fits would cost too much
 
 
@@ -47,11 +50,13 @@ def coefficient_nodes(
         return single_node(fit) if deviation < _NARROW else _normal_nodes(fit)
 
     def conditional(scale: float, close: float) -> tuple[float, np.ndarray, np.ndarray]:
-        at = np.r_[fit.coefficients[:split], np.log(scale**-2.0 - 1)]
-        at, hessian = ascend(problem, at, point=True, close=close)
+        given = replace(problem, reference=float(scale**-2.0 - 1))
+        start = np.r_[fit.coefficients[:split], np.log(scale**-2.0 - 1)]
+        at, hessian = ascend(given, start, point=True, close=close)
         covariance = inverse_of(-hessian[:split, :split])
-        height = _height(problem, at) + np.linalg.slogdet(covariance)[1] / 2
-        return height, at[:split], covariance
+        # Jeffreys' prior given M has no say in which M it is: at the mode its density is 1.
+        height = _height(given, at) - given.jeffreys(start)
+        return height + np.linalg.slogdet(covariance)[1] / 2, at[:split], covariance
 
     def log_density(scales: np.ndarray) -> np.ndarray:
         if few:
@@ -143,10 +148,10 @@ def _moved(pairs: Pairs, mean: np.ndarray, size: np.ndarray, square: np.ndarray)
     mean's.
     """
     family = pairs.family
-    ratio = family.variance(mean) * square
-    moved = family.variance(mean) * ratio / (1 + family.excess * ratio)
     if not family.tied:
-        return moved
+        ratio = family.variance(mean) * square
+        return family.variance(mean) * ratio / (1 + family.excess * ratio)
+    moved = mean**2 * np.minimum(square, _WIDEST)
     return moved * ((pairs.successes / mean + size) / (pairs.n + size)) ** 2
 
 
