@@ -365,7 +365,7 @@ def test_odd_data_have_finite_answers(kind, setting):
         found = estimate(statistics, covariates=covariates, **options)
         told = found.population.coefficients
         assert np.isfinite([told.values, told.standard_errors, told.lower, told.upper]).all()
-        assert ((0 <= found.lower) & (found.lower <= found.personal)).all()
+        assert ((found.lower >= 0) & (found.lower <= found.personal)).all()
         assert ((found.personal <= found.upper) & (found.lower < found.upper)).all()
         assert np.isfinite([found.gain_over_raw, found.gain_over_pooled]).all()
         assert found.population.mean < 20
