@@ -236,6 +236,7 @@ def test_size_and_covariates_together():
         ({"fit": "moments"}, "covariates cannot be combined with fit='moments'"),
         ({"intervals": "robust"}, "covariates cannot be combined with intervals='robust'"),
         ({"population": "nonparametric"}, "cannot be combined with population='nonparametric'"),
+        ({"population": "scale-mixture"}, "cannot be combined with population='scale-mixture'"),
         ({"population": "auto"}, "covariates cannot be combined with population='auto'"),
         ({"population": "point", "by_size": True}, "cannot be combined"),
     ],

@@ -185,7 +185,7 @@ class RateOptions:
             "method='paper'": self.method == "paper",
             "fit='moments'": self.fit == "moments",
             "intervals='robust'": self.intervals == "robust",
-            f"population={self.population!r}": self.population in ("nonparametric", "auto"),
+            f"population={self.population!r}": self.population not in (family.population, "point"),
         }
         for name, given in excluded.items():
             check.expect(not given, owner, f"covariates cannot be combined with {name}.")
