@@ -7,6 +7,8 @@
 Loads rows (a group, an outcome, a value at an offset of 1e6), then times: the engine's group-by
 with its result kept as a table, `from_table` (sums, small tables, fit), `write_table` (the join),
 and reading the new table back. Every step runs `--repeats` times, in turn; the least time counts.
+Beside the clock, the CPU seconds of the engine's process (and of this one) are given, which a busy
+machine disturbs less; PostgreSQL therefore runs without parallel workers.
 """
 
 import argparse
@@ -23,18 +25,25 @@ MEASURES = {
 # Sizes differ between groups; theta is uniform and has nothing to do with them.
 ROWS = (
     "SELECT g, CAST(CASE WHEN v < 0.1 + 0.2 * theta THEN 1 ELSE 0 END AS INT) AS outcome, "
-    "1000000 + 3 * theta + w AS value FROM (SELECT g, v, w, CAST(hashed - floor(hashed) AS "
-    "DOUBLE PRECISION) AS theta FROM (SELECT g, v, w, 43758.5453 * sin(g * 12.9898) AS hashed FROM "
+    "1000000 + 3 * theta + w AS value FROM (SELECT g, v, w, hashed - floor(hashed) AS theta "
+    "FROM (SELECT g, v, w, 43758.5453 * sin(g * 12.9898) AS hashed FROM "
     "(SELECT CAST(floor(u * u * {groups}) AS BIGINT) AS g, v, w FROM ({draws}) AS a) AS b) AS c) "
     "AS d"
 )
 
 
+def cpu_of(process):
+    """User and system seconds of a process, all of its threads."""
+    with open(f"/proc/{process}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Sql:
     """A database that Ibis reaches."""
 
-    def __init__(self, backend, draws):
-        self.backend, self.draws = backend, draws
+    def __init__(self, backend, draws, process):
+        self.backend, self.draws, self.process = backend, draws, process
 
     def run(self, statement):
         self.backend.con.execute(statement)
@@ -66,6 +75,8 @@ class Spark:
         builder = builder.config("spark.sql.warehouse.dir", f"{self.folder}/tables")
         self.session = builder.config("spark.driver.memory", "6g").getOrCreate()
         self.session.sparkContext.setLogLevel("OFF")
+        machine = self.session.sparkContext._jvm.java.lang.ProcessHandle.current()
+        self.process = machine.pid()
 
     def load(self, rows, groups):
         draws = f"SELECT rand(1) AS u, rand(2) AS v, randn(3) AS w FROM range({rows})"
@@ -93,24 +104,31 @@ def opened(engine):
 
     if engine == "duckdb":
         backend = ibis.duckdb.connect(f"{tempfile.mkdtemp()}/bench.duckdb")
-        return Sql(backend, "SELECT random() AS u, random() AS v, random() AS w FROM range({rows})")
+        draws = "SELECT random() AS u, random() AS v, random() AS w FROM range({rows})"
+        return Sql(backend, draws, None)
     import psycopg
 
     link = psycopg.connect(os.environ["FEDPRIOR_CONNECT"], autocommit=True)
     backend = ibis.postgres.from_connection(link)
     draws = "SELECT random() AS u, random() AS v, random() AS w FROM generate_series(1, {rows})"
-    return Sql(backend, draws)
+    link.execute("SET max_parallel_workers_per_gather = 0")
+    process = link.execute("SELECT pg_backend_pid()").fetchone()[0]
+    return Sql(backend, draws, process)
 
 
-def timed(action):
-    """Seconds and result of a call."""
-    start = time.perf_counter()
+def timed(action, engine):
+    """Seconds by the clock and of CPU, and the result of a call."""
+
+    def cpu():
+        return time.process_time() + (cpu_of(engine.process) if engine.process else 0.0)
+
+    start, used = time.perf_counter(), cpu()
     found = action()
-    return time.perf_counter() - start, found
+    return (time.perf_counter() - start, cpu() - used), found
 
 
 def measured(engine, frame, name, repeats):
-    """Least seconds of each step, the model, and what the new table holds."""
+    """Least seconds of each step, by the clock and of CPU, the model, and what the table holds."""
     from fedprior import GroupMeans, GroupRates
 
     column, sums = MEASURES[name]
@@ -118,14 +136,15 @@ def measured(engine, frame, name, repeats):
     columns = {"group": "g", "outcome" if name == "rates" else "value": column}
     times = {"group-by": [], "from_table": [], "write_table": [], "read back": []}
     for _ in range(repeats):
-        times["group-by"].append(timed(lambda: engine.group_by(sums))[0])
-        seconds, model = timed(lambda: kind.from_table(frame, **columns))
+        times["group-by"].append(timed(lambda: engine.group_by(sums), engine)[0])
+        seconds, model = timed(lambda: kind.from_table(frame, **columns), engine)
         times["from_table"].append(seconds)
         write = functools.partial(model.write_table, "bench_answers", overwrite=True)
-        times["write_table"].append(timed(write)[0])
-        seconds, found = timed(lambda: engine.read("bench_answers"))
+        times["write_table"].append(timed(write, engine)[0])
+        seconds, found = timed(lambda: engine.read("bench_answers"), engine)
         times["read back"].append(seconds)
-    return {step: min(each) for step, each in times.items()}, model, found
+    least = {step: tuple(map(min, zip(*each, strict=True))) for step, each in times.items()}
+    return least, model, found
 
 
 def main():
@@ -138,18 +157,21 @@ def main():
     parser.add_argument("--repeats", type=int, default=2)
     asked = parser.parse_args()
     engine = opened(asked.engine)
-    seconds, frame = timed(lambda: engine.load(asked.rows, asked.groups))
-    print(f"{asked.engine}: {asked.rows:,} rows loaded in {seconds:.1f} s")
+    (seconds, _), frame = timed(lambda: engine.load(asked.rows, asked.groups), engine)
+    print(f"{asked.engine}: {asked.rows:,} rows loaded in {seconds:.1f} s", flush=True)
     for name in MEASURES:
         least, model, (groups, mean) = measured(engine, frame, name, asked.repeats)
-        steps = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in least.items())
-        ratio = least["from_table"] / least["group-by"]
-        whole = (least["from_table"] + least["write_table"]) / least["group-by"]
         print(f"{name}: {groups:,} groups, {len(model.n_):,} rows left the engine, mean {mean:.6g}")
-        print(f"  {steps}")
-        print(f"  ratio to the group-by: {ratio:.2f} to the fit, {whole:.2f} with the join")
+        for step, (clock, cpu) in least.items():
+            print(f"  {step:12} {clock:7.2f} s by the clock, {cpu:7.2f} s of CPU")
+        for which, what in enumerate(("clock", "CPU")):
+            own, fit, write = (
+                least[step][which] for step in ("group-by", "from_table", "write_table")
+            )
+            ratio, whole = fit / own, (fit + write) / own
+            print(f"  ratio by {what}: {ratio:.2f} to the fit, {whole:.2f} with the join")
         for note in model.notes_:
-            print(f"  note: {note[:110]}")
+            print(f"  note: {note[:110]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -172,10 +172,7 @@ class Ibis:
 
         backend, native = self.backend, frame.to_native()
         if table is None:
-            kept = backend.create_table(_name(), native, temp=True)
-            if backend.name == "postgres":  # or joins are planned as if it were small
-                backend.raw_sql(f"ANALYZE {identifier(kept.get_name())}").close()
-            return narwhals.from_native(kept)
+            return narwhals.from_native(_kept(backend, native))
         if backend.name not in ("postgres", "duckdb"):
             return narwhals.from_native(backend.create_table(table, native, overwrite=replace))
         schema, _, name = table.rpartition(".")
@@ -206,6 +203,19 @@ def identifier(table: str) -> str:
     '"sales"."shops"'
     """
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def _kept(backend: Any, native: Any) -> Any:
+    """A temporary table of an expression.
+
+    Ibis creates it empty and inserts, which PostgreSQL never does in parallel.
+    """
+    name = _name()
+    if backend.name != "postgres":
+        return backend.create_table(name, native, temp=True)
+    backend.con.execute(f"CREATE TEMP TABLE {name} AS {backend.compile(native)}")
+    backend.con.execute(f"ANALYZE {name}")  # or joins are planned as if it were small
+    return backend.table(name)
 
 
 def _copied(backend: Any, table: Any) -> Any:

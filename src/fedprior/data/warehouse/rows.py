@@ -73,7 +73,8 @@ def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: boo
     }
     whole = {alias: _is_whole(schema[name]) for alias, name in roles.numbers.items()}
     if roles.outcome is not None:
-        return _outcomes(cells, schema[roles.outcome] == narwhals(owner).Boolean)
+        truth = schema[roles.outcome] == narwhals(owner).Boolean
+        return _outcomes(cells, truth=truth, whole=whole["y"])
     if roles.value is not None:
         return _values(cells) if roles.stderr is None else _measurements(cells)
     if roles.events is not None:
@@ -142,13 +143,13 @@ def _infinite(alias: str) -> Fault:
     return Fault((column > _LARGEST) | (column < -_LARGEST), alias, "finite")
 
 
-def _outcomes(cells: dict[str, Any], truth: bool) -> Measure:
-    """(y (y - 1))^2 is 0 for 0 and 1, and above 0 for any other number."""
+def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> Measure:
+    """y^2 - y is 0 for 0 and 1, above 0 for any other whole number; its square for any number."""
     import narwhals as nw
 
     y = nw.col("y")
-    apart = y * (y - 1)
-    wrong = None if truth else (apart * apart).sum()
+    apart = y * y - y
+    wrong = None if truth else (apart if whole else apart * apart).sum()
     remedy = "For numbers, give value; for sums, successes and trials."
     return Measure(
         cells=cells,
