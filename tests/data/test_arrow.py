@@ -189,3 +189,16 @@ def test_the_reader_of_tables_takes_arrow(table):
     assert listed(found.columns["words"]) == ["x", None, "y", "x"]
     days = [18321.0, None, -3653.0, None]
     assert listed(found.columns["date"]) == days
+
+
+def test_what_only_narwhals_knows(monkeypatch):
+    """A data frame without the Arrow interface, read column by column."""
+    pytest.importorskip("narwhals")
+    monkeypatch.setattr("fedprior.data.frames.has_arrow", lambda values: False)
+    table = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
+    found = taken(table)
+    assert {name: listed(found[name]) for name in found} == {
+        "a": [1, None, 3],
+        "b": ["x", "y", None],
+    }
+    assert listed(taken(table["a"])) == [1, None, 3]

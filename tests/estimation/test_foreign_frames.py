@@ -9,6 +9,7 @@ import pytest
 import fedprior
 from fedprior.estimation.encoder import GroupEncoder
 from fedprior.estimation.events import GroupEvents
+from fedprior.estimation.group_levels import GroupLevels
 from fedprior.estimation.shares import GroupShares
 from fedprior.estimation.table import GroupMeans, GroupMixture, GroupRates
 from fedprior.regression.face.personal import PersonalClassifier, PersonalRegression
@@ -193,6 +194,28 @@ def test_a_federation_from_a_frame(foreign):
     found = fedprior.data.from_frame(table(*names), client="group", label="outcome")
     np.testing.assert_array_equal(found.train.x, wanted.train.x)
     np.testing.assert_array_equal(found.train.y, wanted.train.y)
+
+
+def test_estimates_from_a_table(foreign):
+    table, _ = foreign
+    pytest.importorskip("narwhals")
+    wanted = GroupRates().fit(COLUMNS["outcome"], COLUMNS["name"])
+    found = GroupRates.from_table(table("name", "outcome"), group="name", outcome="outcome")
+    assert found.population_.mean == pytest.approx(wanted.population_.mean, rel=1e-12)
+    encoded = found.encode(table("name"), group="name")
+    encoded = encoded.collect() if hasattr(encoded, "collect") else encoded
+    np.testing.assert_allclose(
+        np.sort(np.asarray(encoded["personal"])), np.sort(wanted.predict(COLUMNS["name"]))
+    )
+
+
+def test_levels(foreign):
+    table, column = foreign
+    levels = {"kind": KIND, "group": GROUP}
+    wanted = GroupLevels(structure="crossed").fit(COLUMNS["dose"], levels)
+    found = GroupLevels(structure="crossed").fit(column("dose"), table("kind", "group"))
+    np.testing.assert_array_equal(found.estimates_.personal, wanted.estimates_.personal)
+    np.testing.assert_array_equal(found.predict(table("kind", "group")), wanted.predict(levels))
 
 
 def test_the_answer_comes_back_as_a_table_of_the_same_library():

@@ -14,7 +14,13 @@ _PLAIN = ("builtins", "numpy", "collections", "jax", "jaxlib", "scipy")
 
 def library(values: Any) -> str:
     """The package of the object's type; of a narwhals object, that of what it wraps."""
-    return _package(_native(values))
+    return _package(unwrapped(values))
+
+
+def unwrapped(values: Any) -> Any:
+    """What a narwhals object wraps."""
+    wraps = _package(values) == "narwhals" and hasattr(values, "to_native")
+    return values.to_native() if wraps else values
 
 
 def taken(values: Any) -> Any:
@@ -23,7 +29,7 @@ def taken(values: Any) -> Any:
     Foreign is whoever exports Arrow data, and whatever narwhals knows, lazy frames included, which
     are collected. All else (lists, arrays, mappings, pandas and polars) is returned as it is.
     """
-    values = _native(values)
+    values = unwrapped(values)
     package = _package(values)
     if isinstance(values, Mapping) or package in _PLAIN:
         return values
@@ -36,7 +42,7 @@ def taken(values: Any) -> Any:
 
 def column_names(values: Any) -> list[str] | None:
     """The names of a table's columns; None for anything else. Nothing of the table is read."""
-    values = _native(values)
+    values = unwrapped(values)
     if isinstance(values, Frame):
         return values.names
     if _package(values) not in NATIVE and not has_arrow(values):
@@ -53,12 +59,6 @@ def column_names(values: Any) -> list[str] | None:
 
 def _package(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
-
-
-def _native(values: Any) -> Any:
-    """What a narwhals object wraps."""
-    wraps = _package(values) == "narwhals" and hasattr(values, "to_native")
-    return values.to_native() if wraps else values
 
 
 def _by_narwhals(values: Any) -> Any:

@@ -187,10 +187,16 @@ def outcomes(numbers: Numbers, outcome: str) -> Measure:
     if source.is_text(outcome):
         word = f"TRY_CAST(TRY_CAST(trim({y.text}) AS BOOLEAN) AS DOUBLE)"
         y = y._replace(number=f"coalesce({y.number}, {word})")
+        if numbers.missing is None:
+            # What is neither 0 nor 1 counts as no number, and is looked at in a second pass.
+            other = f"CASE WHEN {y.number} IN (0, 1) THEN {y.number} END"
+            cell = f"CASE {y.text} WHEN '1' THEN 1.0::DOUBLE WHEN '0' THEN 0.0::DOUBLE ELSE {other}"
+            y = y._replace(number=f"{cell} END")
     y = y._replace(kind=replace(y.kind, kind="truth", note=""))
     remedy = "For numbers, use --value; for sums, --successes and --trials."
     # A look at every cell costs a quarter of all; often the file itself says that none is needed.
-    wrong = "0" if source.is_binary(outcome) else "count(*) FILTER (WHERE y <> 0 AND y <> 1)"
+    known = source.is_binary(outcome) or (source.is_text(outcome) and numbers.missing is None)
+    wrong = "0" if known else "count(*) FILTER (WHERE y <> 0 AND y <> 1)"
     return Measure(
         cells=(y,),
         sums=f"{_counts(numbers, y)}, count(y) AS n_rows, sum(y) AS ones, {wrong} AS wrong",

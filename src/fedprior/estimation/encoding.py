@@ -8,6 +8,8 @@ import numpy as np
 from sklearn.base import clone
 
 from fedprior.core import check
+from fedprior.data import frames
+from fedprior.data.arrow import Frame
 from fedprior.data.warehouse.engine import narwhals, wrap
 from fedprior.data.warehouse.folds import sum_folds, without_fold
 from fedprior.data.warehouse.rows import Roles
@@ -34,7 +36,7 @@ class OnFrames:
         owner = type(self).__name__
         sentence = "encode needs a model by from_table."
         check.expect(self._roles is not None, owner, sentence)
-        roles = _renamed(self._roles, group)
+        roles, frame = _renamed(self._roles, group), _known(frame)
         if _is_eager(frame):
             return _encode_eager(self, frame, roles, name, fold)
         check.expect(self._answers is not None, owner, _OTHER)
@@ -51,6 +53,7 @@ class OnFrames:
 
     def _fit_table(self, frame: Any, group: Any, **columns: str | None) -> Self:
         roles = Roles(group=(group,) if isinstance(group, str) else tuple(group), **columns)
+        frame = _known(frame)
         if not _is_eager(frame):
             return fit_frame(self, frame, roles)
         _check_eager(type(self).__name__, frame, roles, roles.numbers.values())
@@ -68,7 +71,17 @@ def _renamed(roles: Any, group: Any) -> Roles:
     return replace(roles, group=(group,) if isinstance(group, str) else tuple(group))
 
 
+def _known(frame: Any) -> Any:
+    """A frame of a library that is known here; the columns of one that only exports Arrow data."""
+    frame = frames.unwrapped(frame)
+    engines = ("duckdb", "_duckdb", "pyspark", "ibis", *frames.NATIVE)
+    known = frames.library(frame) in engines or hasattr(frame, "column_names")
+    return frame if known else frames.taken(frame)
+
+
 def _is_eager(frame: Any) -> bool:
+    if isinstance(frame, Frame):
+        return True
     library = type(frame).__module__.partition(".")[0]
     lazy = type(frame).__name__ == "LazyFrame"
     return library in ("pandas", "polars", "pyarrow") and not lazy
@@ -78,7 +91,7 @@ def _check_eager(owner: str, frame: Any, roles: Roles, others: Iterable[str]) ->
     remedy = "For groups within groups, join their labels into one column."
     one = len(roles.group) == 1
     check.require(one, owner, "group", "one column of labels", list(roles.group), remedy)
-    known = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+    known = frames.column_names(frame) or []
     for name in (*roles.group, *others):
         rule = f"one of {', '.join(known)}"
         check.require(name in known, owner, "column", rule, name, check.nearest(name, known))
@@ -89,7 +102,9 @@ def _fit_eager(model: Any, frame: Any, roles: Roles, rows: Any) -> None:
 
     def column(name: str | None) -> Any:
         found = None if name is None else frame[name]
-        return found if found is None or isinstance(rows, slice) else found.filter(rows)
+        if found is None or isinstance(rows, slice):
+            return found
+        return found[rows] if isinstance(frame, Frame) else found.filter(rows)
 
     if not isinstance(rows, slice) and type(frame).__module__.startswith("pandas"):
         frame, rows = frame[rows], slice(None)
@@ -108,7 +123,7 @@ def _encode_eager(model: Any, frame: Any, roles: Roles, name: str, fold: str | N
     owner = type(model).__name__
     others = () if fold is None else (fold, *roles.numbers.values())
     _check_eager(owner, frame, roles, others)
-    _check_new(owner, name, getattr(frame, "column_names", None) or list(frame.columns))
+    _check_new(owner, name, frames.column_names(frame))
     labels = frame[roles.group[0]]
     if fold is None:
         values = np.asarray(model.predict(labels), np.float64)
@@ -124,6 +139,8 @@ def _encode_eager(model: Any, frame: Any, roles: Roles, name: str, fold: str | N
 
 
 def _with_column(frame: Any, name: str, values: np.ndarray) -> Any:
+    if isinstance(frame, Frame):
+        return {**frame, name: values}
     library = type(frame).__module__.partition(".")[0]
     if library == "pandas":
         return frame.assign(**{name: values})
