@@ -542,7 +542,7 @@ def test_events_over_an_exposure(command, falls, tmp_path):
         (("--events", "falls", "--method", "paper"), "--method must be default with --events"),
         (("--events", "falls", "--population", "beta"), "--population must be one of gamma"),
         (("--events", "falls", "--value", "days"), "not several"),
-        (("--events", "falls", "--epsilon", "1"), "--events cannot be combined with --epsilon"),
+        (("--events", "falls", "--epsilon", "1"), "--events with --epsilon needs --high"),
         (("--category", "falls", "--ranks"), "--ranks cannot be combined with --category"),
         (("--category", "site"), "--category must be another column"),
     ],

@@ -299,7 +299,6 @@ class Question:
             "--intervals": self.intervals != "default",
             "--above": self.above is not None,
             "--ranks": self.ranks,
-            "--events": self.kind == "events",
         }
         for option, given in public.items():
             check.expect(not given, _OWNER, f"{option} cannot be combined with --epsilon.")

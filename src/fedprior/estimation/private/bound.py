@@ -45,18 +45,21 @@ class ErrorSum(NamedTuple):
         """The expectation as coefficients of 1, p and (p - center)^2, or a lower bound of it.
 
         E e^2 = V(p) / n = (p - excess p^2) / n. Groups of one trial do not report the square, which
-        is at least 0. Counts that were cut lack up to `lost` times p, which is taken off.
+        is at least 0. Counts that were cut lack up to `lost` times p, which is taken off, and in a
+        class of sizes E e^2 is bounded by that of the largest or of the least one.
         """
-        about, c, noise = totals.center, totals.mean, self.noise / totals.size
+        about, c = totals.center, totals.mean
+        size = totals.size if totals.largest is None else totals.largest
+        noise = self.noise / np.where(self.noise > 0, size, totals.size)
         bent = totals.law.family.excess * noise
         constant = bent * about**2 + self.spread * (c**2 - about**2)
         rate = noise - 2 * bent * about + 2 * self.spread * (about - c)
         square = self.spread - bent
         square = np.where(totals.law.tells_square(totals.size), square, np.minimum(square, 0))
-        of_rate, of_square = totals.lost
-        lacking = np.minimum(rate - 2 * about * square, 0) * of_rate
-        lacking = lacking + np.minimum(square, 0) * of_square
-        return constant, rate + lacking / (1 - of_rate), square
+        lost = totals.lost
+        lacking = np.minimum(rate - 2 * about * square, 0) * lost.rate
+        lacking = lacking + np.minimum(square, 0) * lost.square
+        return constant, rate + lacking / (1 - lost.rate), square
 
 
 class Shrinkage(NamedTuple):
@@ -169,7 +172,21 @@ def _chance_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
     bound = ErrorSum(noise, 0 * noise, spread)
     most = largest * noise / n + spread * max(totals.mean, 1 - totals.mean) ** 2
     upper = value(totals, bound) + np.sqrt(_report_variance(totals, bound))
-    return np.clip(upper, 0, most @ totals.number)
+    upper = np.clip(upper, 0, most @ totals.number)
+    return (np.sqrt(upper) + np.sqrt(_cut_variance(totals, form))) ** 2
+
+
+def _cut_variance(totals: RateTotals, form: ErrorSum) -> np.ndarray:
+    """Bound on the expected square of what cutting counts changes in the estimate of the sum.
+
+    The standard deviations of both parts add up at most (Minkowski).
+    """
+    _, rate, square = form.linear(totals)
+    lost, number = totals.lost, totals.number
+    first = (rate - 2 * totals.center * square) ** 2 * lost.rate_squared
+    total = totals.first + np.sqrt(totals.covariance[:, 0])
+    total = np.clip(total / (1 - lost.rate), 0.0, number)
+    return 2 * (first + square**2 * lost.square_squared) @ total
 
 
 def spread_bound(totals: RateTotals) -> float:

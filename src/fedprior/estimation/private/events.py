@@ -49,7 +49,7 @@ def estimate_events_privately(
     public: do not derive them from the data. The answers are those of `estimate_rates_privately`,
     with the rate as a share of `high`, and are epsilon-DP in the local model if one group's events
     are replaced by any others: a count is cut at a public number before it is randomized, the least
-    one such that a rate of at most `high` loses 0.1% of its mean at most. What cutting takes is
+    one such that a rate of at most `high` loses 3% of its mean at most. What cutting takes is
     bounded and taken off the promised gain.
 
     The bound on the gain holds for rates of any shape in [0, high], also if they depend on the

@@ -118,7 +118,8 @@ def _fit(totals: reports.RateTotals, n: np.ndarray, *, fitted_by: str) -> Fitted
     sizes, place = np.unique(n, return_inverse=True)
     own = np.where(sizes > 0, 1.0, 0.0)
     if found is not None:
-        own[np.searchsorted(sizes, totals.size)] -= found.center
+        some = sizes > 0
+        own[some] -= found.center[np.searchsorted(totals.size, sizes[some], side="right") - 1]
     divisor = np.where(sizes > 0, sizes, 1)
     local = noise / divisor
     risk = own**2 * local + (1 - own) ** 2 * spread
@@ -144,7 +145,7 @@ def choose_scheme(n: np.ndarray, epsilon: float, law: CountLaw = TRIALS) -> Sche
     Sizes count as they do in the bound. Public quantities alone enter: sizes, their number,
     epsilon. Two-round reports win at small epsilon and many trials, k-ary answers elsewhere.
     """
-    size, number = np.unique(n[law.tells_square(n)], return_counts=True)
+    size, _, _, number = law.classes(n[law.tells_square(n)])
     shrunk = 1 / (1 + size / 8)
     weight = number * (shrunk**2 + shrunk / size) ** 2
     channel = OneBit(epsilon=epsilon)
@@ -215,7 +216,7 @@ def _center(
     mean, _ = truncated_normal(average, float(np.sqrt(first)), 0.0, 1.0)
     toward = np.linspace(0, 1, 21)
     centers = 0.5 + toward * (mean - 0.5)
-    sizes, counts = np.unique(n, return_counts=True)
+    sizes, _, _, counts = law.classes(n)
     least, most = reports.moment_range(sizes[:, None], centers, law)
     noise = counts @ (most - least) ** 2 / (4 * channel.contrast**2) / len(n) ** 2
     error = 4 * (1 - toward) ** 2 * first * ((mean - 0.5) ** 2 + first)

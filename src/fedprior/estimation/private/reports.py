@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.channels.randomized_response import KaryResponse, OneBit
-from fedprior.estimation.private.law import TRIALS, CountLaw
+from fedprior.estimation.private.law import TRIALS, CountLaw, Lost
 from fedprior.estimation.private.posterior import truncated_normal
 from fedprior.exchange.batch import Rounds
 
@@ -21,6 +21,7 @@ class RateTotals(NamedTuple):
     trial say nothing about the square: their `second` is 0, a lower bound. `mean` is the groups'
     average rate, each counted by the precision of its report, and `mean_variance` its variance.
     `lost` bounds what counts that were cut lack in both, as multiples of the rate (`CountLaw`).
+    Where events have many sizes, `size` is the least one of a class, and `largest` the largest.
     """
 
     center: float
@@ -33,7 +34,8 @@ class RateTotals(NamedTuple):
     mean: float
     mean_variance: float
     law: CountLaw = TRIALS
-    lost: tuple[np.ndarray | float, np.ndarray | float] = (0.0, 0.0)
+    lost: Lost = Lost()
+    largest: np.ndarray | None = None
 
 
 class RateReports(NamedTuple):
@@ -203,7 +205,7 @@ def _totals(
     law: CountLaw,
     noise: tuple[np.ndarray, ...] | None = None,
 ) -> RateTotals:
-    size, place, number = np.unique(n, return_inverse=True, return_counts=True)
+    size, largest, place, number = law.classes(n)
     mean, from_mean = first.centered()
     square, from_square = second.centered()
 
@@ -234,5 +236,14 @@ def _totals(
         mean=truncated_normal(mean, float(np.sqrt(mean_variance)), 1e-9, 1 - 1e-9)[0],
         mean_variance=mean_variance,
         law=law,
-        lost=law.lost(size, law.most(size)),
+        lost=_lost(n, place, len(size), law),
+        largest=largest,
     )
+
+
+def _lost(n: np.ndarray, place: np.ndarray, number: int, law: CountLaw) -> Lost:
+    """The largest bounds on what is lost by cutting in each class."""
+    worst = np.zeros((4, number))
+    for each, own in zip(worst, law.lost(n, law.most(n)), strict=True):
+        np.maximum.at(each, place, own)
+    return Lost(*worst)
