@@ -361,7 +361,7 @@ def test_a_second_fit_replaces_the_first():
             r"GroupMeans: population must be one of .* Did you mean",
         ),
         (GroupMeans(fit_by="moment"), "GroupMeans: fit_by must be one of likelihood, moments"),
-        (GroupMeans(level=1.0), "GroupMeans: level must be below 1, got 1.0"),
+        (GroupMeans(level=1.0), "GroupMeans: level must be above 0 and below 1, got 1.0"),
         (GroupRates(population="gaussian"), "GroupRates: population must be one of beta"),
         (GroupRates(intervals="none"), "GroupRates: intervals must be one of default, robust"),
         (GroupMixture(2, method="em"), "GroupMixture: method must be one of default, paper"),

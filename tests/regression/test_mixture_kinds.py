@@ -94,3 +94,16 @@ def test_kinds_of_classes_are_rarely_invented(num_groups, num_features):
 def test_true_kinds_are_found_again_and_again(num_groups, num_features, kinds):
     found = [reported(drawn(num_groups, num_features, seed, kinds=kinds)) for seed in range(10)]
     assert sum(number == kinds for number in found) >= 9
+
+
+@pytest.mark.parametrize("num_components", ["bic", 2])
+def test_a_full_covariance_is_not_fitted_to_fewer_groups_than_coefficients(num_components):
+    """Two full components of three coefficients degenerate with four groups."""
+    draws = np.random.default_rng(5)
+    place = np.repeat(np.arange(4), 8)
+    x = np.column_stack([draws.normal(size=(32, 2)), np.ones(32)])
+    theta = 0.5 * draws.normal(size=(4, 2))
+    y = (x[:, :2] * theta[place]).sum(axis=1) + 0.5 * draws.normal(size=32)
+    rows = GroupedRows.of(x, y, place, 4)
+    found = fit_mixture(rows, family="gaussian", covariance="auto", num_components=num_components)
+    assert np.isfinite(found.theta).all()

@@ -110,8 +110,7 @@ class GroupEstimator(OnFrames, BaseEstimator, ABC):
     def _check(self) -> None:
         for name, known in self._choices.items():
             check.choice(self._owner, name, getattr(self, name), known)
-        check.fraction(self._owner, level=self.level)
-        check.require(self.level < 1, self._owner, "level", "below 1", self.level)
+        check.require(0 < self.level < 1, self._owner, "level", "above 0 and below 1", self.level)
 
     def _keep(self, rows: int, *columns: np.ndarray | None) -> Any:
         """A mask of the complete rows (or a full slice); the others are counted, or refused."""

@@ -9,6 +9,11 @@ from fedprior.estimation.gaussian.posterior import MeanRows
 from fedprior.estimation.intervals import mixture_cdf, mixture_quantile
 
 _TOLERANCE = 1e-3  # of a limit in normal scores: coverage is right to 1e-4
+# A mean far from the others is a sign of a noisy group or of a theta in the tail of its population.
+# Where group means count as Student's t of 3 degrees of freedom, both explanations stay open. Under
+# a normal law noise explains all, and 200 log-normal thetas with two to four rows each are worse
+# off than with one common variance: gain 39 instead of 50, with this law 58 (decision 0049).
+_FREEDOM = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +32,10 @@ class _NormalMixture:
 
 
 def _mixture(groups: NoisyGroups, populations: Populations) -> _NormalMixture:
-    """One component per population and per node of the group's variance."""
+    """One component per population and per node of the group's variance.
+
+    The probability of a node takes the group's mean into account, cautiously (`_FREEDOM`).
+    """
     variance, log_probability = groups.sampling()
     empty = groups.n == 0
     variance = np.where(empty, 1.0, variance)
@@ -42,8 +50,10 @@ def _mixture(groups: NoisyGroups, populations: Populations) -> _NormalMixture:
         precision = 1 / (between + variance)
         shrinkage = np.where(empty, 1.0, variance * precision)
         apart = groups.x - mean
-        density = log_probability - np.where(empty, 0.0, (apart**2).sum(axis=1) / 2) * precision
-        density += np.where(empty, 0.0, apart.shape[1] / 2) * np.log(precision)
+        dimension, squares = apart.shape[1], (apart**2).sum(axis=1) * precision
+        student = (_FREEDOM + dimension) * np.log1p(squares / _FREEDOM)
+        own = (dimension * np.log(precision) - student) / 2
+        density = log_probability + np.where(empty, 0.0, own)
         share = np.exp(density - density.max(axis=0))
         share *= chance / share.sum(axis=0)
         location = groups.x - shrinkage[:, :, None] * apart

@@ -16,6 +16,7 @@ _SIGNIFICANT = 1e-3
 _MATERIAL = 1.1  # factor between standard deviations: below it coverage changes by 1.5% at most
 _FEWEST = 20  # groups with rows that differ, below which `auto` keeps one variance
 _FOLLOWS = 0.3  # rank correlation of variance and mean above which moderation loses more than gains
+_OUTWARD = 0.25  # likewise of variance and distance, plus 1.5 of its standard errors: 0.1 is usual
 _TIED = 1e-6  # share of the pooled variance below which rows do not differ but for rounding
 _COMMON = "One noise variance is used for all"
 _MODERATED = "noise='moderated' (--noise moderated) gives every group its own."
@@ -105,34 +106,41 @@ def choose(
     """
     if noise == "common":
         return None, []
-    found = unequal_noise(statistics, raw)
+    found, n = unequal_noise(statistics, raw), np.asarray(statistics.n)
     if noise == "moderated":
         if found is None:
             raise ValueError(f"estimate_means: {_NEEDED}")
-        return found, [_NOT_APART] if found.clear and _follows(found, raw) else []
+        return found, [_NOT_APART] if found.clear and _follows(found, n, raw) else []
     if found is None or not found.clear:
         return None, []
     if np.count_nonzero(found.freedom) < _FEWEST:
         reason = f"with fewer than {_FEWEST} groups that cannot be relied on"
         return None, [f"{found.finding} {_COMMON}, since {reason}. {_MODERATED}"]
-    if _follows(found, raw):
+    if _follows(found, n, raw):
         return None, [f"{found.finding} {_COMMON}, since the noise goes with the mean. {_LOG}"]
     if not plain:
         return None, [f"{found.finding} {_COMMON}, since the options chosen need it."]
     return found, [f"{found.finding} {_OWN}"]
 
 
-def _follows(found: UnequalNoise, raw: np.ndarray) -> bool:
-    """Whether the variance rises or falls with a coordinate of the mean, or toward the middle."""
+def _follows(found: UnequalNoise, n: np.ndarray, raw: np.ndarray) -> bool:
+    """Whether the variance goes with a coordinate of the mean, or with its distance from others.
+
+    A noisy mean is likely to be far from the others. Distances are therefore in units of the
+    deviation that the noise and the variance between groups give them.
+    """
     some = np.flatnonzero(found.freedom)
     some = some[:: -(-len(some) // _LOOKED_AT)]
     own, prior = found.freedom[some], found.variances.freedom
     variance = (prior * found.variances.variance + found.within[some]) / (prior + own)
-    variance = _ranks(variance)
+    noise, order = variance / n[some], _ranks(variance)
     for column in raw[some].T:
-        across = variance @ _ranks(column)
-        outward = variance @ _ranks(np.abs(column - np.median(column)))
-        if abs(across) > _FOLLOWS or outward < -_FOLLOWS:
+        far = np.abs(column - np.median(column))
+        between = max(float(column.var() - noise.mean()), 0.0)
+        outward = order @ _ranks(far / np.sqrt(between + noise))
+        inward = -order @ _ranks(far)
+        limit = _OUTWARD + 1.5 / np.sqrt(len(some))
+        if max(abs(order @ _ranks(column)), inward) > _FOLLOWS or outward > limit:
             return True
     return False
 
@@ -175,7 +183,9 @@ def estimate_unequal(
     second = rows.scale[held] ** 2
     error = second.mean()
     over_raw = error / (second + (rows.personal - groups.x)[held] ** 2).mean()
-    over_pooled = error / (second + (rows.personal[held] - common) ** 2).mean()
+    apart = ((populations.mean - common) ** 2).mean(axis=1)
+    spread = populations.between + populations.error + apart  # E (theta - common)^2
+    over_pooled = error / float(populations.probability @ spread)
     shape = np.shape(statistics.mean)
 
     def placed(values: np.ndarray) -> np.ndarray:

@@ -83,7 +83,9 @@ def search(
         if given and len(forms) == 1:
             start = starts.best(int(num_components), restarts=restarts, seed=seed)
             return Found(_learn(problem, evidence, rules, start), rules, evidence, ())
-        most = min(MOST_COMPONENTS, problem.num_groups)
+        most = _most_components(problem, form)
+        if given and form == "full" and int(num_components) > most:
+            continue  # a simpler form has been tried
         counts = [int(num_components)] if given else range(1, most + 1)
         last = np.inf
         for count in counts:
@@ -95,6 +97,12 @@ def search(
     best = _best(tried, margin=_CLEAR if len(forms) > 1 else 0.0)
     reached = _learn(problem, best.evidence, best.rules, best.start)
     return Found(reached, best.rules, best.evidence, (_note(best, tried),))
+
+
+def _most_components(problem: MixtureProblem, form: Covariance) -> int:
+    """A full covariance needs as many groups as coefficients and one more, or it degenerates."""
+    needed = problem.num_logits * problem.rows.num_features + 1 if form == "full" else 1
+    return max(1, min(MOST_COMPONENTS, problem.num_groups // needed))
 
 
 def _forms(problem: MixtureProblem, spread: Spread) -> tuple[Covariance, ...]:
