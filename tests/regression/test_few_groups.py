@@ -37,9 +37,8 @@ def coverage(m, name, *, runs, classes=False, seed=0):
     draws = np.random.default_rng([seed, m])
     found = np.empty((runs, 2, 2))
     for run in range(runs):
-        x, line, place, theta = drawn(
-            draws, m, name, **({"low": 20, "high": 60} if classes else {})
-        )
+        low, high = (20, 60) if classes else (2, 15)
+        x, line, place, theta = drawn(draws, m, name, low=low, high=high)
         if classes:
             y = (draws.random(len(x)) < 1 / (1 + np.exp(1 - line))).astype(int)
             y[:2] = 0, 1
@@ -74,9 +73,7 @@ def test_coverage_of_linear_regressions(name, m):
 @pytest.mark.parametrize("m", [4, 6, 10, 20])
 def test_coverage_of_logistic_regressions(m):
     found, error = coverage(m, "intercepts and slopes", runs=300, classes=True)
-    print(
-        f"classes, {m} groups: mean, theta {found.round(1).tolist()} +- {error.round(1).tolist()}"
-    )
+    print(f"classes, {m} groups: {found.round(1).tolist()} +- {error.round(1).tolist()}")  # noqa: T201
     assert (found > 88 - 4 * error).all()
 
 
@@ -120,7 +117,7 @@ def test_intervals_of_groups_are_wider_than_given_the_variances():
     x, line, place, _ = drawn(draws, 6, "intercepts and slopes")
     model = PersonalRegression().fit(x[:, None], line + draws.normal(size=len(x)), place)
     lower, upper = model.interval()
-    assert ((upper - lower) / 2 > 1.9 * model.theta_errors_).all()
+    assert ((upper - lower)[:, 0] > 2 * 2 * model.theta_errors_[:, 0]).all()
     assert np.allclose((upper + lower) / 2, model.theta_)
     assert any("Only 6 groups" in note for note in model.notes_)
 
@@ -139,7 +136,7 @@ def test_units_do_not_matter():
 
 
 def test_gains_on_held_out_rows_have_intervals_over_groups():
-    """The same variance as that of a ratio of sums over clusters, computed by the jackknife."""
+    """60 groups: an interval about the gain, neither a point nor everything."""
     draws = np.random.default_rng(4)
     x, line, place, _ = drawn(draws, 60, "intercepts and slopes", low=8)
     model = PersonalRegression().fit(x[:, None], line + draws.normal(size=len(x)), place)

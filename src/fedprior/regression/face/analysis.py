@@ -107,7 +107,7 @@ class Analysis:
         """The scale and the degrees of freedom of theta about its estimate, for intervals.
 
         With fewer than 50 groups they allow for the uncertainty of the variances: integrated over
-        for numbers, by as many degrees of freedom as a mean of the groups has for classes.
+        for numbers, by as many degrees of freedom as a mean of the groups has for classes and counts.
         """
         fit, groups = self.fit, int((self.rows.sizes > 0).sum())
         known = ThetaSpread(fit.errors, np.full(fit.errors.shape, np.inf))
@@ -115,7 +115,7 @@ class Analysis:
             return known
         if groups >= FEW:
             return known
-        if self.classes is not None:
+        if fit.family != "gaussian":
             return ThetaSpread(fit.errors, np.full(fit.errors.shape, max(groups - 1.0, 1.0)))
         scale = self.design.scale
         here: Any = self.specification.covariance

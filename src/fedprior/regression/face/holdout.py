@@ -130,14 +130,12 @@ def _gain_interval(
 
 
 def _of_fit(asked: GroupedRows, fit: RegressionFit) -> np.ndarray:
-    """The loss of each row under the fit, theta averaged over where targets are classes or counts."""
+    """The loss of each row under the fit, theta averaged over for classes and counts."""
     if fit.family == "gaussian":
         return _squares(asked, fit.theta[asked.place], fit.population.fixed)
     if fit.family == "poisson":
         exposure = 1.0 if asked.offset is None else np.exp(asked.offset)
-        return deviances(
-            asked.y, expected_counts(fit, asked.x, asked.fixed, asked.place, exposure)
-        )
+        return deviances(asked.y, expected_counts(fit, asked.x, asked.fixed, asked.place, exposure))
     return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
 
 
