@@ -152,8 +152,3 @@ def test_a_file_that_cannot_be_written(refused, csv, tmp_path, monkeypatch):
     words = ("--out", tmp_path / "o.csv", "--plot", tmp_path / "o.png")
     refused("regress", csv, *GOOD, *words, wanted="regress: --out must be a file that can be writt")
     assert [path.name for path in tmp_path.iterdir()] == ["shops.csv"]
-
-
-def test_a_level_without_intervals_is_not_ignored(refused, csv):
-    wanted = "regress: --level must be given with --out, which has the intervals, got 0.8"
-    refused("regress", csv, *GOOD, "--level", "0.8", wanted=wanted)

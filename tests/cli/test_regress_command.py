@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     *("format", "family", "groups", "rows", "dropped", "classes", "criterion", "method"),
     *("population", "fixed", "noise", "share_between", "log_likelihood", "held_out", "notes"),
-    *("columns", "dispersion"),
+    *("columns", "dispersion", "level"),
 }
 
 
@@ -105,7 +105,8 @@ def test_what_a_person_reads(command, shops):
         "(2 dropped)",
         "gaussian (full covariance, REML)",
         "sd between",
-        "corr intercept",
+        "95% intervals of the means",
+        "lower",
         "fixed",
         "% of the variance at the mean row",
         "root mean squared error",
@@ -236,3 +237,18 @@ def test_sleepstudy_has_the_correlation_that_lme4_prints(command):
     assert answer["population"]["correlations"][0][1] == pytest.approx(0.066, abs=1e-3)
     assert -2 * answer["log_likelihood"] == pytest.approx(1743.6283, abs=1e-3)
     assert answer["held_out"]["gain_over_pooled"] > 20
+
+
+def test_intervals_of_the_population_follow_the_level(command, shops):
+    wide, narrow = (
+        json.loads(command("regress", shops, *WORDS, "--level", level, "--json").out)
+        for level in ("0.95", "0.5")
+    )
+    for part in (wide["population"]["mean"]["price"], wide["fixed"]["color=red"]):
+        assert part["lower"] < part["value"] < part["upper"]
+        assert part["freedom"] > 5
+    cells = [each["population"]["mean"]["price"] for each in (wide, narrow)]
+    assert cells[0]["upper"] - cells[0]["lower"] > 2 * (cells[1]["upper"] - cells[1]["lower"])
+    held = wide["held_out"]
+    low, high = held["interval_over_pooled"]
+    assert low < held["gain_over_pooled"] < high

@@ -100,3 +100,13 @@ def test_contraception_is_what_glmer_prints():
     fit = fit_logistic(GroupedRows.of(np.ones((len(use), 1)), use, place, 60, fixed=fixed))
     assert np.sqrt(fit.population.covariance[0, 0]) == pytest.approx(0.4786, abs=1e-4)
     assert fit.log_likelihood == pytest.approx(-1186.23, abs=0.01)
+
+
+def test_degrees_of_freedom_of_kenward_and_roger():
+    """pbkrtest and lmerTest give 17 for intercept and Days of the sleep study, 6.825 and 1.546."""
+    x, fixed, y, place = problem("sleepstudy")
+    rows = GroupedRows.of(x, y, place, place.max() + 1, fixed=fixed)
+    found = fit_linear(rows, covariance="full", criterion="reml").population
+    assert found.freedom == pytest.approx([17, 17], rel=1e-6)
+    assert found.corrected_errors == pytest.approx([6.8246, 1.5458], abs=1e-4)
+    assert found.corrected_errors == pytest.approx(found.mean_errors, rel=1e-6)

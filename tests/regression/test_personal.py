@@ -94,7 +94,8 @@ def test_an_unseen_group_has_the_population(fitted):
     assert found[2] != found[0]
     lower, upper = fitted.interval(["nowhere", "g03"])
     spread = np.diag(fitted.population_.covariance) + fitted.population_.mean_errors**2
-    np.testing.assert_allclose(upper[0] - mean, stats.norm.ppf(0.975) * np.sqrt(spread))
+    reach = stats.t.ppf(0.975, fitted.population_.freedom[:2])
+    np.testing.assert_allclose(upper[0] - mean, reach * np.sqrt(spread))
     assert (upper[1] - lower[1] < upper[0] - lower[0]).all()
     every = fitted.interval()
     np.testing.assert_allclose((every[0] + every[1]) / 2, fitted.theta_)

@@ -44,7 +44,7 @@ def regress(
     center: Annotated[
         bool, _option("Subtract the features' means: the intercept of a mean row.", "--center")
     ] = False,
-    level: Annotated[float, _option("Coverage of the intervals in --out.")] = 0.95,
+    level: Annotated[float, _option("Coverage of the intervals.")] = 0.95,
     out: Annotated[
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
@@ -58,11 +58,11 @@ def regress(
 ) -> None:
     """Fit a regression to every group with the help of all the others (a mixed model).
 
-    Prints the population's mean and spread with standard errors, the share of variance between
-    groups, and how well held-out rows are predicted by personal, separate and pooled fits. A
-    quarter of the rows of each group with 3 or more is held out for that, drawn by --seed; all
-    else is fitted to all rows. --out has one row per group: each coefficient, its error and
-    interval.
+    Prints the population's mean and spread with standard errors and intervals, the share of
+    variance between groups, and how well held-out rows are predicted by personal, separate and
+    pooled fits. A quarter of the rows of each group with 3 or more is held out for that, drawn by
+    --seed; all else is fitted to all rows. --out has one row per group: each coefficient, its
+    error and interval.
 
     Counts are read as numbers or classes unless --family poisson says what they are: then the log
     of the expected count per unit of --exposure is a sum of coefficients times features, and

@@ -63,7 +63,7 @@ def _print(answer: RegressAnswer) -> None:
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
     found = answer.analysis
     console.print(_head(found))
-    console.print(keep_numbers(_coefficients(found), console.width))
+    console.print(keep_numbers(_coefficients(found, answer.question.level), console.width))
     if _BESIDE < len(found.names) <= _MOST_CORRELATIONS and _has_correlations(found):
         console.print(keep_numbers(_correlations(found), console.width))
     if len(found.fit.population.components) > 1:
@@ -113,23 +113,33 @@ def _head(found: Analysis) -> Table:
     return lines
 
 
-def _coefficients(found: Analysis) -> Table:
-    """Mean and spread of each coefficient, then the fixed ones."""
+def _coefficients(found: Analysis, level: float) -> Table:
+    """Mean, its interval and spread of each coefficient, then the fixed ones."""
     population, names = found.fit.population, found.names
     deviation, errors = reporting.deviations(found)
     correlation = reporting.correlations(population.covariance)
     shown = range(len(names) - 1 if len(names) <= _BESIDE and _has_correlations(found) else 0)
-    heads = [f"corr {names[j]}" for j in shown]
-    table = _table("Coefficients", "", "mean", "error", "sd between", "error", *heads)
+    heads = [f"corr\n{names[j]}" for j in shown]
+    title = f"Coefficients, {100 * level:g}% intervals of the means"
+    limits = population.limits(level)
+    title = "Coefficients" if limits is None else title
+    ends = [] if limits is None else ["lower", "upper"]
+    table = _table(title, "", "mean", "error", *ends, "sd between", "error", *heads)
     means = population.mean_errors
+
+    def interval(place: int) -> list[str]:
+        return [] if limits is None else [_number(each[place]) for each in limits]
+
     for row, name in enumerate(names):
         own = "" if means is None else _number(means[row])
         beside = [_correlation(correlation[row, j]) if j < row else "" for j in shown]
         spread = (_number(deviation[row]), _number(errors[row]))
-        table.add_row(name, _number(population.mean[row]), own, *spread, *beside)
+        mean = _number(population.mean[row])
+        table.add_row(name, mean, own, *interval(row), *spread, *beside)
     for row, name in enumerate(found.fixed_names):
         own = "" if population.fixed_errors is None else _number(population.fixed_errors[row])
-        table.add_row(name, _number(population.fixed[row]), own, "fixed", "", *([""] * len(heads)))
+        value, ends = _number(population.fixed[row]), interval(len(names) + row)
+        table.add_row(name, value, own, *ends, "fixed", "", *([""] * len(heads)))
     return table
 
 
@@ -180,26 +190,36 @@ def _variances(found: Analysis) -> Table:
 
 
 def _held_out(held: HeldOut) -> Table:
-    table = _table("Held-out prediction", "", _METRICS[held.metric], "personal is")
-    table.add_row("personal", f"{held.personal:.4g}", "")
-    for name, error, gain in (
-        ("separate", held.separate, held.gain_over_separate),
-        ("pooled", held.pooled, held.gain_over_pooled),
+    table = _table("Held-out prediction", "", _METRICS[held.metric], "personal is lower by", "95%")
+    table.add_row("personal", f"{held.personal:.4g}", "", "")
+    for name, error, gain, (low, high) in (
+        ("separate", held.separate, held.gain_over_separate, held.interval_over_separate),
+        ("pooled", held.pooled, held.gain_over_pooled, held.interval_over_pooled),
     ):
-        word = "lower" if gain >= 0 else "higher"
-        table.add_row(name, f"{error:.4g}", f"{abs(gain):.1f}% {word}")
+        ends = f"{low:.1f} to {high:.1f}%" if math.isfinite(low) else ""
+        table.add_row(name, f"{error:.4g}", f"{gain:.1f}%", ends)
     return table
 
 
 def _sentence(held: HeldOut, seed: int) -> str:
     """Whether it helps, in one plain sentence, and on which rows."""
-    separate, pooled = held.gain_over_separate > 0, held.gain_over_pooled > 0
-    said = {
-        (True, True): "Personal fits predict better than separate ones and than a pooled one",
-        (False, True): "Separate fits predict as well as personal ones or better",
-        (True, False): "One pooled fit predicts as well as personal ones or better",
-        (False, False): "Separate fits and a pooled one both predict as well or better",
-    }[separate, pooled]
+    others = {
+        "separate ones": held.interval_over_separate,
+        "a pooled one": held.interval_over_pooled,
+    }
+    better = [name for name, (low, _) in others.items() if low > 0]
+    worse = [name for name, (_, high) in others.items() if high < 0]
+    unclear = [name for name in others if name not in better + worse]
+    parts = [
+        f"{word} than {' and than '.join(names)}"
+        for word, names in (("better", better), ("worse", worse))
+        if names
+    ]
+    said = f"Personal fits predict {' and '.join(parts)}" if parts else ""
+    if unclear:
+        also = "; there is" if parts else "There is"
+        ends = " and ".join(unclear)
+        said += f"{also} no clear difference {'from' if parts else 'of personal fits from'} {ends}"
     return (
         f"{said}, on {held.num_rows:,} held-out rows of {held.num_groups:,} groups (seed {seed})."
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
 from fedprior.core import check
 from fedprior.regression.packed import unpack
@@ -27,7 +28,8 @@ class RegressionPopulation:
 
     `mean` (d,) and `covariance` (d, d) are those of the whole population, which has one component
     if it is Gaussian. `noise_variance` is None for families without noise. Standard errors are None
-    if they are not available.
+    if they are not available. Those of mean and fixed treat the fitted variances as known; for
+    intervals there are `corrected_errors` of (mean, fixed), with degrees of freedom `freedom`.
     """
 
     kind: str  # "gaussian", "mixture", "discrete", "laplace", "known", ...
@@ -40,6 +42,29 @@ class RegressionPopulation:
     covariance_errors: np.ndarray | None = None  # (d, d), of the entries of `covariance`
     fixed_errors: np.ndarray | None = None  # (p,)
     noise_error: float | None = None
+    corrected_errors: np.ndarray | None = None  # (d + p,)
+    freedom: np.ndarray | None = None  # (d + p,), of Student's t; None for a normal
+
+    def limits(self, level: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Lower and upper limits of (mean, fixed), (d + p,) each; None without standard errors."""
+        if self.mean_errors is None or self.fixed_errors is None:
+            return None
+        value = np.concatenate([self.mean, self.fixed])
+        error = self.corrected_errors
+        if error is None:
+            error = np.concatenate([self.mean_errors, self.fixed_errors])
+        reach = quantile(level, self.freedom) * error
+        return value - reach, value + reach
+
+
+def quantile(level: float, freedom: np.ndarray | None) -> np.ndarray:
+    """The quantile t of Student's t with P(|T| <= t) = level; of a normal where freedom is None."""
+    if freedom is None:
+        return np.asarray(special.ndtri((1 + level) / 2))
+    normal = special.ndtri((1 + level) / 2)
+    finite = np.isfinite(freedom)
+    student = special.stdtrit(np.where(finite, freedom, 1.0), (1 + level) / 2)
+    return np.where(finite, student, normal)
 
 
 def gaussian_population(

@@ -171,8 +171,9 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
         "classes": None if found.classes is None else [str(one) for one in found.classes.tolist()],
         "criterion": specification.criterion,
         "method": specification.method,
-        "population": _population(found),
-        "fixed": _valued(found.fixed_names, fit.population.fixed, fit.population.fixed_errors),
+        "level": answer.question.level,
+        "population": _population(found, answer.question.level),
+        "fixed": _fixed(found, answer.question.level),
         "noise": _noise(found),
         "dispersion": _dispersion(found),
         "share_between": plain(found.share_between),
@@ -183,13 +184,33 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
     }
 
 
-def _population(found: Analysis) -> dict[str, Any]:
+def _fixed(found: Analysis, level: float) -> dict[str, Any]:
+    population = found.fit.population
+    valued = _valued(found.fixed_names, population.fixed, population.fixed_errors)
+    return _with_limits(valued, found, level, len(found.names))
+
+
+def _with_limits(
+    valued: dict[str, Any], found: Analysis, level: float, start: int
+) -> dict[str, Any]:
+    """Limits and degrees of freedom of the coefficients beside their errors; None if unknown."""
+    population, none = found.fit.population, [None] * (start + len(valued))
+    limits, freedom = population.limits(level), population.freedom
+    lower, upper = (none, none) if limits is None else (plain(each) for each in limits)
+    degrees = none if freedom is None else plain(freedom)
+    for place, cell in enumerate(valued.values(), start):
+        cell |= {"lower": lower[place], "upper": upper[place], "freedom": degrees[place]}
+    return valued
+
+
+def _population(found: Analysis, level: float) -> dict[str, Any]:
     population, names = found.fit.population, found.names
+    mean = _valued(names, population.mean, population.mean_errors)
     return {
         "kind": population.kind,
         "covariance": found.covariance,
         "coefficients": names,
-        "mean": _valued(names, population.mean, population.mean_errors),
+        "mean": _with_limits(mean, found, level, 0),
         "sd": _valued(names, *deviations(found)),
         "correlations": plain(correlations(population.covariance)),
         "components": [
@@ -229,6 +250,8 @@ def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:
         "pooled": plain(held.pooled),
         "gain_over_separate": plain(held.gain_over_separate),
         "gain_over_pooled": plain(held.gain_over_pooled),
+        "interval_over_separate": plain(list(held.interval_over_separate)),
+        "interval_over_pooled": plain(list(held.interval_over_pooled)),
         "rows": held.num_rows,
         "groups": held.num_groups,
         "seed": seed,

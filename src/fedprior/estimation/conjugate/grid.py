@@ -111,7 +111,9 @@ def _log_ratio(data: Tally, mean: np.ndarray, scale: np.ndarray, proposal: Shape
     size = np.broadcast_to(1 / scale**2 - 1, mean.shape)
     likelihood = log_likelihood(data, mean.ravel(), size.ravel()).reshape(mean.shape)
     jeffreys = -0.5 * np.log(family.variance(mean))
-    prior = jeffreys + scale_prior(size, family.prior_factor(mean), data.num_informative)
+    # Rates of events have no upper bound at which they could pile up: v^TILT serves any number.
+    groups = data.num_informative if np.isfinite(family.top) else np.inf
+    prior = jeffreys + scale_prior(size, family.prior_factor(mean), groups)
     return likelihood + prior - family.log_density(proposal, mean)
 
 

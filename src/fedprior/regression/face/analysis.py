@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fedprior.core import check
 from fedprior.regression.face.counts import Dispersion, dispersion_of, expected_counts
@@ -20,6 +20,7 @@ from fedprior.regression.face.design import (
 from fedprior.regression.face.reading import Reading, read
 from fedprior.regression.face.specification import Specification, in_units
 from fedprior.regression.linear import local_linear
+from fedprior.regression.linear.integrated import FEW, ThetaSpread, theta_spread
 from fedprior.regression.logistic import (
     local_logistic,
     local_poisson,
@@ -28,9 +29,10 @@ from fedprior.regression.logistic import (
     probabilities,
 )
 from fedprior.regression.packed import pack
-from fedprior.regression.result import RegressionFit
+from fedprior.regression.result import RegressionFit, quantile
 from fedprior.regression.rows import GroupedRows
 
+_FEW_GROUPS = 10  # below, a note
 _LATENT = np.pi**2 / 3  # variance of the logistic distribution
 
 
@@ -85,15 +87,41 @@ class Analysis:
         return between / (between + noise)
 
     def interval(self, level: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Limits theta -+ z error of the groups at `place`; -1 gives those of the population."""
-        population = self.fit.population
+        """Limits theta -+ t scale of the groups at `place`; -1 gives those of the population.
+
+        Scale and degrees of freedom are those of `spread`; those of a new group are those of the
+        population's mean.
+        """
+        population, width = self.fit.population, len(self.fit.population.mean)
         variance = np.diag(population.covariance)
         if population.mean_errors is not None:
             variance = variance + population.mean_errors**2
+        freedom = population.freedom
+        new = quantile(level, None if freedom is None else freedom[:width]) * np.sqrt(variance)
         middle = np.vstack([self.fit.theta, population.mean])[place]
-        reach = special.ndtri((1 + level) / 2)
-        reach = reach * np.vstack([self.fit.errors, np.sqrt(variance)])[place]
+        reach = np.vstack([quantile(level, self.spread.freedom) * self.spread.scale, new])[place]
         return middle - reach, middle + reach
+
+    @cached_property
+    def spread(self) -> ThetaSpread:
+        """The scale and the degrees of freedom of theta about its estimate, for intervals.
+
+        With fewer than 50 groups they allow for the uncertainty of the variances: integrated over
+        for numbers, by as many degrees of freedom as a mean of the groups has for classes and counts.
+        """
+        fit, groups = self.fit, int((self.rows.sizes > 0).sum())
+        known = ThetaSpread(fit.errors, np.full(fit.errors.shape, np.inf))
+        if not self.specification.is_gaussian or self.specification.method == "paper":
+            return known
+        if groups >= FEW:
+            return known
+        if fit.family != "gaussian":
+            return ThetaSpread(fit.errors, np.full(fit.errors.shape, max(groups - 1.0, 1.0)))
+        scale = self.design.scale
+        here: Any = self.specification.covariance
+        inner = in_units(fit, 1 / scale)  # as `rows` have it
+        found = theta_spread(self.rows, inner, here)
+        return ThetaSpread(found.scale / scale, found.freedom)
 
     def columns(self, level: float) -> dict[str, np.ndarray]:
         """One row per group: group, n, components, each coefficient with error, lower and upper.
@@ -259,6 +287,12 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
             f"{analysis.num_dropped}."
         )
     notes += analysis.design.notes
+    groups = int((analysis.rows.sizes > 0).sum())
+    if groups < _FEW_GROUPS:
+        notes.append(
+            f"Only {groups} groups: how much they differ is known poorly. The intervals allow for "
+            "this, with Student's t; the standard errors do not."
+        )
     far = far_from_zero(analysis.design, table)
     if far and analysis.covariance != "full":
         notes.append(

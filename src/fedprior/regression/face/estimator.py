@@ -80,9 +80,10 @@ class PersonalEstimator(BaseEstimator, ABC):
     def interval(self, groups: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper limits of theta, one row per label; for all groups by default.
 
-        The limits are theta -+ z error. They include the uncertainty of theta and of the
-        population's mean, but not that of its covariance. A group not seen in `fit` gets the limits
-        of the population.
+        They include the uncertainty of theta, of the population's mean and, with fewer than 50
+        groups, of its covariance: the limits are then theta -+ t scale with scale and degrees of
+        freedom of `analysis_.spread`, else theta -+ z error. A group not seen in `fit` gets the
+        limits of the population.
         """
         check_is_fitted(self, "analysis_")
         if groups is None:

@@ -1,5 +1,6 @@
 """What personal, separate and pooled regressions predict of rows that none of them has seen."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,12 @@ from fedprior.regression.logistic import (
     predictive,
     probabilities,
 )
-from fedprior.regression.result import RegressionFit
+from fedprior.regression.result import RegressionFit, quantile
 from fedprior.regression.rows import GroupedRows
 
 _LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
 _METRICS = {"gaussian": "rmse", "poisson": "deviance"}
+_LEVEL = 0.95  # of the intervals of gains
 _LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and wrong
 
 
@@ -29,7 +31,8 @@ class HeldOut:
     """Errors on held-out rows: root mean squared ("rmse"), or mean -log probability ("log_loss").
 
     For counts the error is the mean Poisson deviance ("deviance"). Gains are the percentages by
-    which the personal error is below the others.
+    which the personal error is below the others, with 95% intervals over groups (NaN from a single
+    group).
     """
 
     metric: str
@@ -38,6 +41,8 @@ class HeldOut:
     pooled: float
     num_rows: int
     num_groups: int
+    interval_over_separate: tuple[float, float] = (math.nan, math.nan)
+    interval_over_pooled: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def gain_over_separate(self) -> float:
@@ -82,35 +87,66 @@ def compare(
         separate = local_logistic(stay, num_classes=classes)
     common = np.broadcast_to(pooled[:width], (asked.num_rows, width))
     beta = pooled[width:]
+    squared = specification.family == "gaussian"
+    losses = [
+        _of_fit(asked, fit),
+        _of_theta(asked, separate[place], beta, specification),
+        _of_theta(asked, common, beta, specification),
+    ]
+    means = [float(each.mean()) for each in losses]
+    personal, alone, together = np.sqrt(means).tolist() if squared else means
     return HeldOut(
         metric=_METRICS.get(specification.family, "log_loss"),
-        personal=_personal(asked, fit),
-        separate=_error(asked, separate[place], beta, specification),
-        pooled=_error(asked, common, beta, specification),
+        personal=personal,
+        separate=alone,
+        pooled=together,
         num_rows=asked.num_rows,
         num_groups=int((asked.sizes > 0).sum()),
+        interval_over_separate=_gain_interval(asked, losses[0], losses[1], squared=squared),
+        interval_over_pooled=_gain_interval(asked, losses[0], losses[2], squared=squared),
     )
 
 
-def _personal(asked: GroupedRows, fit: RegressionFit) -> float:
-    """The error of the fit, theta averaged over where targets are classes or counts."""
+def _gain_interval(
+    asked: GroupedRows, own: np.ndarray, other: np.ndarray, *, squared: bool
+) -> tuple[float, float]:
+    """100 (1 - r) -+ t error, r = sum own / sum other (its root if squared), groups as clusters.
+
+    The variance of r is m / (m - 1) sum (a_i - r b_i)^2 / b^2 over the groups' sums a_i and b_i,
+    because rows of one group may share their luck.
+    """
+    first, second = (
+        np.bincount(asked.place, each)[np.unique(asked.place)] for each in (own, other)
+    )
+    groups, total = len(first), float(second.sum())
+    if groups < 2 or total <= 0:
+        return math.nan, math.nan
+    ratio = float(first.sum()) / total
+    error = math.sqrt(groups / (groups - 1) * float(((first - ratio * second) ** 2).sum())) / total
+    middle = 1 - (math.sqrt(ratio) if squared else ratio)
+    error /= 2 * math.sqrt(max(ratio, 1e-300)) if squared else 1.0
+    reach = float(quantile(_LEVEL, np.array(groups - 1.0))) * error
+    return 100 * (middle - reach), 100 * (middle + reach)
+
+
+def _of_fit(asked: GroupedRows, fit: RegressionFit) -> np.ndarray:
+    """The loss of each row under the fit, theta averaged over for classes and counts."""
     if fit.family == "gaussian":
-        return _root_mean_square(asked, fit.theta[asked.place], fit.population.fixed)
+        return _squares(asked, fit.theta[asked.place], fit.population.fixed)
     if fit.family == "poisson":
         exposure = 1.0 if asked.offset is None else np.exp(asked.offset)
-        found = expected_counts(fit, asked.x, asked.fixed, asked.place, exposure)
-        return float(deviances(asked.y, found).mean())
+        return deviances(asked.y, expected_counts(fit, asked.x, asked.fixed, asked.place, exposure))
     return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
 
 
-def _error(
+def _of_theta(
     asked: GroupedRows, theta: np.ndarray, beta: np.ndarray, specification: Specification
-) -> float:
-    """The error of each row's own theta (rows, D) with common coefficients beta."""
+) -> np.ndarray:
+    """The loss of each row under its own theta (rows, D) with common coefficients beta."""
     if specification.family == "gaussian":
-        return _root_mean_square(asked, theta, beta)
+        return _squares(asked, theta, beta)
     if specification.family == "poisson":
-        return float(deviances(asked.y, rates_at(asked, theta, beta)).mean())
+        return deviances(asked.y, rates_at(asked, theta, beta))
     classes = specification.num_classes
     return _log_loss(
         asked,
@@ -118,11 +154,10 @@ def _error(
     )
 
 
-def _root_mean_square(asked: GroupedRows, theta: np.ndarray, beta: np.ndarray) -> float:
-    left = asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta
-    return float(np.sqrt((left**2).mean()))
+def _squares(asked: GroupedRows, theta: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    return (asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta) ** 2
 
 
-def _log_loss(asked: GroupedRows, found: np.ndarray) -> float:
+def _log_loss(asked: GroupedRows, found: np.ndarray) -> np.ndarray:
     of_class = found[np.arange(asked.num_rows), asked.y.astype(np.int64)]
-    return float(-np.log(np.maximum(of_class, _LEAST_PROBABILITY)).mean())
+    return -np.log(np.maximum(of_class, _LEAST_PROBABILITY))

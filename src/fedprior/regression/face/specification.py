@@ -158,6 +158,13 @@ class Specification:
         return fit_logistic(rows, num_classes=self.num_classes, **how)
 
 
+def _unscaled(errors: np.ndarray | None, scale: np.ndarray) -> np.ndarray | None:
+    """Errors of (mean, fixed) in the units of the table; fixed columns are never scaled."""
+    if errors is None:
+        return None
+    return np.concatenate([errors[: len(scale)] / scale, errors[len(scale) :]])
+
+
 def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
     """The fit to x / scale as one to x: theta / scale; REML's likelihood loses sum log scale."""
     population = fit.population
@@ -184,6 +191,7 @@ def in_units(fit: RegressionFit, scale: np.ndarray) -> RegressionFit:
                 for each in population.components
             ),
             mean_errors=None if errors is None else errors / s,
+            corrected_errors=_unscaled(population.corrected_errors, s),
             covariance_errors=None if spread_errors is None else spread_errors / table,
         ),
     )

@@ -1,8 +1,8 @@
 """The result of a linear fit, from a fitted or a known population."""
 
 import numpy as np
-from scipy import linalg
 
+from fedprior.regression.linear.freedom import CoefficientDoubt, coefficients_of_few
 from fedprior.regression.linear.likelihood import CovarianceProfile
 from fedprior.regression.linear.maximum import ALL_SPREAD, room
 from fedprior.regression.linear.posterior import posterior
@@ -31,10 +31,9 @@ def described(
     notes = _notes(rows, profile, converged=converged)
     if num_covariance_parameters(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
         notes.append("There are too many variances to compute their standard errors.")
-    root = reduction.transform @ linalg.inv(linalg.cholesky(profile.normal, lower=True)).T
-    table = noise * root @ root.T
-    population = _population(reduction, profile, coefficients, noise, table, restricted=restricted)
-    theta, theta_errors = posterior(rows, population, coefficient_covariance=table)
+    doubt = coefficients_of_few(rows, profile, reduction, noise)
+    population = _population(reduction, profile, coefficients, noise, doubt, restricted=restricted)
+    theta, theta_errors = posterior(rows, population, coefficient_covariance=doubt.table)
     return RegressionFit(
         family="gaussian",
         method=method,
@@ -56,11 +55,11 @@ def _population(
     profile: CovarianceProfile,
     coefficients: np.ndarray,
     noise: float,
-    table: np.ndarray,
+    doubt: CoefficientDoubt,
     *,
     restricted: bool,
 ) -> RegressionPopulation:
-    """In the units of the original columns; `table` is the covariance of the coefficients."""
+    """In the units of the original columns."""
     width = reduction.num_features
     inner = reduction.transform[:width, :width]
     spread = noise * inner @ expand(profile.relative, width=width) @ inner.T
@@ -69,7 +68,7 @@ def _population(
         spread_errors, noise_error = variance_errors(
             profile, reduction, noise, restricted=restricted
         )
-    errors = np.sqrt(np.diag(table))
+    errors = np.sqrt(np.diag(doubt.table))
     return gaussian_population(
         coefficients[:width],
         spread,
@@ -79,6 +78,8 @@ def _population(
         covariance_errors=spread_errors,
         fixed_errors=errors[width:],
         noise_error=noise_error,
+        corrected_errors=doubt.errors,
+        freedom=doubt.freedom,
     )
 
 

@@ -179,7 +179,7 @@ def _answer(
         family=outcome.family,
         method=method,
         criterion="ml",
-        population=_population(outward(ascent.gamma, back), doubt),
+        population=_population(outward(ascent.gamma, back), doubt, rows),
         theta=found.theta,
         errors=found.errors,
         responsibilities=np.ones((rows.num_groups, 1)),
@@ -193,13 +193,24 @@ def _answer(
     )
 
 
-def _population(gamma: LogisticGamma, uncertain: Uncertainty | None) -> RegressionPopulation:
+def _population(
+    gamma: LogisticGamma, uncertain: Uncertainty | None, rows: GroupedRows
+) -> RegressionPopulation:
+    """With errors for intervals: those of a mean of m groups, whose variance ML has too small.
+
+    Coefficients that vary have m - 1 degrees of freedom, fixed ones those of the rows in groups.
+    """
     errors = {}
     if uncertain is not None:
+        groups = max(int((rows.sizes > 0).sum()), 2)
+        inflated = uncertain.mean * np.sqrt(groups / (groups - 1))
+        within = max(rows.num_rows - groups, 1)
         errors = {
             "mean_errors": uncertain.mean,
             "covariance_errors": uncertain.covariance,
             "fixed_errors": uncertain.fixed,
+            "corrected_errors": np.concatenate([inflated, uncertain.fixed]),
+            "freedom": np.repeat([groups - 1.0, within], [len(gamma.mean), len(gamma.fixed)]),
         }
     return gaussian_population(gamma.mean, gamma.covariance, gamma.fixed, **errors)
 

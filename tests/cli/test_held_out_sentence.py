@@ -1,0 +1,58 @@
+"""The sentence on held-out prediction says no more than its intervals do."""
+
+import pytest
+
+from fedprior.cli.regress_answer import _sentence
+from fedprior.regression.face.holdout import HeldOut
+
+
+def said(separate: tuple[float, float], pooled: tuple[float, float]) -> str:
+    held = HeldOut(
+        metric="rmse",
+        personal=1.0,
+        separate=1.0,
+        pooled=1.0,
+        num_rows=200,
+        num_groups=80,
+        interval_over_separate=separate,
+        interval_over_pooled=pooled,
+    )
+    return _sentence(held, 3)
+
+
+ROWS = ", on 200 held-out rows of 80 groups (seed 3)."
+NOT_KNOWN = (float("nan"), float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("separate", "pooled", "wanted"),
+    [
+        ((1, 5), (2, 9), "Personal fits predict better than separate ones and than a pooled one"),
+        (
+            (1, 5),
+            (-9, -2),
+            "Personal fits predict better than separate ones and worse than a pooled one",
+        ),
+        (
+            (1, 5),
+            (-1, 1),
+            "Personal fits predict better than separate ones; there is no clear difference from a "
+            "pooled one",
+        ),
+        (
+            (-1, 1),
+            (-1, 1),
+            "There is no clear difference of personal fits from separate ones and a pooled one",
+        ),
+        (
+            NOT_KNOWN,
+            (-3, -1),
+            "Personal fits predict worse than a pooled one; there is no clear difference from "
+            "separate ones",
+        ),
+    ],
+)
+def test_only_what_is_clear_is_said(
+    separate: tuple[float, float], pooled: tuple[float, float], wanted: str
+) -> None:
+    assert said(separate, pooled) == wanted + ROWS
