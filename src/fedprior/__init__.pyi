@@ -33,6 +33,7 @@ from .estimation.conjugate.estimate import estimate_rates as estimate_rates
 from .estimation.encoder import GroupEncoder as GroupEncoder
 from .estimation.events import GroupEvents as GroupEvents
 from .estimation.gaussian.estimate import estimate_means as estimate_means
+from .estimation.group_levels import GroupLevels as GroupLevels
 from .estimation.mixture.estimate import estimate_mixture as estimate_mixture
 from .estimation.shares import GroupShares as GroupShares
 from .estimation.table import GroupMeans as GroupMeans

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.aggregate import Groups
+from fedprior.data.writing import write_table
 from fedprior.estimation.result import Estimates
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting.outputs import save
@@ -72,7 +73,9 @@ def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
         return
 
     def write(path: Path) -> None:
-        if question.shows_groups:
+        if estimates.levels is not None:
+            write_table(_level_table(question, groups, estimates), path, owner="estimate")
+        elif question.shows_groups:
             groups.write(reporting.columns(estimates), path)
         else:
             reporting.write_population(estimates, path)
@@ -110,6 +113,8 @@ def _print(
             console.print(f"Note: {note}", soft_wrap=True)
     if estimates.population.coefficients is not None or estimates.meta is not None:
         _print_regression(console, groups, estimates)
+    if estimates.levels is not None:
+        _print_levels(console, question, groups, estimates)
     if not question.shows_groups:
         return
     most, least = reporting.changed(estimates)
@@ -117,6 +122,23 @@ def _print(
         if len(places):
             shown = groups_table(title, groups, estimates, places)
             console.print(keep_numbers(shown, console.width))
+
+
+def _level_table(question: Question, groups: Groups, estimates: Estimates) -> dict[str, np.ndarray]:
+    from fedprior.estimation.levels.table import level_table
+    from fedprior.reporting.levels import level_keys
+
+    return level_table(estimates, level_keys(groups, question))
+
+
+def _print_levels(
+    console: Console, question: Question, groups: Groups, estimates: Estimates
+) -> None:
+    """The groups in which groups lie, or which cross; the finest are printed by themselves."""
+    from fedprior.cli.levels import level_tables
+
+    for table in level_tables(question, groups, estimates):
+        console.print(keep_numbers(table, console.width))
 
 
 def _print_regression(console: Console, groups: Groups, estimates: Estimates) -> None:
@@ -152,7 +174,9 @@ def head(size: str, estimates: Estimates) -> Table:
     varies += ", by covariates" * (population.coefficients is not None)
     law = f"{population.kind} ({population.fitted_by}{varies})"
     lines.add_row("population", law)
-    parameters = {"heterogeneity": population.heterogeneity, **population.parameters}
+    parameters = {"heterogeneity": population.heterogeneity}
+    if estimates.levels is None:  # they have a table of their own
+        parameters |= population.parameters
     if np.ndim(population.mean) == 0:
         parameters = {"mean": float(population.mean), **parameters}
     for name, value in list(parameters.items())[:_MOST_PARAMETERS]:

@@ -54,6 +54,13 @@ Key = Annotated[Path | None, typer.Option(help="File with the key of that ledger
 Group = Annotated[
     list[str] | None, typer.Option(help="Column that names a row's group; several make one key.")
 ]
+Nested = Annotated[
+    bool,
+    typer.Option("--nested", help="Columns of groups go from coarse to fine, each in the last."),
+]
+Crossed = Annotated[
+    bool, typer.Option("--crossed", help="Columns of groups cross: their effects add up.")
+]
 Plot = Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .pdf.")]
 OneMethod = Annotated[
     str | None, typer.Option(help="Which of the run's methods (default: its first).")

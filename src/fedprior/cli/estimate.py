@@ -32,6 +32,8 @@ def estimate(
         str | None, _option("New table there with the answers, one row per group.")
     ] = None,
     group: asked.Group = None,
+    nested: asked.Nested = False,
+    crossed: asked.Crossed = False,
     value: Annotated[str | None, _option("Column of numbers to average.")] = None,
     successes: Annotated[str | None, _option("Column of successes, with --trials.")] = None,
     trials: Annotated[str | None, _option("Column of trials, with --successes.")] = None,
@@ -123,6 +125,10 @@ def estimate(
     --epsilon, counted. With --stderr, several rows of a group are combined by inverse
     variance.
 
+    Several --group columns are one key. With --nested they go from coarse to fine: a county is
+    pulled to its state, a state to the whole, and --out has a row for each of them. With --crossed
+    their effects add up.
+
     With --covariates, a group that has them but no number is predicted from them, and --out has a
     row for it. With --stderr, the figures of a meta-analysis are shown.
 
@@ -149,6 +155,8 @@ def estimate(
         table=table,
         out_table=out_table,
         group=tuple(group or ()),
+        nested=nested,
+        crossed=crossed,
         value=value,
         stderr=stderr,
         successes=successes,

@@ -66,6 +66,12 @@ class Groups:
         named = dict(self.connection.execute(query).fetchall())
         return [named[int(place)] for place in places]
 
+    def keys(self) -> list[tuple[str, ...]]:
+        """The labels of every group, one for each column of its key (`cells.key`)."""
+        rows = self.connection.execute("SELECT name FROM groups ORDER BY rowid").fetchall()
+        parts = (str(name).split(" / ") for (name,) in rows)
+        return [tuple(part.replace("//", "/") for part in each) for each in parts]
+
     def write(self, columns: dict[str, np.ndarray], path: Path) -> None:
         """`group` and the columns, one row per group, as CSV or Parquet; whole or not at all.
 

@@ -13,6 +13,7 @@ from .federated.algorithms import gaussian_means as gaussian_means
 from .federated.algorithms import mixture_means as mixture_means
 from .federated.algorithms import rates_channel as rates_channel
 from .gaussian.estimate import estimate_means as estimate_means
+from .group_levels import GroupLevels as GroupLevels
 from .groups import EstimationWarning as EstimationWarning
 from .meta import LeaveOneOut as LeaveOneOut
 from .meta import MetaAnalysis as MetaAnalysis

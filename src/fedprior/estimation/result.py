@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprior.estimation.covariates import Coefficients
+from fedprior.estimation.levels.result import Levels
 from fedprior.estimation.meta import MetaAnalysis
 from fedprior.privacy.guarantee import Guarantee
 
@@ -105,6 +106,7 @@ class Estimates:
     With `count`, a row stands for so many groups with the same numbers; for means, with the same n,
     and `lookup` has the numbers of a group of that size with any mean.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
+    `levels` has those of the groups in which groups lie, or which cross each other.
     """
 
     n: np.ndarray
@@ -128,6 +130,7 @@ class Estimates:
     count: np.ndarray | None = None
     size_name: str = "n"
     lookup: "MeanLookup | None" = None
+    levels: Levels | None = None
 
     @property
     def num_groups(self) -> int:
@@ -183,6 +186,8 @@ class Estimates:
             summary["population"]["link"] = population.coefficients.link
         if self.meta is not None:
             summary["meta_analysis"] = self.meta.summary()
+        if self.levels is not None:
+            summary |= self.levels.summary()
         if self.guarantee is not None:
             summary["privacy"] = self.guarantee.describe()
         return summary

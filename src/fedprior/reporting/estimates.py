@@ -58,8 +58,9 @@ def open_groups(question: Question) -> Iterator[Groups]:
         missing=MISSING if question.missing is None else question.missing,
         strict=question.strict,
     ) as groups:
-        _check_number(groups, question)
-        _check_identified(groups, question)
+        if question.structure is None:
+            _check_number(groups, question)
+            _check_identified(groups, question)
         yield groups
 
 
@@ -132,6 +133,10 @@ def _shares(groups: Groups, question: Question) -> Estimates:
 
 
 def _openly(groups: Groups, question: Question) -> Estimates:
+    if question.structure is not None:
+        from fedprior.reporting.levels import estimate_levels
+
+        return estimate_levels(groups, question)
     if question.kind == "shares":
         return _shares(groups, question)
     options: dict[str, Any] = {

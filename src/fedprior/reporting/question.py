@@ -7,6 +7,7 @@ from pathlib import Path
 from fedprior.core import check
 from fedprior.data import standard_input
 from fedprior.reporting.database import check_database
+from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 POPULATIONS = {
@@ -34,6 +35,8 @@ class Question:
     table: str | None = None
     out_table: str | None = None
     group: tuple[str, ...] = ()
+    nested: bool = False
+    crossed: bool = False
     value: str | None = None
     stderr: str | None = None
     successes: str | None = None
@@ -78,6 +81,9 @@ class Question:
         self._check_together()
         self._check_numbers()
         self._check_privacy()
+        if self.structure is not None:
+            check_structure(_OWNER, self.group, nested=self.nested, crossed=self.crossed)
+            self._check_levels()
         self._check_files()
 
     @property
@@ -93,6 +99,11 @@ class Question:
     def source(self) -> str:
         """The file as messages have it."""
         return standard_input.shown(self.file or _OWNER)
+
+    @property
+    def structure(self) -> str | None:
+        """How several columns of groups are related: nested, crossed, or None for one key."""
+        return "nested" if self.nested else "crossed" if self.crossed else None
 
     @property
     def private(self) -> bool:
@@ -241,6 +252,24 @@ class Question:
         _require(fits, "--delta", "in [0, 1)", self.delta)
         rule = "a whole number of at least 0" if (self.seed or 0) < 0 else "below 2**31"
         _require(self.seed is None or 0 <= self.seed < 2**31, "--seed", rule, self.seed)
+
+    def _check_levels(self) -> None:
+        """What several levels of groups cannot be combined with."""
+        others = {
+            "--category": self.category is not None,
+            "--population": self.population is not None,
+            "--covariates": self.covariates != (),
+            "--by-size": self.by_size,
+            "--fit": self.fit != "likelihood",
+            "--method": self.method != "default",
+            "--noise": self.noise != "auto",
+            "--intervals": self.intervals != "default",
+            "--above": self.above is not None,
+            "--ranks": self.ranks,
+            "--leave-one-out": self.leave_one_out,
+            "--epsilon": self.private,
+        }
+        refuse_options(_OWNER, others, str(self.structure))
 
     def _check_privacy(self) -> None:
         private = {

@@ -1,0 +1,1 @@
+"""Groups within groups and crossed groups: random intercepts of several grouping factors."""

@@ -1,0 +1,247 @@
+"""Estimates of every group, and of every level above it, from groups within or across groups."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedprior.core import check
+from fedprior.estimation.covariates import Coefficients
+from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.levels.answer import Answers, answers
+from fedprior.estimation.levels.cells import Cells
+from fedprior.estimation.levels.crossed import kernel
+from fedprior.estimation.levels.design import Data, Design, design
+from fedprior.estimation.levels.fit import LevelsFit, maximize
+from fedprior.estimation.levels.hyper import Hyper, plausible
+from fedprior.estimation.levels.links import moments
+from fedprior.estimation.levels.result import LevelEstimates, Levels, Values
+from fedprior.estimation.result import Estimates, FittedPopulation
+
+KINDS = {"gaussian": "gaussian", "binomial": "logit-normal", "poisson": "log-normal"}
+_FEW = 10  # levels: below, their variance is hardly known
+_NO_NOISE = 1e-10  # of the variance of y
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FittedLevels:
+    """The estimates, and what predictions for further groups need.
+
+    `source` is, for each row of the estimates, a row of the data in the same cell; `row` is the row
+    of the estimates of each cell.
+    """
+
+    estimates: Estimates
+    source: np.ndarray
+    row: np.ndarray
+    design: Design
+    hyper: Hyper
+    level: float
+
+    @property
+    def cells(self) -> Cells:
+        return self.design.problem.rows.cells
+
+    def further(self, places: tuple[np.ndarray, ...], sizes: tuple[int, ...]) -> Values:
+        """Values of further cells without rows; places beyond the known levels are new levels."""
+        problem, number = self.design.problem, self.cells.number
+        cells = self.cells.extended(places, sizes)
+        rows = replace(problem.rows, cells=cells)
+        wider = replace(problem, rows=rows, kernel=kernel("GroupLevels", cells))
+        found = answers(wider, self.hyper, center=self.design.center, level=self.level).cells
+        fields = ("n", "raw", "personal", "scale", "weight", "lower", "upper")
+        return Values(**{name: getattr(found, name)[number:] for name in fields})
+
+
+def fit_levels(
+    owner: str,
+    data: Data,
+    *,
+    structure: str = "nested",
+    criterion: str = "auto",
+    level: float = 0.95,
+) -> FittedLevels:
+    """Fit by REML or maximum likelihood, and average over the variances that the data allow."""
+    check.choice(owner, "structure", structure, ("nested", "crossed"))
+    check.choice(owner, "criterion", criterion, ("auto", "reml", "ml"))
+    normal = data.family == "gaussian"
+    fits = normal or criterion != "reml"
+    check.require(fits, owner, "criterion", "ml (or auto) but for numbers", criterion)
+    restricted = normal and criterion != "ml"
+    found = design(owner, data, nested=structure == "nested", restricted=restricted)
+    problem = found.problem
+    fit = maximize(problem)
+    if normal and not data.known:
+        spread = float(np.var(problem.rows.y)) + data.within / data.num_rows
+        sentence = "groups explain all values to the digit: there is no noise to estimate."
+        check.expect(fit.noise > _NO_NOISE * spread, owner, sentence)
+    hyper = plausible(problem, fit)
+    answer = answers(problem, hyper, center=found.center, level=level)
+    row, source = _order(found)
+    levels = _levels(data, found, fit, hyper, answer, row, structure, restricted, level)
+    return FittedLevels(
+        estimates=_estimates(data, found, levels, answer, row, level),
+        source=source,
+        row=row,
+        design=found,
+        hyper=hyper,
+        level=level,
+    )
+
+
+def _order(found: Design) -> tuple[np.ndarray, np.ndarray]:
+    """The row of the estimates of each cell, and a row of the data for each row of the estimates.
+
+    Estimates have the order of the data where these have one row per cell.
+    """
+    number = found.problem.rows.cells.number
+    of_data = np.empty(number, np.int64)
+    of_data[found.cell[::-1]] = np.arange(len(found.cell))[::-1]
+    if len(found.cell) == number:
+        return of_data, np.arange(number)
+    return np.arange(number), of_data
+
+
+def _levels(
+    data: Data,
+    found: Design,
+    fit: LevelsFit,
+    hyper: Hyper,
+    answer: Answers,
+    row: np.ndarray,
+    structure: str,
+    restricted: bool,
+    level: float,
+) -> Levels:
+    cells = found.problem.rows.cells
+    parts = []
+    for k, name in enumerate(cells.names):
+        example = np.empty(cells.sizes[k], np.int64)
+        example[cells.places[k]] = row
+        parts.append(
+            LevelEstimates(
+                name=name,
+                deviation=float(fit.scales[k]),
+                error=float(fit.scale_errors[k]),
+                values=answer.levels[k],
+                example=example,
+            )
+        )
+    noisy = data.family == "gaussian" and not data.known
+    correction = float(np.log(found.scale).sum()) if restricted else 0.0
+    return Levels(
+        family=data.family,
+        structure=structure,
+        chain=cells.nested,
+        criterion="reml" if restricted else "ml",
+        log_likelihood=fit.log_likelihood - correction,
+        noise=float(np.sqrt(fit.noise)) if noisy else None,
+        noise_error=fit.noise_scale_error,
+        whole=answer.whole,
+        parts=tuple(parts),
+        coefficients=_coefficients(data, found, fit, hyper, level),
+    )
+
+
+def _coefficients(
+    data: Data, found: Design, fit: LevelsFit, hyper: Hyper, level: float
+) -> Coefficients | None:
+    """Intercept and slopes in the units of the columns, at the fit, with averaged intervals."""
+    if data.fixed is None:
+        return None
+    back = np.diag(np.append(1.0, 1 / found.scale))
+    back[0, 1:] = -found.middle / found.scale
+    state = found.problem.state(fit.ratios)
+    beta = state.beta if fit.coefficients is None else fit.coefficients
+    states = [found.problem.state(point) for point in hyper.ratios]
+    location = np.array([back @ each.beta for each in states])
+    spread = np.array([np.diag(back @ each.covariance @ back.T) for each in states])
+    ends = [
+        mixture_quantile(
+            tail, hyper.probability, location, np.sqrt(spread), freedom=states[0].freedom
+        )
+        for tail in ((1 - level) / 2, (1 + level) / 2)
+    ]
+    shift = np.zeros(len(back))
+    shift[0] = found.center
+    return Coefficients(
+        names=("intercept", *data.fixed.names),
+        values=back @ beta + shift,
+        standard_errors=np.sqrt(np.diag(back @ state.covariance @ back.T)),
+        lower=ends[0] + shift,
+        upper=ends[1] + shift,
+        level=level,
+        r_squared=np.nan,
+    )
+
+
+def _estimates(
+    data: Data, found: Design, levels: Levels, answer: Answers, row: np.ndarray, level: float
+) -> Estimates:
+    """One row per cell."""
+    values = answer.cells
+    rows = found.problem.rows
+    whole = float(levels.whole.personal[0])
+    there = values.n > 0
+    personal = values.personal[there]
+    size = rows.totals(rows.size[None])[0][there]
+    chance = {
+        "gaussian": np.full(len(size), 1.0 if levels.noise is None else levels.noise**2),
+        "binomial": np.maximum(personal * (1 - personal) - values.scale[there] ** 2, 0.0),
+        "poisson": personal,
+    }[data.family]
+    own, pooled = values.scale[there] ** 2, (personal - whole) ** 2
+    risk, by_raw = float(own.mean()), float((chance / size).mean())
+    by_whole = float((own + pooled).mean())
+    deviations = np.array([part.deviation for part in levels.parts])
+    between = moments(
+        data.family,
+        np.array([answer.location]),
+        np.array([float((deviations**2).sum())]),
+    ).variance
+    parameters = {f"{part.name}_sd": part.deviation for part in levels.parts}
+    errors = {f"{part.name}_sd": part.error for part in levels.parts}
+    if levels.noise is not None:
+        parameters["noise_sd"], errors["noise_sd"] = levels.noise, levels.noise_error
+    cell = np.argsort(row)
+    return Estimates(
+        n=values.n[cell] if data.family == "poisson" else values.n[cell].astype(np.int64),
+        raw=values.raw[cell],
+        personal=values.personal[cell],
+        weight=values.weight[cell],
+        scale=values.scale[cell],
+        lower=values.lower[cell],
+        upper=values.upper[cell],
+        level=level,
+        population=FittedPopulation(
+            kind=KINDS[data.family],
+            fitted_by=f"{levels.structure}, {levels.criterion.upper()}",
+            mean=whole,
+            heterogeneity=float(np.sqrt(between[0])),
+            parameters=parameters,
+            standard_errors=errors,
+        ),
+        gain_over_raw=100 * (1 - risk / by_raw) if by_raw > 0 else np.nan,
+        gain_over_pooled=100 * (1 - risk / by_whole) if by_whole > 0 else np.nan,
+        notes=_notes(levels, rows.cells, len(data.names)),
+        levels=levels,
+        size_name="exposure" if data.family == "poisson" else "n",
+    )
+
+
+def _notes(levels: Levels, cells: Cells, columns: int) -> tuple[str, ...]:
+    notes = []
+    if levels.structure == "crossed" and cells.nested and columns > 1:
+        chain = ", ".join(repr(name) for name in cells.names)
+        notes.append(f"These groups are nested, coarse to fine: {chain}. They are taken as nested.")
+    for part in levels.parts:
+        if part.deviation == 0:
+            notes.append(
+                f"The groups {part.name!r} do not differ by more than chance: their estimated "
+                "standard deviation is 0. Intervals allow for others."
+            )
+        elif part.number < _FEW:
+            notes.append(
+                f"There are only {part.number} groups {part.name!r}: how much they differ is "
+                "hardly known, and intervals allow for it."
+            )
+    return tuple(notes)

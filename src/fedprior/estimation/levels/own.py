@@ -1,0 +1,95 @@
+"""Rates of single cells: the likelihood of their own counts times a normal law of all the rest."""
+
+import numpy as np
+
+from fedprior.estimation.levels.laplace import likelihood
+from fedprior.estimation.levels.problem import LevelRows, Normal
+
+_POINTS = 48  # of a grid over `_REACH` standard deviations to each side
+_REACH = 6.0
+_MANY = 20_000  # cells
+_CHUNK = 1 << 18  # numbers at a time
+
+
+def own_rates(
+    rows: LevelRows, rest: list[Normal], near: list[Normal], probability: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, standard deviation and limits of the rate of every cell, averaged over states.
+
+    The linear predictor has the density p(y | eta) N(eta; rest), where `rest` is what all other
+    data say; `near` are its normal approximations, which say where a grid has to be.
+    """
+    number = rows.cells.number
+    y, size = rows.totals(np.vstack([rows.y, rows.size]))
+    if number > _MANY:  # states of so many cells hardly differ
+        rest, near = [_matched(rest, probability)], [_matched(near, probability)]
+        probability = np.ones(1)
+    found = np.empty((4, number))
+    step = max(1, _CHUNK // (_POINTS * len(rest)))
+    for low in range(0, number, step):
+        part = slice(low, min(low + step, number))
+        place = np.arange(low, part.stop)
+        grid = _grid([_part(each, part) for each in near], [_part(each, part) for each in rest])
+        some = LevelRows(
+            cells=rows.cells, cell=place, x=grid, y=y[part, None], size=size[part, None],
+            family=rows.family,
+        )  # fmt: skip
+        log = likelihood(some, grid).value
+        density = np.zeros_like(log)
+        for chance, each in zip(probability, rest, strict=True):
+            apart = (grid - each.location[part, None]) ** 2 / each.variance[part, None]
+            here = log - apart / 2
+            here = np.exp(here - here.max(axis=1, keepdims=True))
+            density += chance * here / here.sum(axis=1, keepdims=True)
+        found[:, part] = _summary(rows.family, grid, density, level)
+    mean, deviation, lower, upper = found
+    return mean, deviation, lower, upper
+
+
+def _matched(parts: list[Normal], probability: np.ndarray) -> Normal:
+    """The normal law with the mean and the variance of the mixture."""
+    location = np.array([each.location for each in parts])
+    middle = probability @ location
+    within = np.array([each.variance for each in parts])
+    return Normal(middle, probability @ (within + (location - middle) ** 2))
+
+
+def _part(each: Normal, part: slice) -> Normal:
+    return Normal(each.location[part], each.variance[part])
+
+
+def _grid(near: list[Normal], rest: list[Normal]) -> np.ndarray:
+    """Points (cells, points) that hold the density of every state.
+
+    Where counts are small, the density is wider than its approximation on the side of 0.
+    """
+    reach = [_REACH * np.sqrt(each.variance) for each in near]
+    low = np.min([each.location - far for each, far in zip(near, reach, strict=True)], axis=0)
+    high = np.max([each.location + far for each, far in zip(near, reach, strict=True)], axis=0)
+    far = [_REACH * np.sqrt(each.variance) for each in rest]
+    least = np.min([each.location - one for each, one in zip(rest, far, strict=True)], axis=0)
+    most = np.max([each.location + one for each, one in zip(rest, far, strict=True)], axis=0)
+    low = np.maximum(low, np.minimum(least, high - 1e-9))
+    high = np.minimum(high, np.maximum(most, low + 1e-9))
+    return low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _POINTS)
+
+
+def _summary(
+    family: str, grid: np.ndarray, density: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, standard deviation and quantiles of the rate; the density is even between points."""
+    density = density / density.sum(axis=1, keepdims=True)
+    rate = np.exp(grid) if family == "poisson" else 1 / (1 + np.exp(-grid))
+    mean = (density * rate).sum(axis=1)
+    spread = (density * (rate - mean[:, None]) ** 2).sum(axis=1)
+    below = np.cumsum(density, axis=1) - density / 2
+    ends = []
+    for tail in ((1 - level) / 2, (1 + level) / 2):
+        right = np.clip((below < tail).sum(axis=1), 1, _POINTS - 1)
+        rows = np.arange(len(grid))
+        span = below[rows, right] - below[rows, right - 1]
+        share = (tail - below[rows, right - 1]) / np.where(span > 0, span, 1.0)
+        share = np.clip(share, 0, 1)
+        end = grid[rows, right - 1] + share * (grid[rows, right] - grid[rows, right - 1])
+        ends.append(np.exp(end) if family == "poisson" else 1 / (1 + np.exp(-end)))
+    return mean, np.sqrt(spread), ends[0], ends[1]
