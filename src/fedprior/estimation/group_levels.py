@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check
+from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.columns import encode, read_columns
@@ -224,7 +225,7 @@ class GroupLevels(BaseEstimator):
         self._places = dict(zip(data.names, data.places, strict=True))
         source = self.fitted_.source
         self.keys_ = {name: levels[k][data.places[k][source]] for k, name in enumerate(data.names)}
-        self.estimates_, self.levels_ = self.fitted_.estimates, self.fitted_.estimates.levels
+        self.estimates_, self.levels_ = self.fitted_.estimates, self.fitted_.levels
         dropped = f"Rows dropped because the value or a group is missing: {self.num_dropped_}."
         self.notes_ = (*[dropped] * bool(self.num_dropped_), *self.estimates_.notes)
         return self
@@ -246,9 +247,10 @@ class GroupLevels(BaseEstimator):
 
 def group_columns(owner: str, groups: Any) -> dict[str, Any]:
     """Columns of labels by name, of a data frame, a mapping, or an array (rows, levels)."""
+    groups = frames.taken(groups)
     if isinstance(groups, Mapping):
         table = {str(name): cells for name, cells in groups.items()}
-    elif numeric.column_names(groups) is not None:
+    elif frames.column_names(groups) is not None:
         table = {str(name): groups[name] for name in groups.columns}
     else:
         cells = np.asarray(groups, object)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.covariates import Covariates, Scaled
 from fedprior.estimation.levels.cells import Cells, crossed_cells, nested_cells
 from fedprior.estimation.levels.crossed import kernel
 from fedprior.estimation.levels.gaussian import GaussianProblem
@@ -36,14 +36,13 @@ class Data(NamedTuple):
 class Design(NamedTuple):
     """The problem, the cell of each row of the data, and how to get back to their units.
 
-    The coefficients are those of (fixed - middle) / scale, and `center` was subtracted from y.
+    The coefficients are those of the `scaled` columns, and `center` was subtracted from y.
     """
 
     problem: GaussianProblem | LaplaceProblem
     cell: np.ndarray
     center: float
-    middle: np.ndarray
-    scale: np.ndarray
+    scaled: Scaled | None
 
 
 def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
@@ -53,14 +52,8 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     check.require(bool(some.any()), owner, "number of groups with data", "at least 2", 0)
     y, size, place = data.y[some], data.size[some], cell[some]
     _check_identified(owner, data, cells, place)
-    middle, scale = np.zeros(0), np.ones(0)
-    columns = [np.ones(len(y))]
-    if data.fixed is not None:
-        values = data.fixed.values[some]
-        middle, scale = Covariates(names=data.fixed.names, values=values).checked(
-            np.ones(len(values), bool)
-        )
-        columns += list(((values - middle) / scale).T)
+    scaled = None if data.fixed is None else data.fixed.scaled(some)
+    columns = [np.ones(len(y)), *([] if scaled is None else scaled.rows[some].T)]
     center = 0.0
     if data.family == "gaussian":
         center = float(np.average(y, weights=size))
@@ -86,7 +79,7 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     else:
         _check_events(owner, rows)
         problem = LaplaceProblem(rows=rows, kernel=algebra)
-    return Design(problem, cell, center, middle, scale)
+    return Design(problem, cell, center, scaled)
 
 
 def _check_identified(owner: str, data: Data, cells: Cells, cell: np.ndarray) -> None:

@@ -18,6 +18,7 @@ from fedprior.estimation.levels.result import LevelEstimates, Levels, Values
 from fedprior.estimation.result import Estimates, FittedPopulation
 
 KINDS = {"gaussian": "gaussian", "binomial": "logit-normal", "poisson": "log-normal"}
+LINKS = {"gaussian": "identity", "binomial": "logit", "poisson": "log"}
 _FEW = 10  # levels: below, their variance is hardly known
 _NO_NOISE = 1e-10  # of the variance of y
 
@@ -36,6 +37,11 @@ class FittedLevels:
     design: Design
     hyper: Hyper
     level: float
+
+    @property
+    def levels(self) -> Levels:
+        assert self.estimates.levels is not None
+        return self.estimates.levels
 
     @property
     def cells(self) -> Cells:
@@ -127,7 +133,9 @@ def _levels(
             )
         )
     noisy = data.family == "gaussian" and not data.known
-    correction = float(np.log(found.scale).sum()) if restricted else 0.0
+    correction = 0.0
+    if restricted and found.scaled is not None:  # X'V^-1 X in the units of the columns
+        correction = float(np.log(found.scaled.scale).sum())
     return Levels(
         family=data.family,
         structure=structure,
@@ -138,18 +146,16 @@ def _levels(
         noise_error=fit.noise_scale_error,
         whole=answer.whole,
         parts=tuple(parts),
-        coefficients=_coefficients(data, found, fit, hyper, level),
+        coefficients=_coefficients(found, fit, hyper, level),
     )
 
 
-def _coefficients(
-    data: Data, found: Design, fit: LevelsFit, hyper: Hyper, level: float
-) -> Coefficients | None:
+def _coefficients(found: Design, fit: LevelsFit, hyper: Hyper, level: float) -> Coefficients | None:
     """Intercept and slopes in the units of the columns, at the fit, with averaged intervals."""
-    if data.fixed is None:
+    if found.scaled is None:
         return None
-    back = np.diag(np.append(1.0, 1 / found.scale))
-    back[0, 1:] = -found.middle / found.scale
+    rows = found.problem.rows
+    back, names = found.scaled.in_units(rows.num_fixed)
     state = found.problem.state(fit.ratios)
     beta = state.beta if fit.coefficients is None else fit.coefficients
     states = [found.problem.state(point) for point in hyper.ratios]
@@ -164,13 +170,14 @@ def _coefficients(
     shift = np.zeros(len(back))
     shift[0] = found.center
     return Coefficients(
-        names=("intercept", *data.fixed.names),
+        names=names,
         values=back @ beta + shift,
         standard_errors=np.sqrt(np.diag(back @ state.covariance @ back.T)),
         lower=ends[0] + shift,
         upper=ends[1] + shift,
         level=level,
         r_squared=np.nan,
+        link=LINKS[rows.family],
     )
 
 
