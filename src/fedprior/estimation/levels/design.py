@@ -12,7 +12,7 @@ from fedprior.estimation.levels.gaussian import GaussianProblem
 from fedprior.estimation.levels.laplace import LaplaceProblem
 from fedprior.estimation.levels.problem import LevelRows
 
-_ROUNDING = 1e-12  # of the sum of squares
+_ROUNDING = 1e-26  # of the sum of squares
 
 
 class Data(NamedTuple):
@@ -114,7 +114,7 @@ def _check_varied(owner: str, rows: LevelRows, center: float) -> None:
     """Values differ, and not only between groups, where the noise is to be estimated."""
     left = np.sqrt(rows.size) * rows.y
     total = float(left @ left) + rows.within
-    tiny = _ROUNDING * (total + rows.num_rows * center**2)
+    tiny = _ROUNDING * (total + float(rows.size.sum()) * center**2)
     remedy = "There is nothing to explain."
     check.require(total > tiny, owner, "values", "of more than one value", center, remedy)
     if rows.known:

@@ -20,6 +20,7 @@ from fedprior.estimation.result import Estimates, FittedPopulation
 KINDS = {"gaussian": "gaussian", "binomial": "logit-normal", "poisson": "log-normal"}
 LINKS = {"gaussian": "identity", "binomial": "logit", "poisson": "log"}
 _FEW = 10  # levels: below, their variance is hardly known
+_LOOSE = 10.0  # standard error of a coefficient of a column of variance 1, in logits
 _NO_NOISE = 1e-10  # of the variance of y
 
 
@@ -75,11 +76,7 @@ def fit_levels(
     restricted = normal and criterion != "ml"
     found = design(owner, data, nested=structure == "nested", restricted=restricted)
     problem = found.problem
-    fit = maximize(problem)
-    if normal and not data.known:
-        spread = float(np.var(problem.rows.y)) + data.within / data.num_rows
-        sentence = "groups explain all values to the digit: there is no noise to estimate."
-        check.expect(fit.noise > _NO_NOISE * spread, owner, sentence)
+    fit = _maximized(owner, data, found)
     hyper = plausible(problem, fit)
     answer = answers(problem, hyper, center=found.center, level=level)
     row, source = _order(found)
@@ -92,6 +89,19 @@ def fit_levels(
         hyper=hyper,
         level=level,
     )
+
+
+def _maximized(owner: str, data: Data, found: Design) -> LevelsFit:
+    """The fit; raises if groups leave no noise, where there should be some."""
+    noisy = data.family == "gaussian" and not data.known
+    sentence = "the groups explain all values to the digit: there is no noise to estimate."
+    try:
+        fit = maximize(found.problem)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{owner}: {sentence}") from None
+    spread = float(np.var(found.problem.rows.y)) + data.within / max(data.num_rows, 1)
+    check.expect(not noisy or fit.noise > _NO_NOISE * spread, owner, sentence)
+    return fit
 
 
 def _order(found: Design) -> tuple[np.ndarray, np.ndarray]:
@@ -210,6 +220,7 @@ def _estimates(
     if levels.noise is not None:
         parameters["noise_sd"], errors["noise_sd"] = levels.noise, levels.noise_error
     cell = np.argsort(row)
+    scale = np.zeros(0) if found.scaled is None else found.scaled.scale
     return Estimates(
         n=values.n[cell] if data.family == "poisson" else values.n[cell].astype(np.int64),
         raw=values.raw[cell],
@@ -229,17 +240,26 @@ def _estimates(
         ),
         gain_over_raw=100 * (1 - risk / by_raw) if by_raw > 0 else np.nan,
         gain_over_pooled=100 * (1 - risk / by_whole) if by_whole > 0 else np.nan,
-        notes=_notes(levels, rows.cells, len(data.names)),
+        notes=_notes(levels, rows.cells, scale),
         levels=levels,
         size_name="exposure" if data.family == "poisson" else "n",
     )
 
 
-def _notes(levels: Levels, cells: Cells, columns: int) -> tuple[str, ...]:
+def _notes(levels: Levels, cells: Cells, scale: np.ndarray) -> tuple[str, ...]:
     notes = []
-    if levels.structure == "crossed" and cells.nested and columns > 1:
+    if levels.structure == "crossed" and cells.nested and len(cells.names) > 1:
         chain = ", ".join(repr(name) for name in cells.names)
         notes.append(f"These groups are nested, coarse to fine: {chain}. They are taken as nested.")
+    found = levels.coefficients
+    if found is not None and levels.family != "gaussian":
+        loose = found.standard_errors[1:] * scale > _LOOSE
+        names = ", ".join(np.array(found.names[1:])[loose])
+        if names:
+            notes.append(
+                f"The outcomes hardly bound the coefficients of {names}: these columns may "
+                "separate them."
+            )
     for part in levels.parts:
         if part.deviation == 0:
             notes.append(
