@@ -17,6 +17,8 @@ def regress(
         ),
     ] = None,
     group: asked.Group = None,
+    nested: asked.Nested = False,
+    crossed: asked.Crossed = False,
     target: Annotated[
         str | None, _option("Column to be explained: numbers, classes or counts.")
     ] = None,
@@ -68,6 +70,10 @@ def regress(
     of the expected count per unit of --exposure is a sum of coefficients times features, and
     predictions are compared by their Poisson deviance.
 
+    Several --group columns are one key. With --nested they go from coarse to fine, and with
+    --crossed they cross: each has an effect on the intercept, --fixed columns have one coefficient
+    for all, and --out has one row for each group of each level.
+
     Words in a feature become an indicator for each word but the first. Rows without a group, a
     target or a feature are dropped and counted.
 
@@ -80,6 +86,8 @@ def regress(
     question = RegressQuestion(
         file=file,
         group=tuple(group or ()),
+        nested=nested,
+        crossed=crossed,
         target=target,
         features=asked.listed(features),
         fixed=asked.listed(fixed),

@@ -34,6 +34,11 @@ _SCALES = {"gaussian": "", "poisson": " of the log rate"}
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
     """Read, fit, write the files that are asked for, print; files come last and whole."""
+    if question.structure is not None:
+        from fedprior.cli import regress_levels
+
+        regress_levels.answer(question, watcher, as_json=as_json)
+        return
     with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
         found = reporting.regress(question)
     _save(question, found)

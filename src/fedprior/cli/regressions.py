@@ -12,11 +12,12 @@ from fedprior.estimation.meta import LeaveOneOut, MetaAnalysis
 _SHOWN = 20  # groups of which the analysis without them is printed; --json has them all
 
 
-def coefficients_table(found: Coefficients) -> Table:
+def coefficients_table(found: Coefficients, *, title: str | None = None) -> Table:
     """One row per coefficient, with its standard error and interval."""
     share = f", R2 {100 * found.r_squared:.1f}%" if np.isfinite(found.r_squared) else ""
     scale = f" ({found.link} scale)" if found.link != "identity" else ""
-    table = _table(f"Population mean{scale} by covariates{share}", "coefficient")
+    title = f"Population mean{scale} by covariates{share}" if title is None else f"{title}{scale}"
+    table = _table(title, "coefficient")
     for column in ("estimate", "std. error", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     columns = (found.values, found.standard_errors, found.lower, found.upper)

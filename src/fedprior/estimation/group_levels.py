@@ -223,7 +223,7 @@ class GroupLevels(BaseEstimator):
         self._places = dict(zip(data.names, data.places, strict=True))
         source = self.fitted_.source
         self.keys_ = {name: levels[k][data.places[k][source]] for k, name in enumerate(data.names)}
-        self.estimates_, self.levels_ = self.fitted_.estimates, self.fitted_.estimates.levels
+        self.estimates_, self.levels_ = self.fitted_.estimates, self.fitted_.levels
         dropped = f"Rows dropped because the value or a group is missing: {self.num_dropped_}."
         self.notes_ = (*[dropped] * bool(self.num_dropped_), *self.estimates_.notes)
         return self

@@ -177,7 +177,7 @@ def present_labels(owner: str, name: str, labels: Any) -> tuple[np.ndarray, np.n
         cells = labels if hasattr(labels, "__array__") else _objects(labels)
         cells = np.asarray(cells)
         present = np.ones(len(cells), bool)
-    remedy = "For groups within groups, join their labels into one."
+    remedy = "For groups within groups, use GroupLevels or join their labels."
     check.require(cells.ndim == 1, owner, name, "one label a row", f"shape {cells.shape}", remedy)
     if cells.dtype.kind in "mM":  # one unit, so that a day is found among nanoseconds
         cells = cells.astype(f"{cells.dtype.kind}8[ns]")
@@ -202,7 +202,7 @@ def _single_column(owner: str, name: str, labels: Any) -> Any:
     names = column_names(labels)
     if names is None:
         return labels
-    remedy = "For groups within groups, join their labels into one column."
+    remedy = "For groups within groups, use GroupLevels or join their labels."
     check.require(len(names) == 1, owner, name, "one column of labels", names, remedy)
     if isinstance(labels, Frame):
         return labels[names[0]]

@@ -21,10 +21,9 @@ def estimate_levels(groups: Groups, question: Question) -> Estimates:
         np.unique(labels.astype(str), return_inverse=True)[1]
         for labels in level_keys(groups, question).values()
     ]
-    owner = str(question.file)
     data = _data(groups, question)._replace(names=question.group, places=places)
     structure = str(question.structure)
-    return fit_levels(owner, data, structure=structure, level=question.level).estimates
+    return fit_levels(question.source, data, structure=structure, level=question.level).estimates
 
 
 def _data(groups: Groups, question: Question) -> Data:

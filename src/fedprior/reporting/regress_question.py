@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedprior.core import check
 from fedprior.regression.result import Family
+from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
 
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial", "poisson")
@@ -19,6 +20,8 @@ class RegressQuestion:
 
     file: str | None = None
     group: tuple[str, ...] = ()
+    nested: bool = False
+    crossed: bool = False
     target: str | None = None
     features: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
@@ -39,12 +42,20 @@ class RegressQuestion:
     force: bool = False
 
     def __post_init__(self) -> None:
+        if self.structure is not None:
+            check_structure(_OWNER, self.group, nested=self.nested, crossed=self.crossed)
+            self._check_levels()
         self._check_columns()
         self._check_choices()
         _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
         rule = "a whole number of at least 0, below 2**31"
         _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
         self._check_files()
+
+    @property
+    def structure(self) -> str | None:
+        """How several columns of groups are related: nested, crossed, or None for one key."""
+        return "nested" if self.nested else "crossed" if self.crossed else None
 
     @property
     def columns(self) -> list[str]:
@@ -65,6 +76,23 @@ class RegressQuestion:
         }
         return known.get(self.family)
 
+    def _check_levels(self) -> None:
+        """What effects of several columns of groups cannot be combined with."""
+        sentence = (
+            f"--features cannot be combined with --{self.structure}: coefficients of their own are "
+            "for groups of one column. Name the columns in --fixed."
+        )
+        check.expect(not self.features, _OWNER, sentence)
+        others = {
+            "--population": self.population != "gaussian",
+            "--components": self.components != "bic",
+            "--covariance": self.covariance != "auto",
+            "--method": self.method != "default",
+            "--center": self.center,
+            "--plot": self.plot is not None,
+        }
+        refuse_options(_OWNER, others, str(self.structure))
+
     def _check_columns(self) -> None:
         if self.file is None:
             given = (*self.group, *self.columns, self.target or "", self.exposure or "")
@@ -80,7 +108,7 @@ class RegressQuestion:
             "a FILE needs --features or --fixed. Name columns, separated by commas; for a mean or "
             "rate of each group alone, use fedprior estimate."
         )
-        check.expect(bool(self.columns), _OWNER, sentence)
+        check.expect(bool(self.columns) or self.structure is not None, _OWNER, sentence)
         for option, names in {"--features": self.features, "--fixed": self.fixed}.items():
             twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
             _require(not twice, option, "different columns", ", ".join(twice))

@@ -75,7 +75,7 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
     owner = "regress" if question.file is None else table.source
     name = "sales" if question.file is None else str(question.target)
     target = table.columns[name]
-    family = _family(question, target)
+    family = family_of(question, target)
     used = (name, question.exposure)
     specification = Specification(
         owner=owner,
@@ -89,7 +89,7 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
     )
     return analyze(
         {each: values for each, values in table.columns.items() if each not in used},
-        target if family in ("gaussian", "poisson") else _classes(target),
+        target if family in ("gaussian", "poisson") else whole_classes(target),
         table.key,
         specification=specification,
         fixed=list(question.fixed) if question.file is not None else ["holiday"],
@@ -110,7 +110,7 @@ def _in_options(message: str) -> str:
     )
 
 
-def _family(question: RegressQuestion, target: np.ma.MaskedArray) -> Family:
+def family_of(question: RegressQuestion, target: np.ma.MaskedArray) -> Family:
     """As asked; else words and numbers that are all 0 or 1 are classes, other numbers are not."""
     asked = question.asked_family()
     cells = target.compressed()
@@ -130,7 +130,7 @@ def _family(question: RegressQuestion, target: np.ma.MaskedArray) -> Family:
     return asked
 
 
-def _classes(target: np.ma.MaskedArray) -> np.ma.MaskedArray:
+def whole_classes(target: np.ma.MaskedArray) -> np.ma.MaskedArray:
     """Whole numbers as such: the class 1 of a CSV file is not called 1.0."""
     if target.dtype.kind != "f":
         return target

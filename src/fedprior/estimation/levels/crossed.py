@@ -81,7 +81,8 @@ class Crossed:
         deviation = np.sqrt(np.repeat([variances[k] for k in self.others], np.diff(self.offsets)))
         inner = np.eye(rest) + deviation[:, None] * left * deviation
         lower = np.linalg.cholesky(inner)
-        return CrossedFactor(self, np.asarray(variances), own, gain, joint, left, deviation, lower)
+        parts = (own, gain, joint, left, deviation, lower)
+        return CrossedFactor(self, np.asarray(variances), weight, *parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ class CrossedFactor:
 
     kernel: Crossed
     variances: np.ndarray
+    weight: np.ndarray
     own: np.ndarray
     gain: np.ndarray
     joint: sparse.csr_matrix
@@ -116,6 +118,17 @@ class CrossedFactor:
             nodes[k] = small[:, kernel.offsets[j] : kernel.offsets[j + 1]]
         value = sum(node[:, place] for node, place in zip(nodes, cells.places, strict=True))
         return Solved(np.asarray(value), nodes)
+
+    def residual(self, totals: np.ndarray) -> np.ndarray:
+        """V^-1 times the cells' means: sums less weights times effects."""
+        return totals - self.weight * self.solve(totals).cells
+
+    def reduced(self, scatter: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """[X y]' V^-1 [X y], where `scatter` is its part within cells."""
+        weight = self.weight
+        mean = np.divide(totals, weight, out=np.zeros(totals.shape), where=weight > 0)
+        table = mean @ self.residual(totals).T
+        return scatter + (table + table.T) / 2
 
     @cached_property
     def _covariance(self) -> np.ndarray:

@@ -5,14 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation.covariates import Covariates
+from fedprior.estimation.covariates import Covariates, Scaled
 from fedprior.estimation.levels.cells import Cells, crossed_cells, nested_cells
 from fedprior.estimation.levels.crossed import kernel
 from fedprior.estimation.levels.gaussian import GaussianProblem
 from fedprior.estimation.levels.laplace import LaplaceProblem
 from fedprior.estimation.levels.problem import LevelRows
 
-_ROUNDING = 1e-12  # of the sum of squares
+_ROUNDING = 1e-26  # of the sum of squares
 
 
 class Data(NamedTuple):
@@ -36,14 +36,13 @@ class Data(NamedTuple):
 class Design(NamedTuple):
     """The problem, the cell of each row of the data, and how to get back to their units.
 
-    The coefficients are those of (fixed - middle) / scale, and `center` was subtracted from y.
+    The coefficients are those of the `scaled` columns, and `center` was subtracted from y.
     """
 
     problem: GaussianProblem | LaplaceProblem
     cell: np.ndarray
     center: float
-    middle: np.ndarray
-    scale: np.ndarray
+    scaled: Scaled | None
 
 
 def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
@@ -53,13 +52,8 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     check.require(bool(some.any()), owner, "number of groups with data", "at least 2", 0)
     y, size, place = data.y[some], data.size[some], cell[some]
     _check_identified(owner, data, cells, place)
-    middle, scale = np.zeros(0), np.ones(0)
-    columns = [np.ones(len(y))]
-    if data.fixed is not None:
-        values = data.fixed.values[some]
-        fixed = Covariates(names=data.fixed.names, values=values).scaled(np.ones(len(y), bool))
-        middle, scale = fixed.middle, fixed.scale
-        columns += list(fixed.rows.T)
+    scaled = None if data.fixed is None else data.fixed.scaled(some)
+    columns = [np.ones(len(y)), *([] if scaled is None else scaled.rows[some].T)]
     center = 0.0
     if data.family == "gaussian":
         center = float(np.average(y, weights=size))
@@ -85,7 +79,7 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     else:
         _check_events(owner, rows)
         problem = LaplaceProblem(rows=rows, kernel=algebra)
-    return Design(problem, cell, center, middle, scale)
+    return Design(problem, cell, center, scaled)
 
 
 def _check_identified(owner: str, data: Data, cells: Cells, cell: np.ndarray) -> None:
@@ -120,7 +114,7 @@ def _check_varied(owner: str, rows: LevelRows, center: float) -> None:
     """Values differ, and not only between groups, where the noise is to be estimated."""
     left = np.sqrt(rows.size) * rows.y
     total = float(left @ left) + rows.within
-    tiny = _ROUNDING * (total + rows.num_rows * center**2)
+    tiny = _ROUNDING * (total + float(rows.size.sum()) * center**2)
     remedy = "There is nothing to explain."
     check.require(total > tiny, owner, "values", "of more than one value", center, remedy)
     if rows.known:

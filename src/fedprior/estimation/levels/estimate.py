@@ -18,7 +18,9 @@ from fedprior.estimation.levels.result import LevelEstimates, Levels, Values
 from fedprior.estimation.result import Estimates, FittedPopulation
 
 KINDS = {"gaussian": "gaussian", "binomial": "logit-normal", "poisson": "log-normal"}
+LINKS = {"gaussian": "identity", "binomial": "logit", "poisson": "log"}
 _FEW = 10  # levels: below, their variance is hardly known
+_LOOSE = 10.0  # standard error of a coefficient of a column of variance 1, in logits
 _NO_NOISE = 1e-10  # of the variance of y
 
 
@@ -36,6 +38,11 @@ class FittedLevels:
     design: Design
     hyper: Hyper
     level: float
+
+    @property
+    def levels(self) -> Levels:
+        assert self.estimates.levels is not None
+        return self.estimates.levels
 
     @property
     def cells(self) -> Cells:
@@ -69,11 +76,7 @@ def fit_levels(
     restricted = normal and criterion != "ml"
     found = design(owner, data, nested=structure == "nested", restricted=restricted)
     problem = found.problem
-    fit = maximize(problem)
-    if normal and not data.known:
-        spread = float(np.var(problem.rows.y)) + data.within / data.num_rows
-        sentence = "groups explain all values to the digit: there is no noise to estimate."
-        check.expect(fit.noise > _NO_NOISE * spread, owner, sentence)
+    fit = _maximized(owner, data, found)
     hyper = plausible(problem, fit)
     answer = answers(problem, hyper, center=found.center, level=level)
     row, source = _order(found)
@@ -86,6 +89,19 @@ def fit_levels(
         hyper=hyper,
         level=level,
     )
+
+
+def _maximized(owner: str, data: Data, found: Design) -> LevelsFit:
+    """The fit; raises if groups leave no noise, where there should be some."""
+    noisy = data.family == "gaussian" and not data.known
+    sentence = "the groups explain all values to the digit: there is no noise to estimate."
+    try:
+        fit = maximize(found.problem)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{owner}: {sentence}") from None
+    spread = float(np.var(found.problem.rows.y)) + data.within / max(data.num_rows, 1)
+    check.expect(not noisy or fit.noise > _NO_NOISE * spread, owner, sentence)
+    return fit
 
 
 def _order(found: Design) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +143,9 @@ def _levels(
             )
         )
     noisy = data.family == "gaussian" and not data.known
-    correction = float(np.log(found.scale).sum()) if restricted else 0.0
+    correction = 0.0
+    if restricted and found.scaled is not None:  # X'V^-1 X in the units of the columns
+        correction = float(np.log(found.scaled.scale).sum())
     return Levels(
         family=data.family,
         structure=structure,
@@ -138,18 +156,16 @@ def _levels(
         noise_error=fit.noise_scale_error,
         whole=answer.whole,
         parts=tuple(parts),
-        coefficients=_coefficients(data, found, fit, hyper, level),
+        coefficients=_coefficients(found, fit, hyper, level),
     )
 
 
-def _coefficients(
-    data: Data, found: Design, fit: LevelsFit, hyper: Hyper, level: float
-) -> Coefficients | None:
+def _coefficients(found: Design, fit: LevelsFit, hyper: Hyper, level: float) -> Coefficients | None:
     """Intercept and slopes in the units of the columns, at the fit, with averaged intervals."""
-    if data.fixed is None:
+    if found.scaled is None:
         return None
-    back = np.diag(np.append(1.0, 1 / found.scale))
-    back[0, 1:] = -found.middle / found.scale
+    rows = found.problem.rows
+    back, names = found.scaled.in_units(rows.num_fixed)
     state = found.problem.state(fit.ratios)
     beta = state.beta if fit.coefficients is None else fit.coefficients
     states = [found.problem.state(point) for point in hyper.ratios]
@@ -164,13 +180,14 @@ def _coefficients(
     shift = np.zeros(len(back))
     shift[0] = found.center
     return Coefficients(
-        names=("intercept", *data.fixed.names),
+        names=names,
         values=back @ beta + shift,
         standard_errors=np.sqrt(np.diag(back @ state.covariance @ back.T)),
         lower=ends[0] + shift,
         upper=ends[1] + shift,
         level=level,
         r_squared=np.nan,
+        link=LINKS[rows.family],
     )
 
 
@@ -203,6 +220,7 @@ def _estimates(
     if levels.noise is not None:
         parameters["noise_sd"], errors["noise_sd"] = levels.noise, levels.noise_error
     cell = np.argsort(row)
+    scale = np.zeros(0) if found.scaled is None else found.scaled.scale
     return Estimates(
         n=values.n[cell] if data.family == "poisson" else values.n[cell].astype(np.int64),
         raw=values.raw[cell],
@@ -222,17 +240,26 @@ def _estimates(
         ),
         gain_over_raw=100 * (1 - risk / by_raw) if by_raw > 0 else np.nan,
         gain_over_pooled=100 * (1 - risk / by_whole) if by_whole > 0 else np.nan,
-        notes=_notes(levels, rows.cells, len(data.names)),
+        notes=_notes(levels, rows.cells, scale),
         levels=levels,
         size_name="exposure" if data.family == "poisson" else "n",
     )
 
 
-def _notes(levels: Levels, cells: Cells, columns: int) -> tuple[str, ...]:
+def _notes(levels: Levels, cells: Cells, scale: np.ndarray) -> tuple[str, ...]:
     notes = []
-    if levels.structure == "crossed" and cells.nested and columns > 1:
+    if levels.structure == "crossed" and cells.nested and len(cells.names) > 1:
         chain = ", ".join(repr(name) for name in cells.names)
         notes.append(f"These groups are nested, coarse to fine: {chain}. They are taken as nested.")
+    found = levels.coefficients
+    if found is not None and levels.family != "gaussian":
+        loose = found.standard_errors[1:] * scale > _LOOSE
+        names = ", ".join(np.array(found.names[1:])[loose])
+        if names:
+            notes.append(
+                f"The outcomes hardly bound the coefficients of {names}: these columns may "
+                "separate them."
+            )
     for part in levels.parts:
         if part.deviation == 0:
             notes.append(

@@ -54,21 +54,31 @@ def maximize(problem: Problem) -> LevelsFit:
         noise=noise,
         noise_scale_error=float(np.sqrt(noise) * noise_error),
         coefficients=parameters[number:] if len(parameters) > number else None,
-        log_likelihood=-twice / 2,
+        log_likelihood=float(-twice / 2),
     )
 
 
 def _descend(problem: Problem, start: np.ndarray) -> optimize.OptimizeResult:
+    """Minimize -2 log L; coefficients are in units of their standard errors on the way."""
     number, count = len(problem.rows.cells.sizes), len(start)
-    bounds = [(0.0, None)] * number + [(None, None)] * (count - number)
-    return optimize.minimize(
-        problem.objective,
-        start,
+    unit = np.ones(count)
+    if count > number:
+        unit[number:] = np.sqrt(np.diag(problem.state(start[:number] ** 2).covariance))
+
+    def scaled(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        twice, slope = problem.objective(parameters * unit)
+        return twice, slope * unit
+
+    found = optimize.minimize(
+        scaled,
+        start / unit,
         jac=True,
         method="L-BFGS-B",
-        bounds=bounds,
+        bounds=[(0.0, None)] * number + [(None, None)] * (count - number),
         options={"ftol": 1e-13, "gtol": 1e-7, "maxiter": 500},
     )
+    found.x = found.x * unit
+    return found
 
 
 def _errors(

@@ -10,7 +10,6 @@ from fedprior.estimation.levels.problem import (
     LevelRows,
     State,
     coefficients,
-    eliminated,
     pulls,
     values_at,
 )
@@ -36,10 +35,14 @@ class GaussianProblem:
         return self.rows.totals(self._both * self.rows.size)
 
     @cached_property
-    def _gram(self) -> np.ndarray:
-        gram = self._both @ (self._both * self.rows.size).T
-        gram[-1, -1] += self.rows.within
-        return gram
+    def _scatter(self) -> np.ndarray:
+        """Sums of products of rows about the means of their cells."""
+        weight = self.weight
+        mean = np.divide(self._totals, weight, out=0 * self._totals, where=weight > 0)
+        apart = self._both - mean.take(self.rows.cell, axis=1)
+        table = apart @ (apart * self.rows.size).T
+        table[-1, -1] += self.rows.within
+        return table
 
     @cached_property
     def weight(self) -> np.ndarray:
@@ -58,10 +61,10 @@ class GaussianProblem:
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """-2 log likelihood and its gradient in the ratios of standard deviations."""
         factor = self.kernel.factorized(self.weight, parameters**2)
-        table = eliminated(self._gram, self._totals, factor)
+        table = factor.reduced(self._scatter, self._totals)
         beta, inverse, log_determinant, left = coefficients(table)
         twice, noise = self._twice(factor.log_determinant, log_determinant, left, self.restricted)
-        residual = self._totals - self.weight * factor.solve(self._totals).cells
+        residual = factor.residual(self._totals)
         score = np.append(-beta, 1.0)
         slope = factor.traces()
         for k, (place, size) in enumerate(
@@ -87,7 +90,7 @@ class GaussianProblem:
     def density(self, ratios: np.ndarray) -> float:
         """The restricted log likelihood; that of noise with a prior 1 / noise, integrated."""
         factor = self.kernel.factorized(self.weight, ratios)
-        *_, fixed, left = coefficients(eliminated(self._gram, self._totals, factor))
+        *_, fixed, left = coefficients(factor.reduced(self._scatter, self._totals))
         return -self._twice(factor.log_determinant, fixed, left, True)[0] / 2
 
     def information(self, ratios: np.ndarray) -> np.ndarray:
@@ -97,12 +100,12 @@ class GaussianProblem:
     def noise(self, ratios: np.ndarray) -> float:
         """The noise variance that goes with the ratios."""
         factor = self.kernel.factorized(self.weight, ratios)
-        *_, fixed, left = coefficients(eliminated(self._gram, self._totals, factor))
+        *_, fixed, left = coefficients(factor.reduced(self._scatter, self._totals))
         return self._twice(factor.log_determinant, fixed, left, self.restricted)[1]
 
     def state(self, ratios: np.ndarray) -> State:
         factor = self.kernel.factorized(self.weight, ratios)
-        table = eliminated(self._gram, self._totals, factor)
+        table = factor.reduced(self._scatter, self._totals)
         beta, inverse, log_determinant, left = coefficients(table)
         twice, noise = self._twice(factor.log_determinant, log_determinant, left, True)
         covariance = noise * inverse

@@ -1,12 +1,14 @@
 """Rates of single cells: the likelihood of their own counts times a normal law of all the rest."""
 
 import numpy as np
+from scipy import special
 
 from fedprior.estimation.levels.laplace import likelihood
 from fedprior.estimation.levels.problem import LevelRows, Normal
 
-_POINTS = 48  # of a grid over `_REACH` standard deviations to each side
-_REACH = 6.0
+_POINTS = 64  # of a grid over `_REACH` standard deviations to each side
+_REACH = 8.0
+_FURTHEST = 300.0  # logarithms whose exponentials and their squares are numbers
 _MANY = 20_000  # cells
 _CHUNK = 1 << 18  # numbers at a time
 
@@ -25,11 +27,12 @@ def own_rates(
         rest, near = [_matched(rest, probability)], [_matched(near, probability)]
         probability = np.ones(1)
     found = np.empty((4, number))
-    step = max(1, _CHUNK // (_POINTS * len(rest)))
+    about, law = _matched(near, probability), _matched(rest, probability)
+    step = max(1, _CHUNK // _POINTS)
     for low in range(0, number, step):
         part = slice(low, min(low + step, number))
         place = np.arange(low, part.stop)
-        grid = _grid([_part(each, part) for each in near], [_part(each, part) for each in rest])
+        grid = _grid(_part(about, part), _part(law, part))
         some = LevelRows(
             cells=rows.cells, cell=place, x=grid, y=y[part, None], size=size[part, None],
             family=rows.family,
@@ -58,20 +61,16 @@ def _part(each: Normal, part: slice) -> Normal:
     return Normal(each.location[part], each.variance[part])
 
 
-def _grid(near: list[Normal], rest: list[Normal]) -> np.ndarray:
-    """Points (cells, points) that hold the density of every state.
+def _grid(near: Normal, rest: Normal) -> np.ndarray:
+    """Points (cells, points) that hold the density: near the approximation, and within the rest.
 
-    Where counts are small, the density is wider than its approximation on the side of 0.
+    Where counts are small, the density is wider than its approximation on one side.
     """
-    reach = [_REACH * np.sqrt(each.variance) for each in near]
-    low = np.min([each.location - far for each, far in zip(near, reach, strict=True)], axis=0)
-    high = np.max([each.location + far for each, far in zip(near, reach, strict=True)], axis=0)
-    far = [_REACH * np.sqrt(each.variance) for each in rest]
-    least = np.min([each.location - one for each, one in zip(rest, far, strict=True)], axis=0)
-    most = np.max([each.location + one for each, one in zip(rest, far, strict=True)], axis=0)
-    low = np.maximum(low, np.minimum(least, high - 1e-9))
-    high = np.minimum(high, np.maximum(most, low + 1e-9))
-    return low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _POINTS)
+    low, high = (near.location + side * _REACH * np.sqrt(near.variance) for side in (-1, 1))
+    least, most = (rest.location + side * _REACH * np.sqrt(rest.variance) for side in (-1, 1))
+    low, high = np.maximum(low, least), np.minimum(high, most)
+    low, high = np.clip(low, -_FURTHEST, _FURTHEST), np.clip(high, -_FURTHEST, _FURTHEST)
+    return low[:, None] + np.maximum(high - low, 1e-12)[:, None] * np.linspace(0, 1, _POINTS)
 
 
 def _summary(
@@ -79,7 +78,8 @@ def _summary(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean, standard deviation and quantiles of the rate; the density is even between points."""
     density = density / density.sum(axis=1, keepdims=True)
-    rate = np.exp(grid) if family == "poisson" else 1 / (1 + np.exp(-grid))
+    inverse = np.exp if family == "poisson" else special.expit
+    rate = inverse(grid)
     mean = (density * rate).sum(axis=1)
     spread = (density * (rate - mean[:, None]) ** 2).sum(axis=1)
     below = np.cumsum(density, axis=1) - density / 2
@@ -91,5 +91,5 @@ def _summary(
         share = (tail - below[rows, right - 1]) / np.where(span > 0, span, 1.0)
         share = np.clip(share, 0, 1)
         end = grid[rows, right - 1] + share * (grid[rows, right] - grid[rows, right - 1])
-        ends.append(np.exp(end) if family == "poisson" else 1 / (1 + np.exp(-end)))
+        ends.append(inverse(end))
     return mean, np.sqrt(spread), ends[0], ends[1]

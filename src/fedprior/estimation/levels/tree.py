@@ -92,6 +92,33 @@ class TreeFactor:
             values.append(own)
         return Solved(values[-1], values)
 
+    def residual(self, totals: np.ndarray) -> np.ndarray:
+        """V^-1 times the cells' means: sums less weights times effects, without cancellation."""
+        if len(self.variances) == 1:
+            return totals * self.shrinks[-1]
+        above = self.solve(totals).nodes[-2].take(self.tree.parents[-1], axis=1)
+        return (totals - self.weights[-1] * above) * self.shrinks[-1]
+
+    def reduced(self, scatter: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """[X y]' V^-1 [X y], where `scatter` is its part within cells.
+
+        A sum of squares of levels about the level above, so that nothing cancels where variances
+        are large.
+        """
+        table, sums = scatter.copy(), totals
+        for level in range(len(self.variances) - 1, -1, -1):
+            weight, shrink = self.weights[level], self.shrinks[level]
+            left = weight * shrink
+            mean = np.divide(sums, weight, out=np.zeros(sums.shape), where=weight > 0)
+            if level:
+                parent, size = self.tree.parents[level - 1], len(self.weights[level - 1])
+                sums = summed(parent, sums * shrink, size)
+                above = self.weights[level - 1]
+                middle = np.divide(sums, above, out=np.zeros(sums.shape), where=above > 0)
+                mean -= middle.take(parent, axis=1)
+            table += (mean * left) @ mean.T
+        return table
+
     def spread(self) -> Spread:
         found: list[np.ndarray] = []
         for level, variance in enumerate(self.variances):

@@ -107,7 +107,8 @@ class Analysis:
         """The scale and the degrees of freedom of theta about its estimate, for intervals.
 
         With fewer than 50 groups they allow for the uncertainty of the variances: integrated over
-        for numbers, by as many degrees of freedom as a mean of the groups has for classes and counts.
+        for numbers, by as many degrees of freedom as a mean of the groups has for classes and
+        counts.
         """
         fit, groups = self.fit, int((self.rows.sizes > 0).sum())
         known = ThetaSpread(fit.errors, np.full(fit.errors.shape, np.inf))

@@ -1,0 +1,73 @@
+"""What `fedprior regress --nested` and `--crossed` print and write."""
+
+import json
+from contextlib import nullcontext
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedprior.cli.levels import deviations_table, values_table
+from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.cli.regressions import coefficients_table
+from fedprior.data.writing import write_table
+from fedprior.estimation.levels.table import level_table
+from fedprior.reporting.regress_levels import LevelsAnswer, regress_levels, summary
+from fedprior.reporting.regress_question import RegressQuestion
+
+
+def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
+    """Read, fit, write the table if it is asked for, print."""
+    with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
+        found = regress_levels(question)
+    model = found.model
+    if question.out is not None:
+        columns = level_table(model.estimates_, model.keys_)
+        write_table(columns, question.out, owner="regress")
+    for remark in found.remarks:
+        watcher.say(remark)
+    if as_json:
+        more = {} if question.out is None else {"out": str(question.out)}
+        typer.echo(json.dumps(summary(found) | more))
+    else:
+        _print(found)
+    if question.out is not None:
+        watcher.say(f"Written to {question.out}")
+
+
+def _print(found: LevelsAnswer) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
+    model, levels = found.model, found.model.levels_
+    console.print(_head(found))
+    if levels.coefficients is not None:
+        table = coefficients_table(levels.coefficients, title="Coefficients")
+        console.print(keep_numbers(table, console.width))
+    console.print(keep_numbers(deviations_table(levels), console.width))
+    for number, part in enumerate(levels.parts):
+        above = levels.parts[: number + 1] if levels.chain else (part,)
+        columns = [model.keys_[each.name][part.example] for each in above]
+        names = [" / ".join(map(str, row)) for row in zip(*columns, strict=True)]
+        table = values_table(part.name, names, part.values, model.estimates_.size_name)
+        console.print(keep_numbers(table, console.width))
+    for note in model.notes_:
+        console.print(f"Note: {note}", soft_wrap=True)
+
+
+def _head(found: LevelsAnswer) -> Table:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column()
+    model, levels = found.model, found.model.levels_
+    dropped = f" ({model.num_dropped_:,} dropped)" if model.num_dropped_ else ""
+    lines.add_row("groups", f"{len(model.estimates_.n):,}, {found.num_rows:,} rows{dropped}")
+    classes = "" if found.classes is None else f": {found.classes[1]} against {found.classes[0]}"
+    lines.add_row("family", f"{levels.family}{classes}")
+    way = "REML" if levels.criterion == "reml" else "ML"
+    way += "" if levels.family == "gaussian" else ", Laplace"
+    lines.add_row("groups are", f"{levels.structure} ({way})")
+    word = "restricted " if levels.criterion == "reml" else ""
+    lines.add_row(f"{word}log-likelihood", f"{levels.log_likelihood:.3f}")
+    mean = levels.whole
+    limits = f"{mean.lower[0]:.4g} to {mean.upper[0]:.4g}"
+    lines.add_row("at the mean row", f"{mean.personal[0]:.4g} ({limits})")
+    return lines
