@@ -95,7 +95,7 @@ def events(happened, exposure, group, **more):
     return GroupEvents().fit(happened, group, exposure=exposure, **more)
 
 
-def test_the_period_predicts_disease_in_new_herds():
+def test_the_period_predicts_disease_in_other_herds_and_periods():
     herd, sick, size, period = columns("groups/cbpp.csv", "herd", "incidence", "size", "period")
     cell = np.array([f"{a}/{b}" for a, b in zip(herd, period, strict=True)])
     sick, size = sick.astype(float), size.astype(float)
