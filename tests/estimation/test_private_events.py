@@ -440,14 +440,13 @@ def test_promises_are_kept(population, num_groups, by_exposure):
 
 
 @pytest.mark.evidence
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-@pytest.mark.parametrize("share", [0.01, 0.1])
-def test_rates_above_the_bound_do_little_harm(share, epsilon):
-    """Nothing is proven of them: in 100 runs of 3,000 groups, none loses more than 5%."""
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+def test_a_hundredth_of_the_rates_above_the_bound_does_little_harm(epsilon):
+    """Nothing is proven of rates above `high`; in 100 runs of 3,000 groups, none loses over 5%."""
     for run in range(100):
         draws = np.random.default_rng(run)
         theta, counts = drawn("gamma", 3000, run)
-        above = draws.random(3000) < share
+        above = draws.random(3000) < 0.01
         theta = np.where(above, draws.uniform(1, 5, 3000), theta)
         happened = draws.poisson(theta * counts.exposure)
         found = estimate_events_privately(

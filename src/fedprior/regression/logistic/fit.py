@@ -6,7 +6,7 @@ from fedprior.core import check
 from fedprior.core.threads import one_thread
 from fedprior.regression.logistic.approximation import Approximation, choose_approximation
 from fedprior.regression.logistic.laws import CLASSES, COUNTS
-from fedprior.regression.logistic.learn import Outcome, begun, check_rows, known, learned
+from fedprior.regression.logistic.learn import RowTarget, begun, check_rows, known, learned
 from fedprior.regression.logistic.parts import check_classes, check_counts
 from fedprior.regression.logistic.pooled import ridged
 from fedprior.regression.paper.linear import check_printed
@@ -136,7 +136,7 @@ def _outcome(
     prior: RegressionPopulation | None,
     start: RegressionPopulation | None,
     **law: Any,
-) -> Outcome:
+) -> RowTarget:
     """The outcome with its approximation; populations that are given have to fit it."""
     check.require(rows.num_features > 0, owner, "x", "at least one column", 0)
     logits = law.get("num_classes", 2) - 1
@@ -147,4 +147,4 @@ def _outcome(
     name = choose_approximation(
         owner, approximation, width=width, num_classes=logits + 1, law=law.get("law", CLASSES)
     )
-    return Outcome(owner=owner, approximation=name, **law)
+    return RowTarget(owner=owner, approximation=name, **law)

@@ -54,7 +54,7 @@ class RowLaw(ABC):
         """sum_n (y a - log p(y | a)) (g, K), and the expected y (g, K, n) of each class."""
 
 
-class ClassLaw(RowLaw):
+class SoftmaxLaw(RowLaw):
     """P(y = k) = exp(a_k) / (1 + sum exp(a)), y one-hot over all classes but the first."""
 
     points_an_axis: ClassVar[dict[int, int]] = {1: 21, 2: 9, 3: 7}
@@ -84,7 +84,7 @@ class ClassLaw(RowLaw):
         return (most + np.log(total)).sum(axis=-1), [each / total for each in weight]
 
 
-class CountLaw(RowLaw):
+class PoissonLaw(RowLaw):
     """P(y) = exp(y a - exp(a)) / y!, Poisson with rate exp(a).
 
     Posteriors of few events are skewed: a product rule needs more points than for classes.
@@ -115,7 +115,7 @@ class CountLaw(RowLaw):
         return expected.sum(axis=-1), [expected]
 
 
-CLASSES, COUNTS = ClassLaw(), CountLaw()
+CLASSES, COUNTS = SoftmaxLaw(), PoissonLaw()
 
 
 def terms_at(odds: np.ndarray, y: np.ndarray) -> LikelihoodTerms:

@@ -29,7 +29,7 @@ from fedprior.regression.turn import TurnBack, turn, unturned
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RowTarget:
     """What a row's target is, and how theta is integrated out; `owner` names errors."""
 
     owner: str
@@ -57,7 +57,7 @@ class Outcome:
 
 def learned(
     rows: GroupedRows,
-    outcome: Outcome,
+    outcome: RowTarget,
     *,
     covariance: Covariance,
     method: Literal["default", "em"],
@@ -128,7 +128,7 @@ def _converted(
     return LogisticGamma(mean=gamma.mean, factor=np.linalg.cholesky(covariance), fixed=gamma.fixed)
 
 
-def known(rows: GroupedRows, outcome: Outcome, prior: RegressionPopulation) -> RegressionFit:
+def known(rows: GroupedRows, outcome: RowTarget, prior: RegressionPopulation) -> RegressionFit:
     """The posterior of every group under a population that is given."""
     parts, name = outcome.parts(rows), outcome.approximation
     found = posteriors(
@@ -162,7 +162,7 @@ def _answer(
     problem: EvidenceProblem,
     ascent: Ascent,
     back: TurnBack,
-    outcome: Outcome,
+    outcome: RowTarget,
     method: str,
 ) -> RegressionFit:
     doubt = uncertainty(problem, ascent, back)
@@ -216,7 +216,7 @@ def _population(
 
 
 def _notes(
-    problem: EvidenceProblem, ascent: Ascent, doubt: Uncertainty | None, outcome: Outcome
+    problem: EvidenceProblem, ascent: Ascent, doubt: Uncertainty | None, outcome: RowTarget
 ) -> Iterator[str]:
     yield remark(outcome.approximation, width=ascent.totals.width, law=outcome.law)
     counts = outcome.law is COUNTS
