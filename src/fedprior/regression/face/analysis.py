@@ -19,8 +19,9 @@ from fedprior.regression.face.design import (
 )
 from fedprior.regression.face.reading import Reading, read
 from fedprior.regression.face.specification import Specification, in_units
+from fedprior.regression.face.spread import few_note, spread_of
 from fedprior.regression.linear import local_linear
-from fedprior.regression.linear.integrated import FEW, ThetaSpread, theta_spread
+from fedprior.regression.linear.integrated import ThetaSpread
 from fedprior.regression.logistic import (
     local_logistic,
     local_poisson,
@@ -32,7 +33,6 @@ from fedprior.regression.packed import pack
 from fedprior.regression.result import RegressionFit, quantile
 from fedprior.regression.rows import GroupedRows
 
-_FEW_GROUPS = 10  # below, a note
 _LATENT = np.pi**2 / 3  # variance of the logistic distribution
 
 
@@ -104,25 +104,8 @@ class Analysis:
 
     @cached_property
     def spread(self) -> ThetaSpread:
-        """The scale and the degrees of freedom of theta about its estimate, for intervals.
-
-        With fewer than 50 groups they allow for the uncertainty of the variances: integrated over
-        for numbers, by as many degrees of freedom as a mean of the groups has for classes and
-        counts.
-        """
-        fit, groups = self.fit, int((self.rows.sizes > 0).sum())
-        known = ThetaSpread(fit.errors, np.full(fit.errors.shape, np.inf))
-        if not self.specification.is_gaussian or self.specification.method == "paper":
-            return known
-        if groups >= FEW:
-            return known
-        if fit.family != "gaussian":
-            return ThetaSpread(fit.errors, np.full(fit.errors.shape, max(groups - 1.0, 1.0)))
-        scale = self.design.scale
-        here: Any = self.specification.covariance
-        inner = in_units(fit, 1 / scale)  # as `rows` have it
-        found = theta_spread(self.rows, inner, here)
-        return ThetaSpread(found.scale / scale, found.freedom)
+        """The scale and the degrees of freedom of theta about its estimate, for intervals."""
+        return spread_of(self.fit, self.rows, self.specification, self.design.scale)
 
     def columns(self, level: float) -> dict[str, np.ndarray]:
         """One row per group: group, n, components, each coefficient with error, lower and upper.
@@ -288,12 +271,7 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
             f"{analysis.num_dropped}."
         )
     notes += analysis.design.notes
-    groups = int((analysis.rows.sizes > 0).sum())
-    if groups < _FEW_GROUPS:
-        notes.append(
-            f"Only {groups} groups: how much they differ is known poorly. The intervals allow for "
-            "this, with Student's t; the standard errors do not."
-        )
+    notes += few_note(analysis.rows)
     far = far_from_zero(analysis.design, table)
     if far and analysis.covariance != "full":
         notes.append(
