@@ -23,9 +23,12 @@ def brute_force(data, n, successes):
     size = 1 / ((np.arange(200) + 0.5) / 200) ** 2 - 1
     mean = 1 / (1 + np.exp(-np.linspace(-20, 20, 400)))
     size, mean = (each.ravel() for each in np.meshgrid(size, mean, indexing="ij"))
-    k = 2 * np.sqrt(mean * (1 - mean))
+    k = 4 * mean * (1 - mean) / np.sqrt(4 * mean * (1 - mean) + 0.4)
     log = log_likelihood(data, mean, size) + 0.5 * np.log(mean * (1 - mean))
-    log += np.log(k) + 1.5 * (np.log1p(size) - np.log1p(k * size)) - np.log1p(k * size) / 6
+    log += np.log(k) + 1.5 * (np.log1p(size) - np.log1p(k * size))
+    v, m = 1 / np.sqrt(1 + k * size), data.num_informative
+    tilt = 1 / 3 + 10 / m**2
+    log += np.log((1 - 0.2 / m) * (1 + tilt) * v**tilt + 0.2 / m * 12 * (1 - v) ** 11)
     weight = np.exp(log - log.max())
     weight /= weight.sum()
     center = (successes + mean * size) / (n + size)

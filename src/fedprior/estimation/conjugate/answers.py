@@ -31,6 +31,8 @@ from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.shapes.answer import borrowed, shape_answer, shape_population
 from fedprior.estimation.statistics import Pairs
 
+_FEW = 10  # successes or failures of all groups together
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RateAnswer:
@@ -50,13 +52,25 @@ def conjugate_answer(
 ) -> RateAnswer:
     """Posterior means under the conjugate population, fitted or known.
 
-    Where they average over populations, the steps from the raw rates are limited.
+    Where they average over populations, the steps from the raw rates are limited. If there are
+    only a few successes (or failures) in all, nothing shows whether the rates differ, and the
+    intervals contain that of one common rate.
     """
     table = table_of(model, pairs, level=level, above=above)
     if model.fitted_by == "integrated":
         table = table.part_of_the_way(pairs, step_limit([table], [pairs]))
+    if model.fitted_by != "known" and min(data.total_successes, data.total_failures) < _FEW:
+        table = table.containing(*_common_interval(data, level))
     errors = errors_of(model, pairs, data, table.variance)
     return RateAnswer(table=table, population=population_of(model, data), errors=errors)
+
+
+def _common_interval(data: Tally, level: float) -> tuple[float, float]:
+    """The interval of one common rate, with Jeffreys' prior; it ends at a bound without events."""
+    family = data.family
+    shapes = family.posterior_of_common(data.total_successes, data.total_size)
+    lower, upper = (float(family.quantile(shapes, (1 + side * level) / 2)) for side in (-1, 1))
+    return lower if data.total_successes else 0.0, upper if data.total_failures else family.top
 
 
 def point_answer(pairs: Pairs, data: Tally, *, level: float, above: float | None) -> RateAnswer:

@@ -6,25 +6,29 @@ from fedprior.core import check
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import tally
 from fedprior.estimation.conjugate.model import MANY
-from fedprior.estimation.conjugate.regression import Design, RegressionFit, fit_regression
+from fedprior.estimation.conjugate.regression import (
+    FittedRegression,
+    RegressionColumns,
+    fit_regression,
+)
 from fedprior.estimation.splines import spline_basis
 from fedprior.estimation.statistics import Pairs
 
 _MEAN_KNOTS, _SIZE_KNOTS = 4, 2  # 2 for the mean too where groups are few
 
 
-def fit_by_size(pairs: Pairs, start: ConjugateFit) -> RegressionFit:
+def fit_by_size(pairs: Pairs, start: ConjugateFit) -> FittedRegression:
     """The likeliest population whose linked mean and log M are natural splines of log n."""
     return fit_regression(pairs, size_design(pairs), start)
 
 
-def size_design(pairs: Pairs) -> Design:
+def size_design(pairs: Pairs) -> RegressionColumns:
     """Splines of log n; a row without data has those of the smallest size in the data."""
     data = pairs.held()
     several = len(np.unique(data.n)) > 1
     check.expect(several, pairs.family.owner, "by_size needs groups of different sizes.")
     many = tally(data).num_informative >= MANY
-    return Design(
+    return RegressionColumns(
         log_size_basis(pairs.n, data.n, data.count, _MEAN_KNOTS if many else 2),
         log_size_basis(pairs.n, data.n, data.count, _SIZE_KNOTS),
     )
@@ -43,7 +47,7 @@ def pairs_log_likelihood(pairs: Pairs, mean: np.ndarray, size: np.ndarray) -> fl
     return float(pairs.count @ pairs.family.row_log_likelihood(n, z, mean, size))
 
 
-def size_parameters(fit: RegressionFit, pairs: Pairs) -> dict[str, float]:
+def size_parameters(fit: FittedRegression, pairs: Pairs) -> dict[str, float]:
     """The parameters at the quartiles of the group size."""
     mean, size = fit.mean, fit.concentration
     order = np.argsort(pairs.n, kind="stable")

@@ -55,6 +55,12 @@ class RateTable:
             upper=np.maximum(self.upper, personal),
         )
 
+    def containing(self, lower: float, upper: float) -> "RateTable":
+        """Widen every interval to hold this one."""
+        return replace(
+            self, lower=np.minimum(self.lower, lower), upper=np.maximum(self.upper, upper)
+        )
+
     def part_of_the_way(self, pairs: Pairs, share: float) -> "RateTable":
         """Move from the raw rate only a `share` of the way to the estimate."""
         if share == 1.0:

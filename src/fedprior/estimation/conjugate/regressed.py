@@ -10,8 +10,8 @@ from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import Tally
 from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of
 from fedprior.estimation.conjugate.regression import (
-    Design,
-    RegressionFit,
+    FittedRegression,
+    RegressionColumns,
     fit_regression,
     regression_of,
 )
@@ -34,7 +34,7 @@ _FEW_NODES, _MANY_NODES = 16, 12
 class Regressed(NamedTuple):
     """A population of every row: its mode `fit`, its posterior `nodes`, and how it estimates."""
 
-    fit: RegressionFit
+    fit: FittedRegression
     nodes: CoefficientNodes
     model: ConjugateModel
     scaled: Scaled | None
@@ -82,7 +82,7 @@ def regress(
     return Regressed(fit, nodes, model, scaled, by_size)
 
 
-def _check_number(pairs: Pairs, design: Design) -> None:
+def _check_number(pairs: Pairs, design: RegressionColumns) -> None:
     groups, terms = int(pairs.count[pairs.n > 0].sum()), design.split
     rule = f"above {terms}, the number of coefficients"
     remedy = "Take fewer covariates, or do without by_size."
@@ -90,8 +90,8 @@ def _check_number(pairs: Pairs, design: Design) -> None:
     check.require(groups > terms, owner, "number of groups with data", rule, groups, remedy)
 
 
-def _constant_design(rows: int) -> Design:
-    return Design(np.ones((rows, 1)), np.ones((rows, 1)))
+def _constant_design(rows: int) -> RegressionColumns:
+    return RegressionColumns(np.ones((rows, 1)), np.ones((rows, 1)))
 
 
 def variance_left(found: Regressed, pairs: Pairs) -> float:

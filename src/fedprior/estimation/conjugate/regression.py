@@ -27,7 +27,7 @@ _SHORT = 0.05  # steps that change no linked mean by more are taken without a lo
 _CLOSE = 1e-9  # rise of the log-likelihood for each row, below which the last step is taken
 
 
-class Design(NamedTuple):
+class RegressionColumns(NamedTuple):
     """Columns of the linked mean, (rows, p), and of log M or log (mean M), (rows, k)."""
 
     mean: np.ndarray
@@ -38,11 +38,11 @@ class Design(NamedTuple):
         """The number of coefficients of the mean; those of log M follow."""
         return self.mean.shape[1]
 
-    def rows(self, some: np.ndarray) -> "Design":
-        return Design(self.mean[some], self.size[some])
+    def rows(self, some: np.ndarray) -> "RegressionColumns":
+        return RegressionColumns(self.mean[some], self.size[some])
 
 
-class RegressionFit(NamedTuple):
+class FittedRegression(NamedTuple):
     """Linked mean = design.mean @ first part of `coefficients`; log M from the rest.
 
     log M = design.size @ rest - tied * linked mean, with the family's `tied`. `covariance` is that
@@ -50,7 +50,7 @@ class RegressionFit(NamedTuple):
     """
 
     family: CountFamily
-    design: Design
+    design: RegressionColumns
     coefficients: np.ndarray
     covariance: np.ndarray
 
@@ -84,7 +84,7 @@ class Regression:
     n: np.ndarray
     z: np.ndarray
     count: np.ndarray
-    design: Design
+    design: RegressionColumns
     reference: float
     bounds: tuple[float, float]
     factor: float
@@ -198,7 +198,7 @@ def _log_det(matrix: np.ndarray) -> float:
     return float(np.linalg.slogdet(matrix)[1])
 
 
-def regression_of(pairs: Pairs, design: Design, start: ConjugateFit) -> Regression:
+def regression_of(pairs: Pairs, design: RegressionColumns, start: ConjugateFit) -> Regression:
     """The rows with data; `start` is the common population."""
     held, family = (pairs.n > 0) & (pairs.count > 0), pairs.family
     whole = held.all()
@@ -219,8 +219,8 @@ def regression_of(pairs: Pairs, design: Design, start: ConjugateFit) -> Regressi
 
 
 def fit_regression(
-    pairs: Pairs, design: Design, start: ConjugateFit, *, point: bool = False
-) -> RegressionFit:
+    pairs: Pairs, design: RegressionColumns, start: ConjugateFit, *, point: bool = False
+) -> FittedRegression:
     """The mode of the coefficients, by Newton's method; with `point`, M is as large as it can be.
 
     Large data are fitted to samples first, so that one or two steps are left for all rows.
@@ -240,7 +240,7 @@ def fit_regression(
     place, hessian = ascend(problem, place, point=point)
     covariance, free = np.zeros_like(hessian), slice(0, split if point else None)
     covariance[free, free] = inverse_of(-hessian[free, free])
-    return RegressionFit(problem.family, design, place, covariance)
+    return FittedRegression(problem.family, design, place, covariance)
 
 
 def _constant(columns: np.ndarray) -> np.ndarray:

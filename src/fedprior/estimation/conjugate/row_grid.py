@@ -7,9 +7,9 @@ import numpy as np
 
 from fedprior.estimation.conjugate.grid import PopulationGrid, bulk, legendre, scale_prior
 from fedprior.estimation.conjugate.regression import (
-    Design,
+    FittedRegression,
     Regression,
-    RegressionFit,
+    RegressionColumns,
     ascend,
     inverse_of,
 )
@@ -36,7 +36,7 @@ class CoefficientNodes(NamedTuple):
 
 
 def coefficient_nodes(
-    problem: Regression, fit: RegressionFit, *, few: bool, num_nodes: int
+    problem: Regression, fit: FittedRegression, *, few: bool, num_nodes: int
 ) -> CoefficientNodes:
     """The posterior of M, with the coefficients integrated out by Laplace's method.
 
@@ -89,7 +89,7 @@ def _height(problem: Regression, at: np.ndarray) -> float:
     return problem.value(at) - problem.size_prior(at[split:])[0] + float(prior)
 
 
-def _normal_nodes(fit: RegressionFit) -> CoefficientNodes:
+def _normal_nodes(fit: FittedRegression) -> CoefficientNodes:
     """Log M is normal; the coefficients do not depend on it."""
     split = fit.design.split
     points, weight = np.polynomial.hermite_e.hermegauss(_NODES)
@@ -102,7 +102,7 @@ def _normal_nodes(fit: RegressionFit) -> CoefficientNodes:
     )
 
 
-def single_node(fit: RegressionFit) -> CoefficientNodes:
+def single_node(fit: FittedRegression) -> CoefficientNodes:
     """The mode, with the uncertainty of log M in the coefficients' covariance alone."""
     split = fit.design.split
     return CoefficientNodes(
@@ -113,7 +113,7 @@ def single_node(fit: RegressionFit) -> CoefficientNodes:
     )
 
 
-def grid_of(pairs: Pairs, design: Design, nodes: CoefficientNodes) -> PopulationGrid:
+def grid_of(pairs: Pairs, design: RegressionColumns, nodes: CoefficientNodes) -> PopulationGrid:
     """The population of each row at each node, (nodes, rows)."""
     family, size = pairs.family, nodes.concentration
     square = np.stack([_squares(design.mean, each) for each in nodes.covariance])
@@ -123,7 +123,7 @@ def grid_of(pairs: Pairs, design: Design, nodes: CoefficientNodes) -> Population
     return PopulationGrid(family, nodes.weight, size, mean, _moved(pairs, mean, size, square))
 
 
-def own_size_grid(pairs: Pairs, fit: RegressionFit) -> PopulationGrid:
+def own_size_grid(pairs: Pairs, fit: FittedRegression) -> PopulationGrid:
     """The same where every row has a log M of its own, normal with the fit's uncertainty."""
     split = fit.design.split
     square = _squares(fit.design.mean, fit.covariance[:split, :split])

@@ -9,7 +9,7 @@ from fedprior.estimation.conjugate import model as models
 from fedprior.estimation.conjugate.fit import narrowest
 from fedprior.estimation.conjugate.grid import PopulationGrid, bulk, legendre, scale_prior
 from fedprior.estimation.conjugate.likelihood import Tally, tally
-from fedprior.estimation.families.binomial import BINOMIAL
+from fedprior.estimation.families.binomial import BINOMIAL, RARE
 from fedprior.estimation.families.rising import rising
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Counts, Shares, collapse
@@ -143,7 +143,7 @@ def _log_ratio(tallies: list[Tally], scales: np.ndarray, proposal: _Proposal) ->
     density += gammaln(proposal.total) - gammaln(proposal.first).sum(axis=1)
     # 4 mean (1 - mean) of two categories is the chance that two rows differ, over its maximum.
     differ = (1 - (mean**2).sum(axis=1)) / (1 - 1 / number)
-    factor = np.sqrt(np.maximum(differ, 1e-300))
+    factor = np.maximum(differ, 1e-300) / np.sqrt(differ + RARE)
     return total + scale_prior(size, factor, tallies[0].num_informative) - density
 
 

@@ -9,7 +9,7 @@ from fedprior.estimation.conjugate.by_size import (
 )
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.model import average
-from fedprior.estimation.conjugate.regression import RegressionFit
+from fedprior.estimation.conjugate.regression import FittedRegression
 from fedprior.estimation.statistics import Pairs
 
 _SIGNIFICANT = 5e-3
@@ -95,7 +95,7 @@ def _scores(pairs: Pairs, moment: tuple[np.ndarray, np.ndarray], knots: int) -> 
     return scores / np.maximum(np.sqrt(pairs.count @ scores**2), 1e-300)
 
 
-def _chance_of_ratio(pairs: Pairs, pooled: ConjugateFit, fit: RegressionFit) -> float:
+def _chance_of_ratio(pairs: Pairs, pooled: ConjugateFit, fit: FittedRegression) -> float:
     """p-value of the likelihood ratio of the two fits."""
     from scipy.special import chdtrc
 
@@ -105,7 +105,7 @@ def _chance_of_ratio(pairs: Pairs, pooled: ConjugateFit, fit: RegressionFit) -> 
     return float(chdtrc(len(fit.coefficients) - 2, max(2 * gained, 0.0)))
 
 
-def _error_ratio(pairs: Pairs, pooled: ConjugateFit, fit: RegressionFit) -> float:
+def _error_ratio(pairs: Pairs, pooled: ConjugateFit, fit: FittedRegression) -> float:
     """Expected error under the size-dependent population relative to that of the pooled rule."""
     mean, size, n = fit.mean, fit.concentration, pairs.n
     variance = fit.family.variance(mean) / (size + fit.family.excess)

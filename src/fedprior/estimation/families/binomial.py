@@ -10,11 +10,12 @@ from fedprior.estimation.families.quantiles import beta_quantile
 from fedprior.estimation.families.rising import rising, rising_slopes
 
 _EXACT = 300  # trials up to which the distribution of the count is summed
-# k = (4 mean (1 - mean))^POWER. With power 0, rates of rare events are expected to differ as much
-# as those of common ones in units of sqrt(mean): 500 groups of 5 trials without a success, all with
-# a rate of 0.0005, would all be estimated below it. With power 1, they are expected to differ by
-# the same factor, which is too little if most rates are nearly 0. The middle covers both.
-_POWER = 0.5
+# k = s / sqrt(s + RARE), s = 4 mean (1 - mean). For common rates this is about sqrt(s): between 1,
+# by which rates of rare events differ as much as others in units of sqrt(mean), and s, by which
+# they differ by the same factor, too little if most rates are nearly 0. For rare ones it is a
+# multiple of the mean, as it is for events: with sqrt(s), one success in 50 groups of 300,000
+# trials would be taken for rates that are all 0 or 1, and intervals cover 26% of equal rates.
+RARE = 0.4
 _TINY = 1e-300  # replaces a rate of 0 in a logarithm, so that 0 * log(rate) is 0
 
 
@@ -35,7 +36,8 @@ class BinomialFamily(CountFamily):
         return np.clip(1 / (1 + np.exp(-place)), 1e-12, 1 - 1e-12)
 
     def prior_factor(self, mean: np.ndarray) -> np.ndarray:
-        return (4 * mean * (1 - mean)) ** _POWER
+        spread = 4 * mean * (1 - mean)
+        return spread / np.sqrt(spread + RARE)
 
     def log_likelihood(self, data: Any, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
         """From three histograms.
