@@ -16,7 +16,7 @@ from fedprior.estimation import (
 )
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import tally
-from fedprior.estimation.conjugate.regression import Design, regression_of
+from fedprior.estimation.conjugate.regression import RegressionColumns, regression_of
 from fedprior.estimation.families.quantiles import beta_quantile, gamma_quantile
 from fedprior.estimation.statistics import collapse, collapse_events
 
@@ -71,7 +71,7 @@ def test_slopes_are_those_of_the_value(kind, point):
     merge = collapse if kind == "rates" else collapse_events
     pairs = merge(statistics, merge=False)
     ones = np.ones((len(pairs.n), 1))
-    design = Design(np.column_stack([ones, covariates.values]), ones)
+    design = RegressionColumns(np.column_stack([ones, covariates.values]), ones)
     problem = regression_of(pairs, design, by_likelihood(tally(pairs)))
     at = np.array([-0.8, 0.5, 0.3, 9.0 if point else 1.5])
     slopes = problem.slopes(at)
