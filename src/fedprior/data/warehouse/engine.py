@@ -4,7 +4,7 @@ Expressions are narwhals'; an engine only moves tables. All are imported on use.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +26,9 @@ class Engine(Protocol):
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
         """Columns without missing values as a frame that the rows can be joined with."""
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        """One row in `every`, about, the same each time; a step of `read`."""
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
         """Compute a frame once: into a table, whole or not at all, or for this session only."""
@@ -62,8 +65,19 @@ def narwhals(owner: str, extra: str = "warehouse") -> Any:
     return narwhals
 
 
+class ByKey:
+    """One row in `every` in the order of the keys: as representative as a random sample."""
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        import narwhals as nw
+
+        place = "fedprior_place"
+        ordered = frame.with_row_index(place, order_by=list(keys))
+        return ordered.filter(nw.col(place) % every == 0).drop(place)
+
+
 @dataclass(frozen=True, eq=False)
-class Polars:
+class Polars(ByKey):
     """Lazy Polars frames; what is computed once is kept in memory."""
 
     frame: Any
@@ -85,7 +99,7 @@ class Polars:
 
 
 @dataclass(frozen=True, eq=False)
-class DuckDB:
+class DuckDB(ByKey):
     """Relations of the caller's own connection, which only a relation's `query` reaches."""
 
     frame: Any
@@ -127,6 +141,15 @@ class Spark:
     def read(self, frame: Any) -> dict[str, np.ndarray]:
         return _arrow_arrays(frame.to_native().toArrow())
 
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        """By a hash of the keys: an order of all rows would move them to one machine."""
+        import narwhals
+        from pyspark.sql import functions
+
+        native = frame.to_native()
+        code = functions.xxhash64(*(functions.col(key) for key in keys))
+        return narwhals.from_native(native.filter(functions.pmod(code, functions.lit(every)) == 0))
+
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
         import narwhals
         import pyarrow
@@ -146,7 +169,7 @@ class Spark:
 
 
 @dataclass(frozen=True, eq=False)
-class Ibis:
+class Ibis(ByKey):
     """Tables of any backend that Ibis reaches; temporary tables live as long as the connection."""
 
     frame: Any
