@@ -13,7 +13,7 @@ import numpy as np
 
 from fedprior.core import check
 
-LAZY = "a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
+FRAME = "a data frame, a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
 _GIVEN = "fedprior_given_rows"  # what a statement calls the relation that it runs on
 _EXTRAS = {"pyspark": "spark"}
 
@@ -43,9 +43,9 @@ def engine_of(owner: str, frame: Any) -> Engine:
         "pyspark": Spark,
         "ibis": Ibis,
     }
-    if library not in makers:
+    if library not in makers or type(frame).__name__ == "Series":
         got = f"{type(frame).__module__}.{type(frame).__qualname__}"
-        raise TypeError(check.message(owner, "frame", LAZY, got))
+        raise TypeError(check.message(owner, "frame", FRAME, got))
     return makers[library](frame)
 
 
