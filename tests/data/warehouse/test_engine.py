@@ -7,7 +7,8 @@ import pytest
 
 from fedprior.data.warehouse.connect import address as address_of
 from fedprior.data.warehouse.connect import connect
-from fedprior.data.warehouse.engine import engine_of, identifier, narwhals, transaction, wrap
+from fedprior.data.warehouse.engine import engine_of, narwhals, wrap
+from fedprior.data.warehouse.tables import identifier, transaction
 from servers import PASSWORD
 
 nw = pytest.importorskip("narwhals", reason="needs fedprior[warehouse]")

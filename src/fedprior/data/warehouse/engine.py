@@ -3,15 +3,14 @@
 Expressions are narwhals'; an engine only moves tables. All are imported on use.
 """
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data.warehouse.tables import copied, identifier, kept, new_name, transaction
 
 FRAME = "a data frame, a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
 _GIVEN = "fedprior_given_rows"  # what a statement calls the relation that it runs on
@@ -121,7 +120,7 @@ class DuckDB(ByKey):
         return self._wrapped(native, f"FROM {identifier(table)}")
 
     def _keep(self, native: Any, select: str, columns: Any = None) -> Any:
-        name = _name()
+        name = new_name()
         _query(native, f"CREATE TEMP TABLE {name} AS {select}", columns)
         return self._wrapped(native, f"FROM {name}")
 
@@ -129,7 +128,7 @@ class DuckDB(ByKey):
     def _wrapped(native: Any, select: str) -> Any:
         import narwhals
 
-        return narwhals.from_native(native.query(_name(), select))
+        return narwhals.from_native(native.query(new_name(), select))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,15 +199,15 @@ class Ibis(ByKey):
 
         backend, table = self.backend, pyarrow.table(dict(columns))
         if backend.name == "postgres":
-            return narwhals.from_native(_copied(backend, table))
-        return narwhals.from_native(backend.create_table(_name(), table, temp=True))
+            return narwhals.from_native(copied(backend, table))
+        return narwhals.from_native(backend.create_table(new_name(), table, temp=True))
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
         import narwhals
 
         backend, native = self.backend, frame.to_native()
         if table is None:
-            return narwhals.from_native(_kept(backend, native))
+            return narwhals.from_native(kept(backend, native))
         if backend.name not in ("postgres", "duckdb"):
             return narwhals.from_native(backend.create_table(table, native, overwrite=replace))
         schema, _, name = table.rpartition(".")
@@ -219,62 +218,6 @@ class Ibis(ByKey):
         return narwhals.from_native(backend.table(name, database=schema or None))
 
 
-@contextmanager
-def transaction(backend: Any) -> Iterator[Any]:
-    """Statements that take effect together or not at all; gives the function that runs one."""
-    connection = backend.con
-    connection.execute("BEGIN")
-    try:
-        yield connection.execute
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def identifier(table: str) -> str:
-    """A table's name as SQL, with its schema before a point.
-
-    >>> identifier('sales.shops')
-    '"sales"."shops"'
-    """
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
-
-
-def _kept(backend: Any, native: Any) -> Any:
-    """A temporary table of an expression.
-
-    Ibis creates it empty and inserts, which PostgreSQL never does in parallel.
-    """
-    name = _name()
-    if backend.name != "postgres":
-        return backend.create_table(name, native, temp=True)
-    backend.con.execute(f"CREATE TEMP TABLE {name} AS {backend.compile(native)}")
-    backend.con.execute(f"ANALYZE {name}")  # or joins are planned as if it were small
-    return backend.table(name)
-
-
-def _copied(backend: Any, table: Any) -> Any:
-    """A temporary table of PostgreSQL, filled by COPY."""
-    name = _name()
-    kept = backend.create_table(name, schema=_schema_of(table), temp=True)
-    columns = [each.to_pylist() for each in table.columns]
-    with (
-        backend.con.cursor() as cursor,
-        cursor.copy(f"COPY {identifier(name)} FROM STDIN") as copy,
-    ):
-        for row in zip(*columns, strict=True):
-            copy.write_row(row)
-    backend.raw_sql(f"ANALYZE {identifier(name)}").close()
-    return kept
-
-
-def _schema_of(table: Any) -> Any:
-    import ibis
-
-    return ibis.Schema.from_pyarrow(table.schema)
-
-
 def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> None:
     """Run a statement on a relation's connection; DuckDB finds the argument by its name."""
     native.query(_GIVEN, statement)
@@ -283,10 +226,6 @@ def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> 
 def _no_table(table: str | None) -> None:
     remedy = "to_frame() gives a lazy frame: write it with its own sink_parquet or collect."
     check.expect(table is None, "Polars", f"there is no database to write a table to. {remedy}")
-
-
-def _name() -> str:
-    return f"fedprior_{uuid.uuid4().hex[:16]}"
 
 
 def _arrow_arrays(table: Any) -> dict[str, np.ndarray]:
