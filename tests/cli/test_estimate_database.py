@@ -27,6 +27,7 @@ def visits(num_groups=40, rows=800):
             "clinic": [f"clinic {each}" for each in clinic],
             "recovered": draws.random(rows) < 0.4 + 0.2 * np.tanh(theta[clinic]),
             "cost": 1e6 + theta[clinic] + draws.normal(size=rows),
+            "hours": 1 + draws.random(rows),
         }
     )
 
@@ -53,7 +54,9 @@ def database(request, tmp_path_factory):
 
     url = request.getfixturevalue("postgres")
     with psycopg.connect(url, password=PASSWORD, autocommit=True) as link:
-        link.execute("CREATE TABLE visits (clinic text, recovered boolean, cost float8)")
+        link.execute(
+            "CREATE TABLE visits (clinic text, recovered boolean, cost float8, hours float8)"
+        )
         with link.cursor() as cursor, cursor.copy("COPY visits FROM STDIN") as copy:
             for row in table.itertuples(index=False):
                 copy.write_row(row)
@@ -112,6 +115,11 @@ def test_json_and_files(call, tmp_path):
     np.testing.assert_allclose(found["upper"], expected.upper_, atol=1e-6)
 
 
+def test_standard_errors_are_a_meta_analysis(call):
+    shown = call("--group", "clinic", "--value", "cost", "--stderr", "hours")
+    assert "I2" in shown
+
+
 def test_several_columns_make_one_key(call, database):
     asked = ("--group", "clinic", "--group", "recovered", "--value", "cost")
     shown = call(*asked, "--out-table", "pairs", "--force")
@@ -137,7 +145,7 @@ def test_a_failing_write_leaves_the_old_table(call, database):
     [
         (
             ("--outcome", "recoverd"),
-            "column must be one of clinic, recovered, cost, got 'recoverd'",
+            "column must be one of clinic, recovered, cost, hours, got 'recoverd'",
         ),
         (("--value", "cost", "--plot", "x.png"), "--plot cannot be combined with --table"),
         (("--value", "cost", "--covariates", "x"), "--covariates cannot be combined with --table"),

@@ -185,7 +185,7 @@ def test_a_warning_of_the_sample_names_it(load, monkeypatch):
         3.0 * (sizes[group] > 10) + draws.normal(size=400)[group] + draws.normal(size=len(group))
     )
     frame = load(pa.table({"g": group, "x": value}))
-    with pytest.warns(EstimationWarning, match="In a sample of 200 groups: The size of a group"):
+    with pytest.warns(EstimationWarning, match=r"In a sample of \d+ groups: The size of a group"):
         GroupMeans.from_table(frame, group="g", value="x")
 
 
@@ -339,8 +339,13 @@ def test_frames_in_memory_need_no_engine():
     assert isinstance(code, polars.DataFrame)
     with pytest.raises(ValueError, match=r"column must be one of g, .*got 'h'"):
         GroupRates.from_table(table.to_pandas(), group="h", outcome="one")
-    with pytest.raises(TypeError, match=r"must be a lazy Polars frame, .*got 'builtins.dict'"):
+    with pytest.raises(TypeError, match=r"must be a data frame, .*got 'builtins.dict'"):
         GroupRates.from_table({"g": [1]}, group="g", outcome="one")
+    for other in (polars.Series([1]), table.to_pandas()["one"]):
+        with pytest.raises(TypeError, match=r"must be a data frame, .*Series'"):
+            GroupRates.from_table(other, group="g", outcome="one")
+    arrow = GroupRates.from_table(table, group="g", outcome="one")
+    assert "code" in arrow.encode(table, name="code", fold="fold").column_names
     with pytest.raises(ValueError, match="give outcome, or successes and trials"):
         GroupRates.from_table(table.to_pandas(), group="g", outcome="one", trials="trials")
 

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from fedprior.cli import regressions
 from fedprior.cli.answer import groups_table, head
 from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.estimation.groups import EstimationWarning
@@ -55,6 +56,9 @@ def _print(question: Question, model: Any, answers: Any) -> None:
     console.print(f"\n{estimates.sentence}", soft_wrap=True)
     for note in estimates.notes:
         console.print(f"Note: {note}", soft_wrap=True)
+    if estimates.meta is not None:
+        console.print()
+        console.print(regressions.meta_lines(estimates.meta))
     groups, rows, most, least = warehouse.changed(model, answers)
     for title, places in (("Most changed groups", most), ("Least changed groups", least)):
         if len(places):

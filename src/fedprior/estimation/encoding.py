@@ -83,8 +83,8 @@ def _is_eager(frame: Any) -> bool:
     if isinstance(frame, Frame):
         return True
     library = type(frame).__module__.partition(".")[0]
-    lazy = type(frame).__name__ == "LazyFrame"
-    return library in ("pandas", "polars", "pyarrow") and not lazy
+    tables = ("DataFrame", "Table")
+    return library in ("pandas", "polars", "pyarrow") and type(frame).__name__ in tables
 
 
 def _check_eager(owner: str, frame: Any, roles: Roles, others: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ _NOT_THERE = {
     "--missing": "missing",
     "--nested": "nested",
     "--crossed": "crossed",
+    "--leave-one-out": "leave_one_out",
 }
 
 

@@ -95,7 +95,7 @@ def _model(question: Question) -> Any:
         return GroupRates(**options)
     noise = None if question.noise_scale is None else question.noise_scale**2
     options |= {"noise": question.noise, "noise_variance": noise}
-    return GroupMeans(**options, leave_one_out=question.leave_one_out)
+    return GroupMeans(**options)
 
 
 def save(model: Any, question: Question) -> Any:

@@ -7,7 +7,8 @@ import pytest
 
 from fedprior.data.warehouse.connect import address as address_of
 from fedprior.data.warehouse.connect import connect
-from fedprior.data.warehouse.engine import engine_of, identifier, narwhals, transaction, wrap
+from fedprior.data.warehouse.engine import engine_of, narwhals, wrap
+from fedprior.data.warehouse.tables import identifier, transaction
 from servers import PASSWORD
 
 nw = pytest.importorskip("narwhals", reason="needs fedprior[warehouse]")
@@ -73,3 +74,15 @@ def test_what_is_not_installed_says_how_to(monkeypatch):
     monkeypatch.setitem(sys.modules, "ibis", None)
     with pytest.raises(ValueError, match=r"need Ibis. pip install 'fedprior\[warehouse\]'"):
         connect("estimate", address_of("estimate", "--connect", "postgres://host/shop"))
+
+
+def test_a_sample_is_a_share_of_the_rows(backend):
+    backend.con.execute("CREATE TEMP TABLE few AS SELECT 1 AS one")
+    engine = engine_of("test", backend.table("few"))
+    number = np.arange(1200)
+    columns = {"number": number, "few": number % 40, "many": number // 40}
+    frame = engine.upload(columns | {"word": np.array([f"w{i}" for i in number], object)})
+    for keys in (["number"], ["word"], ["few", "many"]):
+        found = [engine.read(engine.thin(frame, keys, 3))["number"] for _ in range(2)]
+        assert sorted(found[0]) == sorted(found[1])
+        assert 300 <= len(found[0]) <= 500  # 400 expected, standard deviation 16

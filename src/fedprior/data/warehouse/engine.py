@@ -3,17 +3,16 @@
 Expressions are narwhals'; an engine only moves tables. All are imported on use.
 """
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data.warehouse.tables import copied, identifier, kept, new_name, transaction
 
-LAZY = "a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
+FRAME = "a data frame, a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
 _GIVEN = "fedprior_given_rows"  # what a statement calls the relation that it runs on
 _EXTRAS = {"pyspark": "spark"}
 
@@ -26,6 +25,9 @@ class Engine(Protocol):
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
         """Columns without missing values as a frame that the rows can be joined with."""
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        """One row in `every`, about, the same each time; a step of `read`."""
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
         """Compute a frame once: into a table, whole or not at all, or for this session only."""
@@ -40,9 +42,9 @@ def engine_of(owner: str, frame: Any) -> Engine:
         "pyspark": Spark,
         "ibis": Ibis,
     }
-    if library not in makers:
+    if library not in makers or type(frame).__name__ == "Series":
         got = f"{type(frame).__module__}.{type(frame).__qualname__}"
-        raise TypeError(check.message(owner, "frame", LAZY, got))
+        raise TypeError(check.message(owner, "frame", FRAME, got))
     return makers[library](frame)
 
 
@@ -62,8 +64,19 @@ def narwhals(owner: str, extra: str = "warehouse") -> Any:
     return narwhals
 
 
+class ByKey:
+    """One row in `every` in the order of the keys: as representative as a random sample."""
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        import narwhals as nw
+
+        place = "fedprior_place"
+        ordered = frame.with_row_index(place, order_by=list(keys))
+        return ordered.filter(nw.col(place) % every == 0).drop(place)
+
+
 @dataclass(frozen=True, eq=False)
-class Polars:
+class Polars(ByKey):
     """Lazy Polars frames; what is computed once is kept in memory."""
 
     frame: Any
@@ -85,7 +98,7 @@ class Polars:
 
 
 @dataclass(frozen=True, eq=False)
-class DuckDB:
+class DuckDB(ByKey):
     """Relations of the caller's own connection, which only a relation's `query` reaches."""
 
     frame: Any
@@ -107,7 +120,7 @@ class DuckDB:
         return self._wrapped(native, f"FROM {identifier(table)}")
 
     def _keep(self, native: Any, select: str, columns: Any = None) -> Any:
-        name = _name()
+        name = new_name()
         _query(native, f"CREATE TEMP TABLE {name} AS {select}", columns)
         return self._wrapped(native, f"FROM {name}")
 
@@ -115,7 +128,7 @@ class DuckDB:
     def _wrapped(native: Any, select: str) -> Any:
         import narwhals
 
-        return narwhals.from_native(native.query(_name(), select))
+        return narwhals.from_native(native.query(new_name(), select))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +139,15 @@ class Spark:
 
     def read(self, frame: Any) -> dict[str, np.ndarray]:
         return _arrow_arrays(frame.to_native().toArrow())
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        """By a hash of the keys: an order of all rows would move them to one machine."""
+        import narwhals
+        from pyspark.sql import functions
+
+        native = frame.to_native()
+        code = functions.xxhash64(*(functions.col(key) for key in keys))
+        return narwhals.from_native(native.filter(functions.pmod(code, functions.lit(every)) == 0))
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
         import narwhals
@@ -146,7 +168,7 @@ class Spark:
 
 
 @dataclass(frozen=True, eq=False)
-class Ibis:
+class Ibis(ByKey):
     """Tables of any backend that Ibis reaches; temporary tables live as long as the connection."""
 
     frame: Any
@@ -154,6 +176,19 @@ class Ibis:
     @property
     def backend(self) -> Any:
         return self.frame.get_backend()
+
+    def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
+        """By a hash of the keys, where the backend has one, which saves to sort them."""
+        import narwhals
+
+        native = frame.to_native()
+        code = sum(native[key].hash() % every for key in keys)
+        some = native.filter(code % every == 0)
+        try:
+            some.limit(0).to_pyarrow()
+        except Exception:  # no hash for keys of this type: only the backend knows
+            return super().thin(frame, keys, every)
+        return narwhals.from_native(some)
 
     def read(self, frame: Any) -> dict[str, np.ndarray]:
         return _arrow_arrays(frame.to_native().to_pyarrow())
@@ -164,15 +199,15 @@ class Ibis:
 
         backend, table = self.backend, pyarrow.table(dict(columns))
         if backend.name == "postgres":
-            return narwhals.from_native(_copied(backend, table))
-        return narwhals.from_native(backend.create_table(_name(), table, temp=True))
+            return narwhals.from_native(copied(backend, table))
+        return narwhals.from_native(backend.create_table(new_name(), table, temp=True))
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
         import narwhals
 
         backend, native = self.backend, frame.to_native()
         if table is None:
-            return narwhals.from_native(_kept(backend, native))
+            return narwhals.from_native(kept(backend, native))
         if backend.name not in ("postgres", "duckdb"):
             return narwhals.from_native(backend.create_table(table, native, overwrite=replace))
         schema, _, name = table.rpartition(".")
@@ -183,62 +218,6 @@ class Ibis:
         return narwhals.from_native(backend.table(name, database=schema or None))
 
 
-@contextmanager
-def transaction(backend: Any) -> Iterator[Any]:
-    """Statements that take effect together or not at all; gives the function that runs one."""
-    connection = backend.con
-    connection.execute("BEGIN")
-    try:
-        yield connection.execute
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def identifier(table: str) -> str:
-    """A table's name as SQL, with its schema before a point.
-
-    >>> identifier('sales.shops')
-    '"sales"."shops"'
-    """
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
-
-
-def _kept(backend: Any, native: Any) -> Any:
-    """A temporary table of an expression.
-
-    Ibis creates it empty and inserts, which PostgreSQL never does in parallel.
-    """
-    name = _name()
-    if backend.name != "postgres":
-        return backend.create_table(name, native, temp=True)
-    backend.con.execute(f"CREATE TEMP TABLE {name} AS {backend.compile(native)}")
-    backend.con.execute(f"ANALYZE {name}")  # or joins are planned as if it were small
-    return backend.table(name)
-
-
-def _copied(backend: Any, table: Any) -> Any:
-    """A temporary table of PostgreSQL, filled by COPY."""
-    name = _name()
-    kept = backend.create_table(name, schema=_schema_of(table), temp=True)
-    columns = [each.to_pylist() for each in table.columns]
-    with (
-        backend.con.cursor() as cursor,
-        cursor.copy(f"COPY {identifier(name)} FROM STDIN") as copy,
-    ):
-        for row in zip(*columns, strict=True):
-            copy.write_row(row)
-    backend.raw_sql(f"ANALYZE {identifier(name)}").close()
-    return kept
-
-
-def _schema_of(table: Any) -> Any:
-    import ibis
-
-    return ibis.Schema.from_pyarrow(table.schema)
-
-
 def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> None:
     """Run a statement on a relation's connection; DuckDB finds the argument by its name."""
     native.query(_GIVEN, statement)
@@ -247,10 +226,6 @@ def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> 
 def _no_table(table: str | None) -> None:
     remedy = "to_frame() gives a lazy frame: write it with its own sink_parquet or collect."
     check.expect(table is None, "Polars", f"there is no database to write a table to. {remedy}")
-
-
-def _name() -> str:
-    return f"fedprior_{uuid.uuid4().hex[:16]}"
 
 
 def _arrow_arrays(table: Any) -> dict[str, np.ndarray]:
