@@ -113,7 +113,7 @@ def estimate_means(
     options.check_noise(statistics, noise, noise_variance, plain=plain)
     check_collapsed(
         statistics,
-        **{f"population={population!r}": population in ("nonparametric", "auto")},
+        **{f"population={population!r}": population in (*SHAPES, "auto")},
         **{"intervals='robust'": intervals == "robust", "noise='moderated'": noise == "moderated"},
         covariates=covariates is not None,
         variance=statistics.variance is not None,
@@ -128,6 +128,7 @@ def estimate_means(
     if population == "auto":
         population, note = shaped.pick_population(statistics, bins, common)
         notes.append(note)
+        plain = (population, fit, method, intervals) == options.PLAIN  # then it is the default
     fixed = by_size or theta_variance is not None  # then the recommended option is not available
     fixed = fixed or statistics.count is not None
     warned = None if fixed else by_sizes.warning(bins, raw, common)

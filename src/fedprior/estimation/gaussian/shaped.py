@@ -8,7 +8,7 @@ from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile
 from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.gaussian.unequal import unequal_noise
-from fedprior.estimation.nonparametric.rows import NormalRows, normal_rows
+from fedprior.estimation.nonparametric.normal import NormalRows, normal_rows
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.shapes.answer import ShapeAnswer, shape_answer, shape_population
 from fedprior.estimation.shapes.choice import pick, unpicked
@@ -20,7 +20,7 @@ def _rows(statistics: Means, bins: Bins, fitted: RatioProfile) -> NormalRows:
     """The groups' means, with the sampling variances of the fit; infinite without data."""
     variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
     mean = np.asarray(statistics.mean, np.float64).reshape(len(variance))
-    return normal_rows(mean, variance, getattr(statistics, "count", None))
+    return normal_rows(mean, variance)
 
 
 def pick_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tuple[str, str]:
