@@ -479,3 +479,94 @@ def test_nested_estimates_beat_those_of_one_level_and_cover():
     nested, flat, inside, *_ = measured("gaussian", 10, 40)
     assert nested > flat + 3
     assert 92 < inside < 98
+
+
+# Numbers at the edge.
+
+
+def test_values_that_groups_explain_to_the_digit_are_refused():
+    a, b = np.repeat(np.arange(6), 5), np.tile(np.arange(5), 6)
+    with pytest.raises(ValueError, match="the groups explain all values to the digit"):
+        GroupLevels(structure="crossed").fit(a + 2.0 * b, {"a": a, "b": b})
+
+
+def test_errors_of_nearly_nothing_leave_raw_values():
+    draws = np.random.default_rng(0)
+    groups = {"state": np.repeat(np.arange(6), 8), "county": np.arange(48)}
+    y = draws.normal(size=48) + 3.0 * groups["state"]
+    model = GroupLevels().fit(y, groups, standard_errors=np.full(48, 1e-9))
+    np.testing.assert_allclose(model.estimates_.personal, y, rtol=1e-9)
+    assert model.levels_.parts[1].deviation == pytest.approx(1, abs=0.3)
+
+
+@pytest.mark.parametrize("shift", [1e12, -1e12])
+def test_huge_values_are_values(shift):
+    y, groups, *_ = counties(6)
+    model = GroupLevels().fit(shift + 1e6 * y, groups)
+    near = GroupLevels().fit(y, groups)
+    assert model.levels_.noise == pytest.approx(1e6 * near.levels_.noise, rel=1e-3)
+
+
+def test_states_without_differences_have_deviation_0_and_a_note():
+    draws = np.random.default_rng(5)
+    groups = {
+        "state": np.repeat(np.arange(8), 30),
+        "county": np.tile(np.repeat(np.arange(6), 5), 8),
+    }
+    y = draws.normal(size=240)
+    y -= np.bincount(groups["state"], y)[groups["state"]] / 30  # less than by chance
+    model = GroupLevels().fit(y, groups)
+    assert model.levels_.parts[0].deviation == 0
+    assert np.isnan(model.levels_.parts[0].error)
+    assert "The groups 'state' do not differ by more than chance" in model.notes_[0]
+    assert (model.estimates_.upper > model.estimates_.lower).all()
+
+
+def test_columns_that_separate_outcomes_are_named():
+    draws = np.random.default_rng(0)
+    groups = {"s": np.repeat(np.arange(4), 12), "c": np.tile(np.repeat(np.arange(4), 3), 4)}
+    x = draws.normal(size=48)
+    model = GroupLevels(family="binomial").fit(x > 0, groups, fixed={"x": x})
+    assert "hardly bound the coefficients of x" in model.notes_[0]
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_few_events_give_finite_answers_in_order(family):
+    groups = {"s": np.repeat(np.arange(4), 12), "c": np.tile(np.repeat(np.arange(4), 3), 4)}
+    model = GroupLevels(family=family).fit((np.arange(48) % 23 == 0) * 1, groups)
+    found = model.estimates_
+    assert np.isfinite(found.personal).all()
+    assert ((found.lower >= 0) & (found.lower < found.upper)).all()
+    assert (found.upper > found.personal).all()
+
+
+def test_standard_errors_are_those_of_the_curvature():
+    """In all parameters, the logarithms of the deviations and of the noise, by differences."""
+    y, groups, *_ = counties(20)
+    levels = GroupLevels(criterion="ml").fit(y, groups).levels_
+    deviation = [*(part.deviation for part in levels.parts), levels.noise]
+    state, county = groups["state"], groups["county"]
+    cell = np.unique(state * 1000 + county, return_inverse=True)[1]
+
+    def twice(logs):
+        between, within, noise = np.exp(2 * np.asarray(logs))
+        total = between * (state[:, None] == state) + within * (cell[:, None] == cell)
+        total = total + noise * np.eye(len(y))
+        inverse = np.linalg.inv(total)
+        ones = inverse.sum(axis=0)
+        left = y - ones @ y / ones.sum()
+        return np.linalg.slogdet(total)[1] + left @ inverse @ left
+
+    at, step = np.log(deviation), 0.02
+    curvature = np.empty((3, 3))
+    for i in range(3):
+        for j in range(3):
+            ends = [
+                sign * other * twice(at + step * (sign * np.eye(3)[i] + other * np.eye(3)[j]))
+                for sign in (1, -1)
+                for other in (1, -1)
+            ]
+            curvature[i, j] = sum(ends) / (4 * step**2)
+    errors = np.sqrt(np.diag(2 * np.linalg.inv(curvature))) * deviation
+    found = [*(part.error for part in levels.parts), levels.noise_error]
+    np.testing.assert_allclose(found, errors, rtol=0.02)

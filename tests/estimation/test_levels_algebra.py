@@ -8,7 +8,8 @@ from fedprior.estimation.levels.cells import crossed_cells, nested_cells
 from fedprior.estimation.levels.crossed import MOST, Crossed, kernel
 from fedprior.estimation.levels.gaussian import GaussianProblem
 from fedprior.estimation.levels.laplace import LaplaceProblem
-from fedprior.estimation.levels.problem import LevelRows
+from fedprior.estimation.levels.own import own_rates
+from fedprior.estimation.levels.problem import LevelRows, Normal
 
 DESIGNS = ["nested", "three levels", "crossed", "three crossed", "one factor", "mixed"]
 
@@ -200,3 +201,39 @@ def test_too_many_crossed_levels_are_refused():
     assert not cells.nested
     with pytest.raises(ValueError, match="at most 3,000 for all crossed factors but the largest"):
         kernel("test", cells)
+
+
+@pytest.mark.parametrize(("family", "y", "size"), [("poisson", 0, 2.5), ("binomial", 1, 3.0)])
+def test_the_rate_of_a_cell_is_integrated_with_its_own_likelihood(family, y, size):
+    """Against a fine grid: p(y | eta) N(eta; rest), for a mixture of two laws of the rest."""
+    cells, cell = nested_cells(("a",), [np.arange(2)])
+    rows = LevelRows(
+        cells=cells,
+        cell=cell,
+        x=np.ones((2, 1)),
+        y=np.full(2, float(y)),
+        size=np.full(2, size),
+        family=family,
+    )
+    rest = [Normal(np.array([-0.5, 0.3]), np.array([0.8, 0.4])) for _ in range(2)]
+    rest[1] = Normal(rest[1].location + 0.4, rest[1].variance * 2)
+    chance = np.array([0.7, 0.3])
+    found = own_rates(rows, rest, rest, chance, 0.9)
+    grid = np.linspace(-12, 12, 200_001)
+    inverse = np.exp if family == "poisson" else special.expit
+    own = (
+        stats.poisson.pmf(y, size * np.exp(grid))
+        if family == "poisson"
+        else stats.binom.pmf(y, int(size), special.expit(grid))
+    )
+    for place in range(2):
+        density = np.zeros_like(grid)
+        for weight, law in zip(chance, rest, strict=True):
+            part = own * stats.norm.pdf(grid, law.location[place], np.sqrt(law.variance[place]))
+            density += weight * part / part.sum()
+        mean = density @ inverse(grid)
+        spread = np.sqrt(density @ (inverse(grid) - mean) ** 2)
+        ends = inverse(grid[np.searchsorted(np.cumsum(density), [0.05, 0.95])])
+        np.testing.assert_allclose(
+            [each[place] for each in found], [mean, spread, *ends], rtol=5e-3
+        )

@@ -56,7 +56,9 @@ Group = Annotated[
 ]
 Nested = Annotated[
     bool,
-    typer.Option("--nested", help="Columns of groups go from coarse to fine, each in the last."),
+    typer.Option(
+        "--nested", help="Columns of groups go from coarse to fine: a county lies in its state."
+    ),
 ]
 Crossed = Annotated[
     bool, typer.Option("--crossed", help="Columns of groups cross: their effects add up.")

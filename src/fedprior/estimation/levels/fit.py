@@ -8,6 +8,8 @@ from scipy import optimize
 from fedprior.estimation.levels.problem import Problem
 
 _NOTHING = 1e-4  # of the first deviation: below, a factor may have none
+_RESTARTS = 30
+_FLAT = 1e-3  # slope of -2 log L at which a search has ended
 _STEP = 1e-3  # of a logarithm, for second derivatives
 
 
@@ -69,14 +71,20 @@ def _descend(problem: Problem, start: np.ndarray) -> optimize.OptimizeResult:
         twice, slope = problem.objective(parameters * unit)
         return twice, slope * unit
 
-    found = optimize.minimize(
-        scaled,
-        start / unit,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, None)] * number + [(None, None)] * (count - number),
-        options={"ftol": 1e-13, "gtol": 1e-7, "maxiter": 500},
-    )
+    at = start / unit
+    for _ in range(_RESTARTS):  # a step that hits a wall ends a search too early
+        found = optimize.minimize(
+            scaled,
+            at,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * number + [(None, None)] * (count - number),
+            options={"ftol": 1e-13, "gtol": 1e-7, "maxiter": 500},
+        )
+        uphill = np.where((found.x <= 0) & (np.arange(count) < number), 0.0, found.jac)
+        if np.abs(uphill).max() < _FLAT or np.array_equal(found.x, at):
+            break
+        at = found.x
     found.x = found.x * unit
     return found
 
