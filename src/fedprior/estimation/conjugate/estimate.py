@@ -211,7 +211,7 @@ def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> Ra
     if options.method == "paper":
         answer = paper_answer(answer, model, pairs, minus_one=minus_one)
     elif population != family.population:
-        answer = _reshaped(answer, pairs, population, **asked)
+        answer = _reshaped(answer, pairs, population, constant=data.is_constant, **asked)
     if options.intervals == "robust":
         answer = answers.robust_answer(answer, model, pairs, level=options.level)
     if prior is None:
@@ -245,13 +245,23 @@ def _identified(pairs: Pairs, *, needs_pairs: bool) -> Tally:
 
 
 def _reshaped(
-    answer: RateAnswer, pairs: Pairs, population: str, *, level: float, above: float | None
+    answer: RateAnswer,
+    pairs: Pairs,
+    population: str,
+    *,
+    constant: bool,
+    level: float,
+    above: float | None,
 ) -> RateAnswer:
     """The estimates under the requested population, or under the one that `auto` picks."""
     picked = population
     if population == "auto":
         picked, note = pick(count_rows(pairs))
         answer = answer.with_notes(note)
+    if constant and picked not in ("nonparametric", pairs.family.population):
+        plain = pairs.family.population.capitalize()
+        note = f"All outcomes are equal, so that the population is {plain} instead of {picked}."
+        return answer.with_notes(note)
     if picked == pairs.family.population:
         return answer
     return answers.shaped_answer(answer, pairs, picked, level=level, above=above)

@@ -41,9 +41,11 @@ def shape_warning(rows: Rows) -> str | None:
     chance = chance_of_shape(some, mean, spread)
     if chance >= SIGNIFICANT:
         return None
-    best = next(iter(compare(some, folds=2 if some.num_groups >= _ENOUGH else 5)), None)
-    if best is None or best.gain + 2 * best.error < MATERIAL:
+    found = compare(some, folds=2 if some.num_groups >= _ENOUGH else 5)
+    found = [each for each in found if each.gain + 2 * each.error >= MATERIAL]
+    if not found:  # that another population would matter is ruled out
         return None
+    best = max(found, key=lambda each: each.gain if each.gain >= MATERIAL else each.error - 1e9)
     words = f"population={best.name!r} (--population {best.name} on the command line)"
     advice = f"{words} would lower the estimated error by {min(best.gain, 99.0):.0f}%."
     if best.gain < MATERIAL:

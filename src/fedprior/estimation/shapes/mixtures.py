@@ -4,8 +4,9 @@
 `ashr` and `ebnm` have them for means). `spike-and-slab`: a point and one member.
 
 Below 2,000 groups such a fit is itself uncertain: the population is then the average of several,
-fitted with random weights of the groups (the Bayesian bootstrap, Rubin 1981), so that intervals
-allow for the populations that could as well have given the data.
+fitted with random weights of the groups (the Bayesian bootstrap, Rubin 1981), and of the conjugate
+populations that the data allow, with the weights that BIC gives the two. So intervals allow for the
+populations that could as well have given the data.
 """
 
 from collections.abc import Callable
@@ -31,6 +32,9 @@ _NUM_FITS = 12
 _STEP = 1.5  # factor between neighboring spreads
 _NARROWEST = 0.1  # the least spread, in standard errors of the most precise row
 _LEAST = 1e-6  # weight of a member that is kept
+_DEPTH = 12.0  # log-likelihoods this far below the highest are ignored
+_NUM_SPREADS = 16
+_MOST_STEPS = 40  # of a quasi-Newton search
 _GAP = 1e-6  # of the weights; a fit of 2,000 groups is not known to 1e-3
 
 
@@ -44,26 +48,28 @@ def fit_scale_mixture(rows: Rows, *, average: bool = True) -> Atoms:
     """Members of a common mean, spreads in steps of 1.5, weights by maximum likelihood."""
     rows = _seen(rows)
     with one_thread():
-        found = _one_scale_mixture(rows, None)
-        return _averaged(rows, found, _one_scale_mixture, average=average)
+        return _averaged(rows, _one_scale_mixture(rows, None), _one_scale_mixture, average)[0]
 
 
 def fit_spike_and_slab(rows: Rows, *, average: bool = True) -> Atoms:
-    """Theta = a point, with some probability, else a conjugate member with a mean of its own.
+    """Theta is a point, with some probability, else a conjugate member with a mean of its own.
 
-    The point has the width that the data cannot resolve. Where they hardly support it, the
-    population is averaged with the conjugate one, with the weights that BIC gives the two.
+    The point has the width that the data cannot resolve.
     """
+    if _is_constant(rows):
+        return fit_scale_mixture(rows, average=average)
     rows = _seen(rows)
     with one_thread():
-        found, plain = _one_spike_and_slab(rows, _heaviest_atom(rows)), usual(rows)
-        gained = float(rows.count @ (log_likelihood(rows, found) - log_likelihood(rows, plain)))
-        evidence = gained - np.log(max(rows.num_groups, 1.0))  # two more parameters
-        share = 1 / (1 + np.exp(-np.clip(evidence, -30, 30)))
-        average_of = _averaged(rows, found, _one_spike_and_slab, share, average=average)
+        found = _one_spike_and_slab(rows, _heaviest_atom(rows))
+        averaged, share = _averaged(rows, found, _one_spike_and_slab, average)
     (spike, middle), (mass, _), (_, width) = found.atoms, found.weights, found.spread
     named = {"spike": spike, "spike_share": share * mass, "slab_mean": middle, "slab_scale": width}
-    return replace(average_of, parameters={key: float(each) for key, each in named.items()})
+    return replace(averaged, parameters={key: float(each) for key, each in named.items()})
+
+
+def _is_constant(rows: Rows) -> bool:
+    raw = rows.raw[rows.held & (rows.count > 0)]
+    return bool(np.ptp(raw) == 0)
 
 
 def _seen(rows: Rows) -> Rows:
@@ -72,25 +78,48 @@ def _seen(rows: Rows) -> Rows:
 
 
 def _averaged(
-    rows: Rows,
-    first: Atoms,
-    fit: Callable[[Rows, Atoms], Atoms],
-    share: float = 1.0,
-    *,
-    average: bool,
-) -> Atoms:
-    """The first fit; with few groups, the average of fits to random weights of the groups.
+    rows: Rows, first: Atoms, fit: Callable[[Rows, Atoms], Atoms], average: bool
+) -> tuple[Atoms, float]:
+    """The population to use, and the share of the fits in it.
 
-    With a `share` below 1, the conjugate population has the rest.
+    The rest are conjugate populations, with the weight that BIC gives them for having two
+    parameters less. With few groups the fits are repeated with random weights of the groups, and
+    the conjugate populations are all that the data allow.
     """
-    again = [rows]
-    if average and rows.num_groups < _AVERAGED:
+    few = average and rows.num_groups < _AVERAGED
+    plain = usual(rows)
+    gained = float(rows.count @ (log_likelihood(rows, first) - log_likelihood(rows, plain)))
+    evidence = gained - np.log(max(rows.num_groups, 1.0))
+    share = float(1 / (1 + np.exp(-np.clip(evidence, -30, 30))))
+    found = [first]
+    if few and share > _LEAST:
         draws = random.stream(0, "split")
-        again = [rows.with_count(draws.gamma(rows.count)) for _ in range(_NUM_FITS)]
-    found = [(share, fit(each, first) if len(again) > 1 else first) for each in again]
-    if share < 1 - _LEAST:
-        found += [(1 - share, usual(each)) for each in again]
-    return _merged(found)
+        again = (rows.with_count(draws.gamma(rows.count)) for _ in range(_NUM_FITS))
+        found = [fit(each, first) for each in again if not _is_constant(each)] or [first]
+    merged = [(share / len(found), each) for each in found]
+    return _merged([*merged, (1 - share, _allowed(rows, plain) if few else plain)]), share
+
+
+def _allowed(rows: Rows, plain: Atoms) -> Atoms:
+    """Conjugate populations with their posterior probabilities, given the mean.
+
+    The prior of the variance A is 1 / (v0 + A), v0 the harmonic mean of the sampling variances; the
+    error of the mean widens each member.
+    """
+    mean = float(plain.atoms[0])
+    noise = rows.slope(mean) ** 2 * rows.angle_variance
+    middle = rows.num_groups / float(rows.count @ (1 / noise))
+    spread = _spreads(rows, mean)
+    for _ in range(2):
+        logs = rows.count @ rows.log_table(np.full(len(spread), mean), spread)
+        inside = np.flatnonzero(logs > logs.max() - _DEPTH)
+        low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(spread) - 1)
+        spread = np.linspace(0 if low == 0 else spread[low], spread[high], _NUM_SPREADS + 1)[1:]
+    logs = rows.count @ rows.log_table(np.full(len(spread), mean), spread)
+    weights = np.exp(logs - logs.max()) * spread / (middle + spread**2)
+    error = 1 / (rows.count @ (1 / (noise[:, None] + spread**2)))
+    wide = np.minimum(np.sqrt(spread**2 + error), max(rows.widest(mean), spread.max()))
+    return Atoms(atoms=np.full(len(spread), mean), weights=weights / weights.sum(), spread=wide)
 
 
 def _merged(found: list[tuple[float, Atoms]]) -> Atoms:
@@ -187,7 +216,9 @@ def _one_spike_and_slab(rows: Rows, start: Atoms) -> Atoms:
     width = np.log(max(start.spread[1] / slope, 2e-2 * error))
     begin = np.array([first, middle, width, np.log(share / (1 - share))])
     begin = np.clip(begin, *np.transpose(limits))
-    found = minimize(objective, begin, method="L-BFGS-B", bounds=limits)
+    found = minimize(
+        objective, begin, method="L-BFGS-B", bounds=limits, options={"maxiter": _MOST_STEPS}
+    )
     return _with_width(rows, population(found.x if found.fun <= objective(begin) else begin))
 
 
