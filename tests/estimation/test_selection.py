@@ -109,9 +109,9 @@ def test_rows_that_groups_share_count_as_often():
 def test_few_groups_keep_the_default_and_say_so():
     few = Means(n=np.full(19, 4), mean=np.arange(19.0) % 2 * 9, within=np.ones(19))
     found = estimate_means(few, population="auto")
-    assert "picked gaussian: fewer than 20 groups" in found.notes[0]
+    assert "picked gaussian: fewer than 50 groups" in found.notes[0]
     counts = Counts(n=np.full(19, 20), successes=20 * (np.arange(19) % 2))
-    assert "picked beta: fewer than 20" in estimate_rates(counts, population="auto").notes[0]
+    assert "picked beta: fewer than 50" in estimate_rates(counts, population="auto").notes[0]
     both = Means(n=np.full(60, 4), mean=np.eye(60)[:, :2] * 9, within=np.ones(60))
     assert "one coordinate" in estimate_means(both, population="auto").notes[0]
     none = Events(exposure=np.ones(30), events=np.zeros(30, int))

@@ -268,7 +268,7 @@ def test_heavy_tails_point_to_a_scale_mixture():
 
 
 def test_no_word_on_shape_where_it_is_the_usual_one():
-    """Each at p < 0.005: 15 data sets raise one alarm with probability 7%, two with 0.3%."""
+    """Each at p < 0.02: 15 data sets raise four alarms with a probability of 2e-4."""
     alarms = 0
     for seed in range(5):
         draws = np.random.default_rng([seed, 12])
@@ -279,7 +279,7 @@ def test_no_word_on_shape_where_it_is_the_usual_one():
         exposure = draws.uniform(1, 10, 800)
         happened = draws.poisson(exposure * draws.gamma(2, 1, 800))
         alarms += bool(warned(estimate_events(Events(exposure=exposure, events=happened))))
-    assert alarms <= 1
+    assert alarms <= 3
 
 
 def test_the_check_is_silent_where_it_cannot_or_need_not_speak():

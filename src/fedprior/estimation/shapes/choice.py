@@ -22,7 +22,7 @@ from fedprior.estimation.shapes.mixtures import (
     usual,
 )
 
-FEWEST = 20  # least number of groups for which another population is considered
+FEWEST = 50  # least number of groups for which another population is considered
 MANY = 100  # with fewer groups, a nonparametric population mostly fits their noise
 CLEAR = 2.0  # standard errors by which another population has to win
 _FOLDS = 5

@@ -17,7 +17,7 @@ from fedprior.estimation.nonparametric.rows import Rows
 from fedprior.estimation.shapes.choice import compare, thinned
 
 FEWEST = 100  # groups below which the check is silent
-SIGNIFICANT = 5e-3
+SIGNIFICANT = 0.02
 MATERIAL = 2.0  # percent by which another population has to lower the estimated error
 _ENOUGH = 2000  # groups from which on two folds tell whether another population matters
 _MOST_ROWS = 1000
