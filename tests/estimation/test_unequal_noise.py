@@ -305,7 +305,6 @@ def test_few_groups_keep_one_variance_unless_asked():
         {"by_size": True},
         {"intervals": "robust"},
         {"population": "nonparametric"},
-        {"population": "auto"},
         {"fit": "moments"},
         {"method": "paper"},
         {"population": "point"},
@@ -322,6 +321,13 @@ def test_options_that_need_one_variance_have_it_and_refuse_others(options):
     assert len(told) == (0 if silent else 1)
     with pytest.raises(ValueError, match="noise='moderated'"):
         estimate_means(statistics, noise="moderated", **options)
+
+
+def test_auto_that_picks_the_default_is_the_default():
+    _, _, statistics = drawn(100, log_sd=0.7)
+    found = estimate_means(statistics, population="auto")
+    assert found.population.kind == "gaussian"
+    assert same(found, estimate_means(statistics))
 
 
 def test_moderated_is_refused_where_nothing_shows_the_noise():

@@ -128,6 +128,7 @@ def estimate_means(
     if population == "auto":
         population, note = shaped.pick_population(statistics, bins, common)
         notes.append(note)
+        plain = (population, fit, method, intervals) == options.PLAIN  # then it is the default
     fixed = by_size or theta_variance is not None  # then the recommended option is not available
     fixed = fixed or statistics.count is not None
     warned = None if fixed else by_sizes.warning(bins, raw, common)
