@@ -114,7 +114,7 @@ def test_few_groups_keep_the_default_and_say_so():
     assert "picked beta: fewer than 50" in estimate_rates(counts, population="auto").notes[0]
     both = Means(n=np.full(60, 4), mean=np.eye(60)[:, :2] * 9, within=np.ones(60))
     assert "one coordinate" in estimate_means(both, population="auto").notes[0]
-    none = Events(exposure=np.ones(30), events=np.zeros(30, int))
+    none = Events(exposure=np.ones(60), events=np.zeros(60, int))
     assert "all outcomes are equal" in estimate_events(none, population="auto").notes[0]
 
 

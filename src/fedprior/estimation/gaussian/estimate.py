@@ -113,7 +113,7 @@ def estimate_means(
     options.check_noise(statistics, noise, noise_variance, plain=plain)
     check_collapsed(
         statistics,
-        **{f"population={population!r}": population in ("nonparametric", "auto")},
+        **{f"population={population!r}": population in (*SHAPES, "auto")},
         **{"intervals='robust'": intervals == "robust", "noise='moderated'": noise == "moderated"},
         covariates=covariates is not None,
         variance=statistics.variance is not None,

@@ -20,7 +20,7 @@ def _rows(statistics: Means, bins: Bins, fitted: RatioProfile) -> NormalRows:
     """The groups' means, with the sampling variances of the fit; infinite without data."""
     variance = np.append(fitted.noise[0] * bins.unit, np.inf)[bins.place]
     mean = np.asarray(statistics.mean, np.float64).reshape(len(variance))
-    return normal_rows(mean, variance, getattr(statistics, "count", None))
+    return normal_rows(mean, variance)
 
 
 def pick_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tuple[str, str]:
