@@ -14,7 +14,8 @@ from fedprior.estimation.nonparametric.atoms import (
     log_likelihood,
     posterior,
 )
-from fedprior.estimation.nonparametric.rows import count_rows, normal_rows
+from fedprior.estimation.nonparametric.counts import count_rows
+from fedprior.estimation.nonparametric.normal import normal_rows
 from fedprior.estimation.statistics import Counts, Pairs, collapse
 
 

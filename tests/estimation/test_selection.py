@@ -6,7 +6,8 @@ import pytest
 from fedprior.estimation.conjugate.estimate import estimate_events, estimate_rates
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.nonparametric.atoms import posterior
-from fedprior.estimation.nonparametric.rows import count_rows, normal_rows
+from fedprior.estimation.nonparametric.counts import count_rows
+from fedprior.estimation.nonparametric.normal import normal_rows
 from fedprior.estimation.shapes.choice import Comparison, compare, few_groups, pick
 from fedprior.estimation.shapes.mixtures import usual
 from fedprior.estimation.statistics import Counts, Events, Means, collapse, collapse_events

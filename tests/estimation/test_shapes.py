@@ -10,7 +10,8 @@ from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.poisson import POISSON
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.nonparametric.atoms import Atoms, above, quantiles, responsibilities
-from fedprior.estimation.nonparametric.rows import CountRows, normal_rows
+from fedprior.estimation.nonparametric.counts import CountRows
+from fedprior.estimation.nonparametric.normal import normal_rows
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.shapes.lack_of_fit import chance_of_shape, shape_warning
 from fedprior.estimation.shapes.mixtures import fit_scale_mixture, fit_spike_and_slab

@@ -26,7 +26,7 @@ from fedprior.estimation.conjugate.model import (
 from fedprior.estimation.conjugate.posterior import moments
 from fedprior.estimation.conjugate.robust import robust_bounds
 from fedprior.estimation.covariates import Covariates
-from fedprior.estimation.nonparametric.rows import count_rows
+from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.shapes.answer import borrowed, shape_answer, shape_population
 from fedprior.estimation.statistics import Pairs

@@ -16,7 +16,7 @@ from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.family import CountFamily
 from fedprior.estimation.families.poisson import POISSON
-from fedprior.estimation.nonparametric.rows import count_rows
+from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates, Ranks

@@ -8,7 +8,7 @@ from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.fit import MeanLaw, RatioProfile
 from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.gaussian.unequal import unequal_noise
-from fedprior.estimation.nonparametric.rows import NormalRows, normal_rows
+from fedprior.estimation.nonparametric.normal import NormalRows, normal_rows
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.shapes.answer import ShapeAnswer, shape_answer, shape_population
 from fedprior.estimation.shapes.choice import pick, unpicked

@@ -60,7 +60,7 @@ def fit_rows(
     itself for values, asin(sqrt(p)) for rates, sqrt for events. Rows without data are ignored. More
     than `most` rows (2**24 / atoms, unless told) are binned (`grid.bin_rows`).
 
-    >>> from fedprior.estimation.nonparametric.rows import count_rows
+    >>> from fedprior.estimation.nonparametric.counts import count_rows
     >>> from fedprior.estimation.statistics import Counts, collapse
     >>> counts = Counts(n=np.full(6, 100), successes=np.array([10, 10, 10, 80, 80, 80]))
     >>> population = fit_rows(count_rows(collapse(counts)))
