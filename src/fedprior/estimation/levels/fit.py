@@ -9,7 +9,7 @@ from fedprior.estimation.levels.problem import Problem
 
 _NOTHING = 1e-4  # of the first deviation: below, a factor may have none
 _RESTARTS = 30
-_FLAT = 1e-3  # slope of -2 log L at which a search has ended
+_FLAT = 0.05  # slope of -2 log L, in units of standard errors: a fortieth of one away
 _STEP = 1e-3  # of a logarithm, for second derivatives
 
 
