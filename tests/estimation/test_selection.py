@@ -8,7 +8,7 @@ from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.nonparametric.atoms import posterior
 from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.nonparametric.normal import normal_rows
-from fedprior.estimation.shapes.choice import Comparison, compare, few_groups, pick
+from fedprior.estimation.shapes.choice import ShapeComparison, compare, few_groups, pick
 from fedprior.estimation.shapes.mixtures import usual
 from fedprior.estimation.statistics import Counts, Events, Means, collapse, collapse_events
 
@@ -31,7 +31,7 @@ def events(draws, theta, exposure):
 
 def test_another_population_has_to_win_by_two_standard_errors():
     def clear(gain, num_groups):
-        return Comparison(name="x", gain=gain, error=1.0, num_groups=num_groups).clear
+        return ShapeComparison(name="x", gain=gain, error=1.0, num_groups=num_groups).clear
 
     assert clear(2.1, 1000)
     assert not clear(1.9, 1000)

@@ -13,7 +13,7 @@ from fedprior.estimation.columns import encode, named_columns, read_columns
 from fedprior.estimation.covariate_rows import CovariateReader
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.levels.collapse import collapsed
-from fedprior.estimation.levels.design import Data
+from fedprior.estimation.levels.design import LevelData
 from fedprior.estimation.levels.estimate import fit_levels
 from fedprior.estimation.levels.result import Values
 from fedprior.estimation.levels.table import asked, level_table
@@ -100,7 +100,7 @@ class GroupLevels(BaseEstimator):
         kept = [factor.keep(keep) for factor in factors]
         self._frame = numeric.frame_kind(y, groups)
         self.names_ = tuple(table)
-        data = Data(
+        data = LevelData(
             family=self.family,
             names=self.names_,
             places=[factor.place for factor in kept],
@@ -209,7 +209,7 @@ class GroupLevels(BaseEstimator):
         name = "number of rows with a value and groups"
         check.require(bool(keep.any()), self._owner, name, "at least 1", 0)
 
-    def _learn(self, data: Data, levels: list[np.ndarray]) -> Self:
+    def _learn(self, data: LevelData, levels: list[np.ndarray]) -> Self:
         if data.fixed is None:
             data = collapsed(data)
         self.fitted_ = fit_levels(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedprior.data.aggregate import Groups
-from fedprior.estimation.levels.design import Data
+from fedprior.estimation.levels.design import LevelData
 from fedprior.estimation.levels.estimate import fit_levels
 from fedprior.estimation.result import Estimates
 from fedprior.reporting.question import Question
@@ -26,11 +26,11 @@ def estimate_levels(groups: Groups, question: Question) -> Estimates:
     return fit_levels(question.source, data, structure=structure, level=question.level).estimates
 
 
-def _data(groups: Groups, question: Question) -> Data:
+def _data(groups: Groups, question: Question) -> LevelData:
     n = np.asarray(groups.n, np.float64)
     if question.kind != "means":
         family = "binomial" if question.kind == "rates" else "poisson"
-        return Data(family, (), [], np.asarray(groups.successes, np.float64), n)
+        return LevelData(family, (), [], np.asarray(groups.successes, np.float64), n)
     mean = np.where(n > 0, np.asarray(groups.mean), 0.0)
     rows, within = int(n.sum()), groups.within
     if groups.variance is not None or question.noise_scale is not None:
@@ -38,5 +38,5 @@ def _data(groups: Groups, question: Question) -> Data:
         with np.errstate(divide="ignore"):
             size = n / scale**2 if groups.variance is None else 1 / np.asarray(groups.variance)
         size = np.where(n > 0, size, 0.0)
-        return Data("gaussian", (), [], mean, size, num_rows=len(n), known=True, counts=n)
-    return Data("gaussian", (), [], mean, n, float(np.sum(np.asarray(within))), rows, counts=n)
+        return LevelData("gaussian", (), [], mean, size, num_rows=len(n), known=True, counts=n)
+    return LevelData("gaussian", (), [], mean, n, float(np.sum(np.asarray(within))), rows, counts=n)

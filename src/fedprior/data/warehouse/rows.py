@@ -39,7 +39,7 @@ class Roles:
         return _given(s=self.events or self.successes, t=self.exposure or self.trials)
 
 
-class Fault(NamedTuple):
+class FrameFault(NamedTuple):
     """Rows for which `condition` holds are refused: column must be RULE, got `shown`. REMEDY"""
 
     condition: Any
@@ -50,7 +50,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measure:
+class FrameMeasure:
     """Expressions over rows (`cells`), over a group's rows (`sums`) and over its sums.
 
     `sums` make `used`, the number of complete rows, and mostly `wrong`, 0 if none is refused.
@@ -62,10 +62,10 @@ class Measure:
     sums: dict[str, Any]
     statistics: dict[str, Any]
     finite: Any
-    faults: tuple[Fault, ...] = field(default=())
+    faults: tuple[FrameFault, ...] = field(default=())
 
 
-def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: bool) -> Measure:
+def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: bool) -> FrameMeasure:
     """The expressions of these roles; `careful` takes NaN for missing, at some cost."""
     cells = {
         alias: _number(owner, name, schema[name], careful=careful)
@@ -136,14 +136,14 @@ def _base(alias: str, wrong: Any) -> dict[str, Any]:
     return found if wrong is None else found | {"wrong": wrong}
 
 
-def _infinite(alias: str) -> Fault:
+def _infinite(alias: str) -> FrameFault:
     import narwhals as nw
 
     column = nw.col(alias)
-    return Fault((column > _LARGEST) | (column < -_LARGEST), alias, "finite")
+    return FrameFault((column > _LARGEST) | (column < -_LARGEST), alias, "finite")
 
 
-def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> Measure:
+def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> FrameMeasure:
     """y^2 - y is 0 for 0 and 1, above 0 for any other whole number; its square for any number."""
     import narwhals as nw
 
@@ -151,21 +151,21 @@ def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> Measure:
     apart = y * y - y
     wrong = None if truth else (apart if whole else apart * apart).sum()
     remedy = "For numbers, give value; for sums, successes and trials."
-    return Measure(
+    return FrameMeasure(
         cells=cells,
         sums=_base("y", wrong) | {"ones": y.sum()},
         statistics={"n": _count("used"), "successes": _count("ones")},
         finite=nw.col("ones"),
-        faults=(Fault((y != 0) & (y != 1), "y", "0 or 1", remedy),),
+        faults=(FrameFault((y != 0) & (y != 1), "y", "0 or 1", remedy),),
     )
 
 
-def _values(cells: dict[str, Any]) -> Measure:
+def _values(cells: dict[str, Any]) -> FrameMeasure:
     """n, mean and sum of squares around the mean: engines update the variance safely."""
     import narwhals as nw
 
     x = nw.col("x")
-    return Measure(
+    return FrameMeasure(
         cells=cells,
         sums=_base("x", None) | {"mean": x.mean(), "spread": x.var(ddof=0)},
         statistics={
@@ -178,7 +178,7 @@ def _values(cells: dict[str, Any]) -> Measure:
     )
 
 
-def _measurements(cells: dict[str, Any]) -> Measure:
+def _measurements(cells: dict[str, Any]) -> FrameMeasure:
     """Estimates of one number: mean sum(x / e^2) / sum(1 / e^2), variance 1 / sum(1 / e^2)."""
     import narwhals as nw
 
@@ -186,7 +186,7 @@ def _measurements(cells: dict[str, Any]) -> Measure:
     good = (e > _LEAST_ERROR) & (e < _LARGEST_ERROR)
     precision = nw.when(good).then(1 / (e * e))
     mean = nw.when(total > 0).then(nw.col("moment") / total)
-    return Measure(
+    return FrameMeasure(
         cells=_complete(cells),
         sums=_base("x", _one_where(~good).sum())
         | {"total": precision.sum(), "moment": (x * precision).sum(), "single": x.max()},
@@ -200,19 +200,19 @@ def _measurements(cells: dict[str, Any]) -> Measure:
         faults=(
             _infinite("x"),
             _infinite("e"),
-            Fault(~(e > 0), "e", "a standard error above 0"),
-            Fault(~good, "e", f"between {_LEAST_ERROR:g} and {_LARGEST_ERROR:g}"),
+            FrameFault(~(e > 0), "e", "a standard error above 0"),
+            FrameFault(~good, "e", f"between {_LEAST_ERROR:g} and {_LARGEST_ERROR:g}"),
         ),
     )
 
 
-def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> Measure:
+def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> FrameMeasure:
     """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
     import narwhals as nw
 
     s, t = nw.col("s"), nw.col("t")
     wrong = (s < 0) | (s > t) | _fractional(whole)
-    return Measure(
+    return FrameMeasure(
         cells=_complete(cells),
         sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
         statistics={"n": _count("all"), "successes": _count("ones")},
@@ -220,19 +220,19 @@ def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> M
         faults=(
             *(_infinite(alias) for alias in "st"),
             *(_not_whole(alias) for alias in "st"),
-            Fault(s > t, "s", f"at most the trials in column {roles.trials!r}", beside="t"),
+            FrameFault(s > t, "s", f"at most the trials in column {roles.trials!r}", beside="t"),
         ),
     )
 
 
-def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> Measure:
+def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> FrameMeasure:
     """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
     import narwhals as nw
 
     s, t = nw.col("s"), nw.col("t")
     wrong = (s < 0) | _fractional({"s": whole["s"]})
     if roles.exposure is None:
-        return Measure(
+        return FrameMeasure(
             cells=cells,
             sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum()},
             statistics={"exposure": nw.col("used").cast(nw.Float64), "events": _count("ones")},
@@ -241,7 +241,7 @@ def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> M
         )
     wrong = wrong | (t < 0) | ((s > 0) & ~(t > 0))
     remedy = "Events need an exposure above 0."
-    return Measure(
+    return FrameMeasure(
         cells=_complete(cells),
         sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
         statistics={"exposure": nw.col("all"), "events": _count("ones")},
@@ -249,8 +249,8 @@ def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> M
         faults=(
             *(_infinite(alias) for alias in "st"),
             _not_whole("s"),
-            Fault(t < 0, "t", "at least 0"),
-            Fault((s > 0) & ~(t > 0), "s", f"0 where column {roles.exposure!r} is 0", remedy),
+            FrameFault(t < 0, "t", "at least 0"),
+            FrameFault((s > 0) & ~(t > 0), "s", f"0 where column {roles.exposure!r} is 0", remedy),
         ),
     )
 
@@ -266,11 +266,13 @@ def _fractional(whole: Mapping[str, bool]) -> Any:
     return found
 
 
-def _not_whole(alias: str) -> Fault:
+def _not_whole(alias: str) -> FrameFault:
     import narwhals as nw
 
     column = nw.col(alias)
-    return Fault((column < 0) | (column != column.floor()), alias, "whole numbers of at least 0")
+    return FrameFault(
+        (column < 0) | (column != column.floor()), alias, "whole numbers of at least 0"
+    )
 
 
 def _count(name: str) -> Any:

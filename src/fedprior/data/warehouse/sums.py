@@ -10,7 +10,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.aggregate import counted
 from fedprior.data.warehouse.engine import Engine, engine_of, narwhals, wrap
-from fedprior.data.warehouse.rows import Fault, Measure, Roles, is_float, measure
+from fedprior.data.warehouse.rows import FrameFault, FrameMeasure, Roles, is_float, measure
 
 PLACE = "place"
 
@@ -112,7 +112,7 @@ def _check_columns(owner: str, roles: Roles, known: Sequence[str]) -> None:
 
 def _attempt(
     owner: str, engine: Engine, frame: Any, roles: Roles, schema: Any, *, careful: bool
-) -> tuple[Measure, Any, dict[str, float]] | None:
+) -> tuple[FrameMeasure, Any, dict[str, float]] | None:
     """The table of sums and its totals; None where a careful pass has to follow.
 
     Numbers are first taken as they stand, which costs nothing: NaN, infinity and huge numbers turn
@@ -142,7 +142,7 @@ def _attempt(
 
 
 def _totals(
-    engine: Engine, kept: Any, keys: list[str], kinds: list[Any], asked: Measure
+    engine: Engine, kept: Any, keys: list[str], kinds: list[Any], asked: FrameMeasure
 ) -> dict[str, float]:
     import narwhals as nw
 
@@ -183,7 +183,9 @@ def _named(keys: list[str], kinds: list[Any]) -> Any:
     return found
 
 
-def _refuse(owner: str, engine: Engine, rows: Any, roles: Roles, faults: tuple[Fault, ...]) -> None:
+def _refuse(
+    owner: str, engine: Engine, rows: Any, roles: Roles, faults: tuple[FrameFault, ...]
+) -> None:
     """Raise for a row with a fault, if there is one."""
     import narwhals as nw
 
@@ -208,7 +210,7 @@ def _finished(
     engine: Engine,
     kept: Any,
     roles: Roles,
-    asked: Measure,
+    asked: FrameMeasure,
     totals: dict[str, float],
     strict: bool,
 ) -> GroupSums:

@@ -16,7 +16,7 @@ _CHUNK = 1 << 21  # numbers at a time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
+class LevelAnswers:
     """Values of the `whole` (one row), of the levels of each factor, and of the cells.
 
     `location` is the linear predictor of the whole.
@@ -28,7 +28,7 @@ class Answers:
     location: float
 
 
-def answers(problem: Problem, hyper: Hyper, *, center: float, level: float) -> Answers:
+def answers(problem: Problem, hyper: Hyper, *, center: float, level: float) -> LevelAnswers:
     """The states at the points of `hyper`, averaged; `center` is added to means."""
     states = [problem.state(point) for point in hyper.ratios]
     rows = problem.rows
@@ -57,7 +57,7 @@ def answers(problem: Problem, hyper: Hyper, *, center: float, level: float) -> A
     whole = fitted.values(parts, below.sum(axis=1), np.zeros(number, np.int64), 1)
     levels = tuple(found if chain else found[:-1])
     location = float(hyper.probability @ np.array([state.beta[0] for state in states]))
-    return Answers(whole=whole, levels=levels, cells=found[-1], location=location)
+    return LevelAnswers(whole=whole, levels=levels, cells=found[-1], location=location)
 
 
 def _own(

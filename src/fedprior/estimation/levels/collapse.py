@@ -3,13 +3,13 @@
 import numpy as np
 
 from fedprior.estimation.levels.cells import nested_cells
-from fedprior.estimation.levels.design import Data
+from fedprior.estimation.levels.design import LevelData
 
 
-def collapsed(data: Data) -> Data:
+def collapsed(data: LevelData) -> LevelData:
     """One row per combination of labels, in their order.
 
-    >>> data = Data("gaussian", ("shop",), [np.array([0, 1, 0])], np.array([1.0, 5.0, 3.0]),
+    >>> data = LevelData("gaussian", ("shop",), [np.array([0, 1, 0])], np.array([1.0, 5.0, 3.0]),
     ...             np.ones(3), num_rows=3, counts=np.ones(3))
     >>> found = collapsed(data)
     >>> found.y.tolist(), found.size.tolist(), found.within

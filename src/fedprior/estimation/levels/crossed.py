@@ -8,7 +8,7 @@ from scipy import linalg, sparse
 
 from fedprior.core import check
 from fedprior.estimation.levels.cells import Cells
-from fedprior.estimation.levels.tree import Solved, Spread, Tree, summed
+from fedprior.estimation.levels.tree import NodeSpread, Solved, Tree, summed
 
 MOST = 3_000  # levels of all factors but the largest: a matrix of 72 MB, a second per round
 _CHUNK = 1 << 22  # numbers held at once
@@ -137,7 +137,7 @@ class CrossedFactor:
         return half.T @ half
 
     @cached_property
-    def _spread(self) -> tuple[Spread, float]:
+    def _spread(self) -> tuple[NodeSpread, float]:
         """Variances, and the trace of the largest factor."""
         kernel, cells, covariance = self.kernel, self.kernel.cells, self._covariance
         small = np.diag(covariance)
@@ -167,9 +167,9 @@ class CrossedFactor:
         nodes: list[np.ndarray] = [own] * len(cells.sizes)
         for j, k in enumerate(kernel.others):
             nodes[k] = small[kernel.offsets[j] : kernel.offsets[j + 1]]
-        return Spread(value, nodes), trace
+        return NodeSpread(value, nodes), trace
 
-    def spread(self) -> Spread:
+    def spread(self) -> NodeSpread:
         return self._spread[0]
 
     def traces(self) -> np.ndarray:

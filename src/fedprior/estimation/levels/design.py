@@ -15,7 +15,7 @@ from fedprior.estimation.levels.problem import LevelRows
 _ROUNDING = 1e-26  # of the sum of squares
 
 
-class Data(NamedTuple):
+class LevelData(NamedTuple):
     """Rows, or sums of rows of one group each, as in `LevelRows`; `places` has one per column.
 
     `fixed` are columns with one coefficient for all. A row of size 0 is a group without data.
@@ -33,7 +33,7 @@ class Data(NamedTuple):
     fixed: Covariates | None = None
 
 
-class Design(NamedTuple):
+class LevelDesign(NamedTuple):
     """The problem, the cell of each row of the data, and how to get back to their units.
 
     The coefficients are those of the `scaled` columns, and `center` was subtracted from y.
@@ -45,7 +45,7 @@ class Design(NamedTuple):
     scaled: Scaled | None
 
 
-def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
+def design(owner: str, data: LevelData, *, nested: bool, restricted: bool) -> LevelDesign:
     """The model of the data; raises if it does not identify the variances."""
     cells, cell = (nested_cells if nested else crossed_cells)(data.names, data.places)
     some = data.size > 0
@@ -79,10 +79,10 @@ def design(owner: str, data: Data, *, nested: bool, restricted: bool) -> Design:
     else:
         _check_events(owner, rows)
         problem = LaplaceProblem(rows=rows, kernel=algebra)
-    return Design(problem, cell, center, scaled)
+    return LevelDesign(problem, cell, center, scaled)
 
 
-def _check_identified(owner: str, data: Data, cells: Cells, cell: np.ndarray) -> None:
+def _check_identified(owner: str, data: LevelData, cells: Cells, cell: np.ndarray) -> None:
     """Every factor has several levels, and levels can be told from what is below them."""
     seen = np.unique(cell)
     counts = [len(np.unique(place[seen])) for place in cells.places]

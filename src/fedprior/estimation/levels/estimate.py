@@ -7,10 +7,10 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.covariates import Coefficients
 from fedprior.estimation.intervals import mixture_quantile
-from fedprior.estimation.levels.answer import Answers, answers
+from fedprior.estimation.levels.answer import LevelAnswers, answers
 from fedprior.estimation.levels.cells import Cells
 from fedprior.estimation.levels.crossed import kernel
-from fedprior.estimation.levels.design import Data, Design, design
+from fedprior.estimation.levels.design import LevelData, LevelDesign, design
 from fedprior.estimation.levels.fit import LevelsFit, maximize
 from fedprior.estimation.levels.hyper import Hyper, plausible
 from fedprior.estimation.levels.links import moments
@@ -35,7 +35,7 @@ class FittedLevels:
     estimates: Estimates
     source: np.ndarray
     row: np.ndarray
-    design: Design
+    design: LevelDesign
     hyper: Hyper
     level: float
 
@@ -61,7 +61,7 @@ class FittedLevels:
 
 def fit_levels(
     owner: str,
-    data: Data,
+    data: LevelData,
     *,
     structure: str = "nested",
     criterion: str = "auto",
@@ -91,7 +91,7 @@ def fit_levels(
     )
 
 
-def _maximized(owner: str, data: Data, found: Design) -> LevelsFit:
+def _maximized(owner: str, data: LevelData, found: LevelDesign) -> LevelsFit:
     """The fit; raises if groups leave no noise, where there should be some."""
     noisy = data.family == "gaussian" and not data.known
     sentence = "the groups explain all values to the digit: there is no noise to estimate."
@@ -104,7 +104,7 @@ def _maximized(owner: str, data: Data, found: Design) -> LevelsFit:
     return fit
 
 
-def _order(found: Design) -> tuple[np.ndarray, np.ndarray]:
+def _order(found: LevelDesign) -> tuple[np.ndarray, np.ndarray]:
     """The row of the estimates of each cell, and a row of the data for each row of the estimates.
 
     Estimates have the order of the data where these have one row per cell.
@@ -118,11 +118,11 @@ def _order(found: Design) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _levels(
-    data: Data,
-    found: Design,
+    data: LevelData,
+    found: LevelDesign,
     fit: LevelsFit,
     hyper: Hyper,
-    answer: Answers,
+    answer: LevelAnswers,
     row: np.ndarray,
     structure: str,
     restricted: bool,
@@ -160,7 +160,9 @@ def _levels(
     )
 
 
-def _coefficients(found: Design, fit: LevelsFit, hyper: Hyper, level: float) -> Coefficients | None:
+def _coefficients(
+    found: LevelDesign, fit: LevelsFit, hyper: Hyper, level: float
+) -> Coefficients | None:
     """Intercept and slopes in the units of the columns, at the fit, with averaged intervals."""
     if found.scaled is None:
         return None
@@ -192,7 +194,12 @@ def _coefficients(found: Design, fit: LevelsFit, hyper: Hyper, level: float) -> 
 
 
 def _estimates(
-    data: Data, found: Design, levels: Levels, answer: Answers, row: np.ndarray, level: float
+    data: LevelData,
+    found: LevelDesign,
+    levels: Levels,
+    answer: LevelAnswers,
+    row: np.ndarray,
+    level: float,
 ) -> Estimates:
     """One row per cell."""
     values = answer.cells

@@ -23,7 +23,7 @@ class Solved(NamedTuple):
     nodes: list[np.ndarray]
 
 
-class Spread(NamedTuple):
+class NodeSpread(NamedTuple):
     """Variances of the same quantities given the data, in units of the noise."""
 
     cells: np.ndarray
@@ -119,7 +119,7 @@ class TreeFactor:
             table += (mean * left) @ mean.T
         return table
 
-    def spread(self) -> Spread:
+    def spread(self) -> NodeSpread:
         found: list[np.ndarray] = []
         for level, variance in enumerate(self.variances):
             own = variance * self.shrinks[level]
@@ -127,7 +127,7 @@ class TreeFactor:
                 above = found[-1][self.tree.parents[level - 1]]
                 own = own + self.shrinks[level] ** 2 * above
             found.append(own)
-        return Spread(found[-1], found)
+        return NodeSpread(found[-1], found)
 
     def traces(self) -> np.ndarray:
         """Tr Z_k' V^-1 Z_k for every factor: the derivatives of log |V|."""

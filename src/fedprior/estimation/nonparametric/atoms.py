@@ -17,7 +17,7 @@ from fedprior.core import check
 from fedprior.core.threads import one_thread
 from fedprior.estimation.intervals import quantile_between
 from fedprior.estimation.nonparametric.grid import MOST_ATOMS, MOST_CELLS, bin_rows, grid
-from fedprior.estimation.nonparametric.rows import Rows
+from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.nonparametric.solver import fit_atoms as fit_atoms
 
 _CHUNK_CELLS = 1 << 21  # rows x atoms processed at a time: 16 MB
@@ -52,7 +52,7 @@ class Atoms:
 
 
 def fit_rows(
-    rows: Rows, *, gap: float = 1e-7, most: int | None = None, most_atoms: int = MOST_ATOMS
+    rows: FamilyRows, *, gap: float = 1e-7, most: int | None = None, most_atoms: int = MOST_ATOMS
 ) -> Atoms:
     """The argmax over distributions of theta of sum count log E[p(row | theta)].
 
@@ -86,13 +86,13 @@ def fit_rows(
     return replace(found, log_likelihood=total)
 
 
-def binned(rows: Rows, *, most: int) -> Rows:
+def binned(rows: FamilyRows, *, most: int) -> FamilyRows:
     """At most `most` rows: neighbors are averaged where there are more."""
     place = bin_rows(rows.stabilize(rows.raw), rows.angle_variance, most=most)
     return rows if place is None else rows.averaged(place)
 
 
-def posterior(rows: Rows, atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:
+def posterior(rows: FamilyRows, atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:
     """E and Var of theta given each row; those of the population without data."""
     mean, variance = np.empty(len(rows.count)), np.empty(len(rows.count))
     points = not atoms.spread.any()
@@ -110,14 +110,14 @@ def posterior(rows: Rows, atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:
     return mean, variance
 
 
-def responsibilities(rows: Rows, atoms: Atoms) -> np.ndarray:
+def responsibilities(rows: FamilyRows, atoms: Atoms) -> np.ndarray:
     """P(member | row), (rows, members)."""
     table = _scaled(rows.log_table(atoms.atoms, atoms.spread) + np.log(atoms.weights))
     table /= table.sum(axis=1, keepdims=True)
     return table
 
 
-def log_likelihood(rows: Rows, atoms: Atoms) -> np.ndarray:
+def log_likelihood(rows: FamilyRows, atoms: Atoms) -> np.ndarray:
     """Log p(row) under the population; 0 without data."""
     logs = rows.log_constant
     for part in _chunks(len(logs), len(atoms.atoms)):
@@ -126,7 +126,7 @@ def log_likelihood(rows: Rows, atoms: Atoms) -> np.ndarray:
     return logs
 
 
-def above(rows: Rows, atoms: Atoms, threshold: float) -> np.ndarray:
+def above(rows: FamilyRows, atoms: Atoms, threshold: float) -> np.ndarray:
     """P(theta > threshold | row)."""
     found = np.empty(len(rows.count))
     for part in _chunks(len(found), len(atoms.atoms)):
@@ -135,7 +135,7 @@ def above(rows: Rows, atoms: Atoms, threshold: float) -> np.ndarray:
     return np.clip(found, 0.0, 1.0)
 
 
-def quantiles(rows: Rows, atoms: Atoms, level: float) -> np.ndarray:
+def quantiles(rows: FamilyRows, atoms: Atoms, level: float) -> np.ndarray:
     """The quantile of theta given each row, from the members' posteriors.
 
     The bracket is Chebyshev's. A quantile that falls on an atom is that atom, to 1e-8 of the
@@ -162,7 +162,7 @@ def quantiles(rows: Rows, atoms: Atoms, level: float) -> np.ndarray:
     return found
 
 
-def _cdf(rows: Rows, atoms: Atoms) -> Callable[[np.ndarray, Any], np.ndarray]:
+def _cdf(rows: FamilyRows, atoms: Atoms) -> Callable[[np.ndarray, Any], np.ndarray]:
     """P(theta <= point | row) as a function of one point for each of the rows picked."""
     share = responsibilities(rows, atoms)
     inner, spare = rows.inner(atoms.atoms, atoms.spread)

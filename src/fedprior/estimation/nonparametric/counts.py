@@ -7,12 +7,12 @@ import numpy as np
 
 from fedprior.estimation.families.family import CountFamily, Shapes
 from fedprior.estimation.nonparametric.grid import averages
-from fedprior.estimation.nonparametric.rows import Rows, Rule
+from fedprior.estimation.nonparametric.rows import FamilyRows, Rule
 from fedprior.estimation.statistics import Pairs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CountRows(Rows):
+class CountRows(FamilyRows):
     """`z` of `n` trials, or events over the exposure n, of a family of counts."""
 
     n: np.ndarray

@@ -6,11 +6,11 @@ from typing import Any, Self
 import numpy as np
 
 from fedprior.estimation.nonparametric.grid import averages
-from fedprior.estimation.nonparametric.rows import Rows, Rule
+from fedprior.estimation.nonparametric.rows import FamilyRows, Rule
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NormalRows(Rows):
+class NormalRows(FamilyRows):
     """value ~ N(theta, variance); an infinite variance is a row without data."""
 
     value: np.ndarray

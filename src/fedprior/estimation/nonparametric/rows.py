@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import numpy as np
 
-Rule = Callable[["Rows"], tuple[np.ndarray, np.ndarray]]
+Rule = Callable[["FamilyRows"], tuple[np.ndarray, np.ndarray]]
 """Posterior mean and variance of theta for each row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows(ABC):
+class FamilyRows(ABC):
     """Distinct rows of data, each of which stands for `count` groups."""
 
     count: np.ndarray

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprior.estimation.nonparametric.atoms import Atoms, above, posterior, quantiles
-from fedprior.estimation.nonparametric.rows import Rows
+from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.shapes.choice import few_groups, fits
 
@@ -32,7 +32,9 @@ class ShapeAnswer:
     notes: tuple[str, ...]
 
 
-def shape_answer(rows: Rows, name: str, *, level: float, threshold: float | None) -> ShapeAnswer:
+def shape_answer(
+    rows: FamilyRows, name: str, *, level: float, threshold: float | None
+) -> ShapeAnswer:
     """The population `name` fitted to the rows, and theta of each row under it.
 
     The weight is posterior variance / sampling variance at the estimate, the slope of the posterior
@@ -66,7 +68,7 @@ def shape_answer(rows: Rows, name: str, *, level: float, threshold: float | None
     )
 
 
-def _borrowed_notes(rows: Rows) -> tuple[str, ...]:
+def _borrowed_notes(rows: FamilyRows) -> tuple[str, ...]:
     note = borrowed(rows.member, "nonparametric", ", whose own quantiles cover too little")
     few = few_groups(round(rows.num_groups), safer=rows.member)
     return (note, *([few] if few else []))
@@ -80,7 +82,7 @@ def borrowed(member: str, estimates: str, reason: str) -> str:
     )
 
 
-def shape_population(rows: Rows, name: str, atoms: Atoms) -> FittedPopulation:
+def shape_population(rows: FamilyRows, name: str, atoms: Atoms) -> FittedPopulation:
     """The members of the population with their weights."""
     some = rows.held
     noise = rows.noise(np.full(len(some), atoms.mean), np.zeros(len(some)))[some]

@@ -14,7 +14,7 @@ import numpy as np
 from fedprior.core import random
 from fedprior.core.threads import one_thread
 from fedprior.estimation.nonparametric.atoms import Atoms, fit_rows, posterior
-from fedprior.estimation.nonparametric.rows import Rows
+from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.shapes.mixtures import (
     fit_scale_mixture,
@@ -33,9 +33,9 @@ _GAP = 1e-4  # of the losing fits
 _SEED = 0  # of the folds, so that the same data always give the same choice
 
 
-def fits(name: str, *, quick: bool = False) -> Callable[[Rows], Atoms]:
+def fits(name: str, *, quick: bool = False) -> Callable[[FamilyRows], Atoms]:
     """How a population is fitted; `quick` for comparisons."""
-    found: dict[str, Callable[[Rows], Atoms]] = {
+    found: dict[str, Callable[[FamilyRows], Atoms]] = {
         "scale-mixture": lambda rows: fit_scale_mixture(rows, average=not quick),
         "spike-and-slab": lambda rows: fit_spike_and_slab(rows, average=not quick),
         "nonparametric": fit_rows,
@@ -48,7 +48,7 @@ def fits(name: str, *, quick: bool = False) -> Callable[[Rows], Atoms]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ShapeComparison:
     """By how much a population lowers the mean squared error of the usual one, in percent of it."""
 
     name: str
@@ -63,8 +63,8 @@ class Comparison:
 
 
 def compare(
-    rows: Rows, *, names: tuple[str, ...] = SHAPES, folds: int = _FOLDS
-) -> list[Comparison]:
+    rows: FamilyRows, *, names: tuple[str, ...] = SHAPES, folds: int = _FOLDS
+) -> list[ShapeComparison]:
     """The estimated gain of each population over the usual one, best first.
 
     The groups of a row are exchangeable, so only the number of them in each fold is drawn.
@@ -93,16 +93,16 @@ def compare(
     return sorted(found, key=lambda each: -each.gain)
 
 
-def thinned(rows: Rows, *, most: int) -> Rows:
+def thinned(rows: FamilyRows, *, most: int) -> FamilyRows:
     """At most `most` of the rows with data, evenly."""
     some = np.flatnonzero(rows.held & (rows.count > 0))
     return rows.take(some[:: max(1, -(-len(some) // most))])
 
 
-def _compared(name: str, sums: np.ndarray, total: float, expected: float) -> Comparison:
+def _compared(name: str, sums: np.ndarray, total: float, expected: float) -> ShapeComparison:
     won, squares = (float(each) for each in sums)
     spread = max(squares - won**2 / total, 0.0) * total / (total - 1)
-    return Comparison(
+    return ShapeComparison(
         name=name,
         gain=100 * won / expected,
         error=100 * float(np.sqrt(spread)) / expected,
@@ -110,17 +110,17 @@ def _compared(name: str, sums: np.ndarray, total: float, expected: float) -> Com
     )
 
 
-def _fits(rows: Rows) -> bool:
+def _fits(rows: FamilyRows) -> bool:
     """Whether a population can be learned: two groups or more that are not all the same."""
     some = rows.raw
     return rows.num_groups >= 2 and float(some.max() - some.min()) > 0
 
 
-def _loss(rows: Rows, atoms: Atoms) -> np.ndarray:
+def _loss(rows: FamilyRows, atoms: Atoms) -> np.ndarray:
     return rows.loss(lambda each: posterior(each, atoms))
 
 
-def pick(rows: Rows) -> tuple[str, str]:
+def pick(rows: FamilyRows) -> tuple[str, str]:
     """The population with the lowest estimated error, if it clearly wins; and a note."""
     plain, groups = rows.member, round(rows.num_groups)
     if groups < FEWEST:

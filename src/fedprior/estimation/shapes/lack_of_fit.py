@@ -13,7 +13,7 @@ import numpy as np
 from fedprior.core import random
 from fedprior.core.threads import one_thread
 from fedprior.estimation.nonparametric.atoms import Atoms, binned, responsibilities
-from fedprior.estimation.nonparametric.rows import Rows
+from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.shapes.choice import compare, thinned
 
 FEWEST = 100  # groups below which the check is silent
@@ -32,7 +32,7 @@ _POINT = 0.1  # spread of a cell, in standard errors of the most precise row, th
 _SEEN = 2e-4  # share of a direction's variance that the data show, and that the others leave
 
 
-def shape_warning(rows: Rows) -> str | None:
+def shape_warning(rows: FamilyRows) -> str | None:
     """A sentence if the usual population does not fit, unless another one would hardly help."""
     if rows.num_groups < FEWEST:
         return None
@@ -56,7 +56,7 @@ def shape_warning(rows: Rows) -> str | None:
     )
 
 
-def chance_of_shape(rows: Rows, mean: float, spread: float) -> float:
+def chance_of_shape(rows: FamilyRows, mean: float, spread: float) -> float:
     """p-value of the hypothesis that theta comes from the member of this mean and spread."""
     groups = rows.num_groups
     num = int(min(_MOST_DIRECTIONS, groups // _GROUPS_A_DIRECTION))
@@ -72,7 +72,7 @@ def chance_of_shape(rows: Rows, mean: float, spread: float) -> float:
     return _chance(z) if len(z) else 1.0
 
 
-def _expected(rows: Rows, mean: float, spread: float) -> Rows:
+def _expected(rows: FamilyRows, mean: float, spread: float) -> FamilyRows:
     """What rows of these sizes look like under the population, at evenly spread quantiles.
 
     A Kronecker sequence in (size, theta, data), which errs far less than as many draws would.
@@ -85,12 +85,12 @@ def _expected(rows: Rows, mean: float, spread: float) -> Rows:
     return rows.take(chosen).drawn(theta, even[:, 2])
 
 
-def _looked_at(rows: Rows) -> Rows:
+def _looked_at(rows: FamilyRows) -> FamilyRows:
     """Rows with data, thinned out and binned if there are many."""
     return binned(thinned(rows, most=_MOST_CHECKED), most=_MOST_ROWS)
 
 
-def _scores(rows: Rows, mean: float, spread: float) -> np.ndarray:
+def _scores(rows: FamilyRows, mean: float, spread: float) -> np.ndarray:
     """Derivatives of each row's log-likelihood by mean and spread, also times log size; by noise.
 
     Central differences. The products with log size make the check blind to effects of size.
@@ -108,7 +108,7 @@ def _scores(rows: Rows, mean: float, spread: float) -> np.ndarray:
     return np.concatenate([own, own * size[:, None]], axis=1)
 
 
-def _cells(rows: Rows, mean: float, spread: float) -> Atoms:
+def _cells(rows: FamilyRows, mean: float, spread: float) -> Atoms:
     """The population in cells of equal mass, each with its own mean and spread."""
     fine = rows.member_quantile(_LEVELS.ravel(), mean, spread).reshape(_LEVELS.shape)
     nodes, cell = fine.mean(axis=1), fine.std(axis=1)
@@ -118,7 +118,9 @@ def _cells(rows: Rows, mean: float, spread: float) -> Atoms:
     )
 
 
-def _derivatives(rows: Rows, population: Atoms, mean: float, spread: float, num: int) -> np.ndarray:
+def _derivatives(
+    rows: FamilyRows, population: Atoms, mean: float, spread: float, num: int
+) -> np.ndarray:
     """The scores, and E[cos(k pi G(theta)) | row], k = 1 ... num + 2."""
     waves = np.cos(np.pi * _LEVELS[:, :, None] * np.arange(1, num + 3)).mean(axis=1)
     waves = responsibilities(rows, population) @ waves

@@ -23,7 +23,7 @@ from fedprior.estimation.nonparametric.atoms import (
     log_likelihood,
     responsibilities,
 )
-from fedprior.estimation.nonparametric.rows import Rows
+from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.nonparametric.solver import fit_atoms
 
 _MOST_ROWS = 1000  # rows that a fit looks at; more are binned
@@ -38,20 +38,20 @@ _MOST_STEPS = 40  # of a quasi-Newton search
 _GAP = 1e-6  # of the weights; a fit of 2,000 groups is not known to 1e-3
 
 
-def usual(rows: Rows) -> Atoms:
+def usual(rows: FamilyRows) -> Atoms:
     """The conjugate population itself."""
     mean, spread = rows.fit_member()
     return Atoms(atoms=np.array([mean]), weights=np.ones(1), spread=np.array([spread]))
 
 
-def fit_scale_mixture(rows: Rows, *, average: bool = True) -> Atoms:
+def fit_scale_mixture(rows: FamilyRows, *, average: bool = True) -> Atoms:
     """Members of a common mean, spreads in steps of 1.5, weights by maximum likelihood."""
     rows = _seen(rows)
     with one_thread():
         return _averaged(rows, _one_scale_mixture(rows, None), _one_scale_mixture, average)[0]
 
 
-def fit_spike_and_slab(rows: Rows, *, average: bool = True) -> Atoms:
+def fit_spike_and_slab(rows: FamilyRows, *, average: bool = True) -> Atoms:
     """Theta is a point, with some probability, else a conjugate member with a mean of its own.
 
     The point has the width that the data cannot resolve.
@@ -67,18 +67,18 @@ def fit_spike_and_slab(rows: Rows, *, average: bool = True) -> Atoms:
     return replace(averaged, parameters={key: float(each) for key, each in named.items()})
 
 
-def _is_constant(rows: Rows) -> bool:
+def _is_constant(rows: FamilyRows) -> bool:
     raw = rows.raw[rows.held & (rows.count > 0)]
     return bool(np.ptp(raw) == 0)
 
 
-def _seen(rows: Rows) -> Rows:
+def _seen(rows: FamilyRows) -> FamilyRows:
     """Rows with data, binned if there are many."""
     return binned(rows.take(rows.held & (rows.count > 0)), most=_MOST_ROWS)
 
 
 def _averaged(
-    rows: Rows, first: Atoms, fit: Callable[[Rows, Atoms], Atoms], average: bool
+    rows: FamilyRows, first: Atoms, fit: Callable[[FamilyRows, Atoms], Atoms], average: bool
 ) -> tuple[Atoms, float]:
     """The population to use, and the share of the fits in it.
 
@@ -100,7 +100,7 @@ def _averaged(
     return _merged([*merged, (1 - share, _allowed(rows, plain) if few else plain)]), share
 
 
-def _allowed(rows: Rows, plain: Atoms) -> Atoms:
+def _allowed(rows: FamilyRows, plain: Atoms) -> Atoms:
     """Conjugate populations with their posterior probabilities, given the mean.
 
     The prior of the variance A is 1 / (v0 + A), v0 the harmonic mean of the sampling variances; the
@@ -133,7 +133,7 @@ def _merged(found: list[tuple[float, Atoms]]) -> Atoms:
     return Atoms(atoms=atoms[kept], weights=weights, spread=spread[kept])
 
 
-def _one_scale_mixture(rows: Rows, start: Atoms | None) -> Atoms:
+def _one_scale_mixture(rows: FamilyRows, start: Atoms | None) -> Atoms:
     """The weights at each common mean are a convex problem; the mean is searched for."""
     from scipy.optimize import minimize_scalar
 
@@ -163,7 +163,7 @@ def _one_scale_mixture(rows: Rows, start: Atoms | None) -> Atoms:
     return best["found"]
 
 
-def _range_of_mean(rows: Rows, start: Atoms | None) -> tuple[float, float]:
+def _range_of_mean(rows: FamilyRows, start: Atoms | None) -> tuple[float, float]:
     """Where the common mean is looked for: three standard errors about the previous one."""
     if start is not None:
         middle, spread = start.mean, np.sqrt(start.variance)
@@ -178,7 +178,7 @@ def _range_of_mean(rows: Rows, start: Atoms | None) -> tuple[float, float]:
     return (low, high) if low < high else (place - reach, place + reach)
 
 
-def _spreads(rows: Rows, mean: float) -> np.ndarray:
+def _spreads(rows: FamilyRows, mean: float) -> np.ndarray:
     """Spreads from a tenth of the smallest standard error to the widest that makes sense."""
     error = float(rows.slope(mean)) * np.sqrt(float(rows.angle_variance.min()))
     widest = max(rows.widest(mean), 2 * _NARROWEST * error)
@@ -186,7 +186,7 @@ def _spreads(rows: Rows, mean: float) -> np.ndarray:
     return np.geomspace(_NARROWEST * error, widest, num)
 
 
-def _one_spike_and_slab(rows: Rows, start: Atoms) -> Atoms:
+def _one_spike_and_slab(rows: FamilyRows, start: Atoms) -> Atoms:
     """Quasi-Newton steps over the place of the point, mean and spread of the slab, and share."""
     from scipy.optimize import minimize
 
@@ -222,7 +222,7 @@ def _one_spike_and_slab(rows: Rows, start: Atoms) -> Atoms:
     return _with_width(rows, population(found.x if found.fun <= objective(begin) else begin))
 
 
-def _with_width(rows: Rows, found: Atoms) -> Atoms:
+def _with_width(rows: FamilyRows, found: Atoms) -> Atoms:
     """The point with a tenth of the least standard error, and that of its own place, as width."""
     noise = rows.slope(found.atoms[0]) ** 2 * rows.angle_variance
     inside = rows.count * responsibilities(rows, found)[:, 0]
@@ -232,7 +232,7 @@ def _with_width(rows: Rows, found: Atoms) -> Atoms:
     return replace(found, spread=np.array([width, found.spread[1]]))
 
 
-def _heaviest_atom(rows: Rows) -> Atoms:
+def _heaviest_atom(rows: FamilyRows) -> Atoms:
     """The heaviest cluster of the nonparametric population, and the moments of the rest."""
     found = fit_rows(rows, gap=1e-4)
     place = rows.stabilize(found.atoms)
