@@ -17,7 +17,7 @@ from fedprior.reporting import config
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
-EXAMPLE = re.compile(r"```python\n(.*?)```\s*```text\n(.*?)```", re.S)
+EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\s*```text\n(.*?)```", re.S)
 
 
 def examples():
