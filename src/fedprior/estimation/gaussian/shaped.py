@@ -29,7 +29,10 @@ def pick_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tupl
         return "gaussian", unpicked("gaussian", "others need values of one coordinate")
     if not fitted.noise[0] > 0:
         return "gaussian", unpicked("gaussian", "the values have no noise")
-    return pick(_rows(statistics, bins, fitted))
+    rows = _rows(statistics, bins, fitted)
+    if _noise_differs(statistics, bins, rows):
+        return "gaussian", unpicked("gaussian", "others need the same noise in all groups")
+    return pick(rows)
 
 
 def warning(statistics: Means, bins: Bins, fitted: RatioProfile) -> list[str]:
@@ -41,10 +44,12 @@ def warning(statistics: Means, bins: Bins, fitted: RatioProfile) -> list[str]:
         return []
     rows = _rows(statistics, bins, fitted)
     found = shape_warning(rows)
-    if found is None:
-        return []
-    unequal = unequal_noise(statistics, rows.value[:, None]) if bins.noise is None else None
-    return [] if unequal is not None and unequal.clear else [found]
+    return [found] if found and not _noise_differs(statistics, bins, rows) else []
+
+
+def _noise_differs(statistics: Means, bins: Bins, rows: NormalRows) -> bool:
+    found = unequal_noise(statistics, rows.value[:, None]) if bins.noise is None else None
+    return found is not None and found.clear
 
 
 def with_shape(
