@@ -245,3 +245,10 @@ def test_group_events():
         GroupEvents().fit([3, 4], exposure=[1.0, 0.0])
     with pytest.raises(ValueError, match="See row 2 of 2"):
         GroupEvents().fit([3, 4.5], exposure=[1.0, 1.0])
+
+
+def test_a_handful_of_groups_does_not_make_the_population_run_away():
+    model = GroupEvents().fit([10, 10], ["a", "b"], exposure=[10.0, 10.0])
+    assert model.predict(["new"])[0] == model.population_.mean == pytest.approx(1.0, abs=0.2)
+    assert model.population_.standard_errors["mean"] < 1
+    assert model.population_.standard_errors["heterogeneity"] < 1

@@ -144,7 +144,10 @@ def table_of(
         above=over,
     )
     if model.plug is None:
-        return table.around(moments.mean)
+        personal = moments.mean
+        if np.isinf(model.grid.family.top) and model.grid.mean.ndim == 1:
+            personal = np.where(n > 0, personal, law_of(model.grid).mean)
+        return table.around(personal)
     weight = np.zeros(len(n)) if model.plug.is_point else n / (n + model.plug.concentration)
     personal = model.plug.mean + weight * (_raw(pairs) - model.plug.mean)
     variance = moments.variance + (moments.mean - personal) ** 2
@@ -189,24 +192,29 @@ class RateLaw:
 def law_of(grid: PopulationGrid) -> RateLaw:
     """The moments of a rate under the grid.
 
-    Where rates have no upper bound, the median of sigma^2 takes the place of its mean, which a
-    handful of groups does not make finite.
+    Where rates have no upper bound, medians over the grid take the place of means, which a handful
+    of groups does not make finite: two groups with a rate of 1 would have a mean of 4.
     """
     family = grid.family
-    mean = float(grid.weight @ grid.mean)
-    moved = grid.mean_variance + (grid.mean - mean) ** 2
-    variance = float(grid.weight @ grid.variance)
-    if np.isinf(family.top):
-        order = np.argsort(grid.variance)
-        middle = int(np.searchsorted(np.cumsum(grid.weight[order]), 0.5))
-        variance = float(grid.variance[order][min(middle, len(order) - 1)])
+    over = _median if np.isinf(family.top) else _average
+    mean = over(grid, grid.mean)
     return RateLaw(
         family=family,
         mean=mean,
-        variance=variance,
-        inner=float(grid.weight @ (grid.variance * grid.concentration)),
-        mean_variance=float(grid.weight @ moved),
+        variance=over(grid, grid.variance),
+        inner=over(grid, grid.variance * grid.concentration),
+        mean_variance=over(grid, grid.mean_variance + (grid.mean - mean) ** 2),
     )
+
+
+def _average(grid: PopulationGrid, values: np.ndarray) -> float:
+    return float(grid.weight @ values)
+
+
+def _median(grid: PopulationGrid, values: np.ndarray) -> float:
+    order = np.argsort(values)
+    middle = int(np.searchsorted(np.cumsum(grid.weight[order]), 0.5))
+    return float(values[order][min(middle, len(order) - 1)])
 
 
 def average(pairs: Pairs, values: np.ndarray) -> float:
@@ -259,11 +267,11 @@ def population_of(model: ConjugateModel, data: Tally) -> FittedPopulation:
 
 
 def _scale_error(model: ConjugateModel) -> float:
-    """The posterior standard deviation of sigma."""
+    """The posterior standard deviation of sigma; from medians where rates have no bound."""
     grid = model.grid
+    over = _median if np.isinf(grid.family.top) else _average
     scale = np.sqrt(grid.family.variance(grid.mean) / (grid.concentration + grid.family.excess))
-    center = grid.weight @ scale
-    return float(np.sqrt(grid.weight @ (scale - center) ** 2))
+    return float(np.sqrt(over(grid, (scale - over(grid, scale)) ** 2)))
 
 
 def _described(
