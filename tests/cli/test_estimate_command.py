@@ -596,3 +596,17 @@ def test_words_taken_for_a_missing_category_are_named(command, tmp_path):
     assert "such as 'NA': --missing sets the words for missing" in said
     again = command("estimate", path, "--group", "town", "--category", "vote", "--missing", "?")
     assert "share of NA" in again.out
+
+
+def test_rows_that_vary_more_than_counts_of_one_rate_are_noted(command, tmp_path):
+    draws = np.random.default_rng(0)
+    group, time = np.repeat(np.arange(60), 10), draws.lognormal(0, 1, 600)
+    calm = draws.poisson(3 * time * draws.gamma(2, 0.5, 60)[group])
+    wild = draws.poisson(3 * time * draws.gamma(1, 1, 600))
+    path = tmp_path / "rows.csv"
+    cells = zip(group, calm, wild, time, strict=True)
+    path.write_text("g,calm,wild,t\n" + "\n".join(f"g{g},{a},{b},{t}" for g, a, b, t in cells))
+    for events, noted in (("calm", False), ("wild", True)):
+        found = command("estimate", path, "--group", "g", "--events", events, "--exposure", "t")
+        assert found.code == 0, found.err
+        assert ("more than Poisson counts of one rate" in found.out) == noted

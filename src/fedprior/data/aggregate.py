@@ -27,6 +27,8 @@ class Groups:
 
     Values have `mean` and `within` (the sum of squares around it), or `variance` where standard
     errors are known; outcomes have `successes`, and so have events, whose `n` is the exposure.
+    Where rows have a size t of their own, `repeats` counts them, and `squares` and `inverses` are
+    sums of successes^2 / t and of 1 / t.
     `rows` were used, `dropped` were not, and `notes` say why; `columns` says what each column was
     read as. `covariates` are the columns with one value in each group. With `categories` there is a
     row for each group and each category. The names are `labels`, or the connection's table `groups`
@@ -39,6 +41,9 @@ class Groups:
     within: np.ndarray | None = None
     variance: np.ndarray | None = None
     successes: np.ndarray | None = None
+    repeats: np.ndarray | None = None
+    squares: np.ndarray | None = None
+    inverses: np.ndarray | None = None
     covariates: dict[str, np.ndarray] = field(default_factory=dict)
     dropped: int = 0
     notes: tuple[str, ...] = ()

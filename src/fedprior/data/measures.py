@@ -8,6 +8,8 @@ from fedprior.core import check
 from fedprior.data.cells import Column, Kind, as_kind, describe, is_nan, not_nan
 from fedprior.data.scan import Scan, quoted
 
+_REPEATS = "repeats, squares, inverses"  # sums that show how much the rows of a group vary
+
 
 class Cell(NamedTuple):
     """A column of numbers: `alias` is the number, `alias_text` the cell as the file has it."""
@@ -128,8 +130,8 @@ def counts(numbers: Numbers, successes: str, trials: str) -> Measure:
     return Measure(
         cells=(s, t),
         sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
-        fetched="CAST(t AS BIGINT) AS n, CAST(s AS BIGINT) AS successes",
+        f"sum(t) {both} AS t, {_repeats()}, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
+        fetched=f"CAST(t AS BIGINT) AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
         bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
         faults=(
@@ -155,8 +157,9 @@ def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
         return Measure(
             cells=(s,),
             sums=f"{_counts(numbers, s)}, count(s) AS n_rows, sum(s) AS s, "
-            "count(*) FILTER (WHERE s < 0 OR s <> trunc(s)) AS wrong",
-            fetched="CAST(n_rows AS DOUBLE) AS n, CAST(s AS BIGINT) AS successes",
+            "count(*) FILTER (WHERE s < 0 OR s <> trunc(s)) AS wrong, count(s) AS repeats, "
+            "sum(s * s) AS squares, CAST(count(s) AS DOUBLE) AS inverses",
+            fetched=f"CAST(n_rows AS DOUBLE) AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
             bad="wrong + cells - s_count",
             strange="NOT isfinite(s)",
             faults=(*_numeric(s), whole),
@@ -167,8 +170,8 @@ def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
     return Measure(
         cells=(s, t),
         sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
-        fetched="t AS n, CAST(s AS BIGINT) AS successes",
+        f"sum(t) {both} AS t, {_repeats()}, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
+        fetched=f"t AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
         bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
         faults=(
@@ -207,6 +210,15 @@ def outcomes(numbers: Numbers, outcome: str) -> Measure:
             Fault("y IS NULL AND y_text IS NOT NULL", outcome, "0 or 1", "y_text", remedy),
             Fault(f"y <> 0 AND y <> 1 AND NOT {is_nan('y')}", outcome, "0 or 1", "y_text", remedy),
         ),
+    )
+
+
+def _repeats() -> str:
+    """Rows s of size t above 0: how many, sum s^2 / t and sum 1 / t."""
+    some = "FILTER (WHERE s IS NOT NULL AND t > 0)"
+    return (
+        f"count(*) {some} AS repeats, sum(s * s / t) {some} AS squares, "
+        f"sum(1 / t) {some} AS inverses"
     )
 
 

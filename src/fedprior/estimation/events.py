@@ -12,7 +12,7 @@ from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.estimator import GroupEstimator
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.shapes import SHAPES
-from fedprior.estimation.statistics import Events
+from fedprior.estimation.statistics import Events, repeats_of
 
 
 class GroupEvents(GroupEstimator):
@@ -92,6 +92,7 @@ class GroupEvents(GroupEstimator):
         statistics = Events(
             exposure=np.bincount(factor.place, over[keep], levels),
             events=np.bincount(factor.place, happened[keep], levels).astype(np.int64),
+            repeats=repeats_of(happened[keep], over[keep], factor.place, levels),
         )
         return self._learn(statistics, factor.levels, events, exposure, groups, covariates=found)
 

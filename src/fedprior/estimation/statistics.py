@@ -63,17 +63,26 @@ class Means:
         return 1 if np.ndim(self.mean) == 1 else int(np.shape(self.mean)[1])
 
 
+class Repeats(NamedTuple):
+    """The rows y of size t that were added up to a group: how many, sum y^2 / t and sum 1 / t."""
+
+    number: np.ndarray
+    squares: np.ndarray
+    inverses: np.ndarray
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
     """Groups of yes-or-no outcomes: `successes` of `n` trials each.
 
     With `count`, a row stands for so many groups with the same numbers, as an engine that sums and
-    collapses them gives it.
+    collapses them gives it. `repeats` are the rows that were added up, if they are known.
     """
 
     n: np.ndarray
     successes: np.ndarray
     count: np.ndarray | None = None
+    repeats: Repeats | None = None
 
     def __post_init__(self) -> None:
         _check_sizes("Counts", self.n)
@@ -90,12 +99,14 @@ class Counts:
 class Events:
     """Groups of events over an `exposure` (time, population, area), in any unit.
 
-    With `count`, a row stands for so many groups with the same numbers.
+    With `count`, a row stands for so many groups with the same numbers. `repeats` are the rows that
+    were added up, if they are known.
     """
 
     exposure: np.ndarray
     events: np.ndarray
     count: np.ndarray | None = None
+    repeats: Repeats | None = None
 
     def __post_init__(self) -> None:
         exposure = np.asarray(self.exposure)
@@ -288,6 +299,14 @@ def with_empty(statistics: Any, number: int = 1) -> Any:
     mean = np.concatenate([statistics.mean, nothing])
     count = None if statistics.count is None else np.append(statistics.count, none + 1)
     return Means(n=n, mean=mean, within=within, variance=variance, count=count, scatter=scatter)
+
+
+def repeats_of(y: np.ndarray, size: np.ndarray, place: np.ndarray, num_groups: int) -> Repeats:
+    """The rows y of `size`; those of size 0 do not count."""
+    some = size > 0
+    y, size, place = y[some], size[some], place[some]
+    weights = (None, y**2 / size, 1 / size)
+    return Repeats(*(np.bincount(place, each, num_groups) for each in weights))
 
 
 def counts_of(outcomes: Any, place: np.ndarray, num_groups: int) -> Counts:

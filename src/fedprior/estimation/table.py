@@ -15,7 +15,7 @@ from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.shapes import SHAPES
-from fedprior.estimation.statistics import Counts, Means, counts_of
+from fedprior.estimation.statistics import Counts, Means, counts_of, repeats_of
 
 
 class GroupMeans(MeansEstimator):
@@ -240,6 +240,7 @@ class GroupRates(GroupEstimator):
             n=np.bincount(factor.place, n[keep], levels).astype(np.int64),
             successes=np.bincount(factor.place, won[keep], levels).astype(np.int64),
             count=stands,
+            repeats=repeats_of(won[keep], n[keep], factor.place, levels),
         )
         return self._learn(statistics, factor.levels, successes, trials, groups, covariates=found)
 

@@ -16,7 +16,7 @@ from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.statistics import Counts, Events, Means, Shares
+from fedprior.estimation.statistics import Counts, Events, Means, Repeats, Shares
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
@@ -205,11 +205,19 @@ def _covariates(groups: Groups, question: Question) -> Covariates | None:
 
 
 def _counts(groups: Groups) -> Counts:
-    return Counts(n=groups.n, successes=np.asarray(groups.successes))
+    successes = np.asarray(groups.successes)
+    return Counts(n=groups.n, successes=successes, repeats=_repeats(groups))
 
 
 def _events(groups: Groups) -> Events:
-    return Events(exposure=groups.n, events=np.asarray(groups.successes))
+    events = np.asarray(groups.successes)
+    return Events(exposure=groups.n, events=events, repeats=_repeats(groups))
+
+
+def _repeats(groups: Groups) -> Repeats | None:
+    if groups.repeats is None or groups.squares is None or groups.inverses is None:
+        return None
+    return Repeats(groups.repeats, groups.squares, groups.inverses)
 
 
 def _means(groups: Groups) -> Means:

@@ -8,6 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation.conjugate import answers
 from fedprior.estimation.conjugate.answers import RateAnswer
+from fedprior.estimation.conjugate.dispersion import dispersion_note
 from fedprior.estimation.conjugate.fit import by_likelihood
 from fedprior.estimation.conjugate.likelihood import Tally, tally
 from fedprior.estimation.conjugate.model import ConjugateModel, fit_model, known_model
@@ -287,6 +288,8 @@ def _over_groups(
     answer: RateAnswer, statistics: Counts | Events, pairs: Pairs, level: float, ranks: bool
 ) -> Estimates:
     """Expand the table of pairs to the groups, with rates per unit of `n`."""
+    happened = statistics.events if isinstance(statistics, Events) else statistics.successes
+    note = dispersion_note(pairs.family, statistics.n, happened, statistics.repeats)
     table = answer.table.times(1 / pairs.unit)
     raw = pairs.successes / (pairs.divisor * pairs.unit)
     columns = {
@@ -308,7 +311,7 @@ def _over_groups(
         gain_over_raw=answer.errors.gain_over_raw(),
         gain_over_pooled=answer.errors.gain_over_pooled(),
         ranks=_ranks(rows, statistics, level) if ranks else None,
-        notes=answer.notes,
+        notes=(*answer.notes, *([note] if note else [])),
         count=statistics.count,
         size_name="exposure" if isinstance(statistics, Events) else "n",
     )
