@@ -184,6 +184,7 @@ def test_a_name_that_postgresql_would_cut_is_refused(call, database):
         (("--value", "cost", "--missing", "-9"), "--missing cannot be combined with --table"),
         (("--value", "cost", "--out-table", "visits"), "another table than the one that is read"),
         (("--value", "cost", "--out-table", "a."), "the name of a table, or schema.table"),
+        (("--value", "cost", "--out-table", "a.b.c.d"), "the name of a table, or schema.table"),
         (("--outcome", "recovered", "--epsilon", "1"), "--epsilon cannot be combined with --table"),
     ],
 )

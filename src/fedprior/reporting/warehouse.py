@@ -14,6 +14,7 @@ from fedprior.data.warehouse.connect import (
     connect,
     find_address,
     find_table,
+    not_installed,
     reason,
     table_or_none,
 )
@@ -42,7 +43,9 @@ def open_database(question: Question) -> Iterator[Database]:
     backend = connect(_OWNER, address)
     try:
         yield Database(backend, address)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except ImportError as error:
+        raise not_installed(_OWNER, error) from None
+    except (ValueError, TypeError, OSError) as error:
         error.args = tuple(
             address.hide(each) if isinstance(each, str) else each for each in error.args
         )

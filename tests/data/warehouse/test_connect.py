@@ -117,5 +117,5 @@ def test_a_missing_driver_is_one_line_with_the_remedy(monkeypatch):
     pytest.importorskip("ibis", reason="needs fedprior[warehouse]")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     found = address("estimate", VARIABLE, "postgres://me@host/shop")
-    with pytest.raises(ValueError, match=r"databases need Ibis. pip install 'fedprior\[warehouse"):
+    with pytest.raises(ValueError, match=r"psycopg is missing\). pip install 'fedprior\[warehouse"):
         connect("estimate", found)

@@ -93,9 +93,8 @@ def connect(owner: str, found: Address) -> Any:
 
         if found.scheme in _POSTGRES:
             import psycopg
-    except ImportError:
-        sentence = "databases need Ibis. pip install 'fedprior[warehouse]'"
-        raise ValueError(f"{owner}: {sentence}") from None
+    except ImportError as error:
+        raise not_installed(owner, error) from None
     try:
         if found.scheme in _POSTGRES:
             link = psycopg.connect(found.url, autocommit=True, fallback_application_name="fedprior")
@@ -107,12 +106,23 @@ def connect(owner: str, found: Address) -> Any:
             )
             return ibis.duckdb.connect(path)
         return ibis.connect(found.url)
+    except ImportError as error:
+        raise not_installed(owner, error) from None
     except Exception as error:
         if isinstance(error, ValueError) and str(error).startswith(f"{owner}: "):
             raise
         raise ValueError(
             f"{owner}: cannot connect to {found.shown}: {reason(found, error)}"
         ) from None
+
+
+def not_installed(owner: str, error: ImportError) -> ValueError:
+    """One line that names the missing package, and how to install it."""
+    name = error.name or "a package"
+    return ValueError(
+        f"{owner}: databases need Ibis and its drivers ({name} is missing). "
+        "pip install 'fedprior[warehouse]'"
+    )
 
 
 def reason(found: Address, error: BaseException) -> str:
