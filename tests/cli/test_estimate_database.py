@@ -140,6 +140,37 @@ def test_a_failing_write_leaves_the_old_table(call, database):
     assert sorted(database[1]("SELECT * FROM kept")) == before
 
 
+def test_no_name_of_the_table_that_is_read_is_overwritten(call, database):
+    """By its schema, by its file, or in another case."""
+    url, read = database
+    names = ["public.visits"]
+    if url.startswith("duckdb"):
+        names = ["main.visits", "VISITS", "shop.visits", "shop.main.visits"]
+    before = sorted(read("SELECT * FROM visits"))
+    asked = ("--group", "clinic", "--outcome", "recovered", "--force", "--out-table")
+    for name in names:
+        message = call(*asked, name, code=2)
+        assert f"must be another table than the one that is read, got {name!r}" in message
+        assert sorted(read("SELECT * FROM visits")) == before
+    call(*asked, "main.other" if url.startswith("duckdb") else "public.other")
+    assert len(read("SELECT * FROM other")) == 40
+
+
+def test_rows_of_several_keys_are_in_order(call, tmp_path):
+    out = tmp_path / "pairs.csv"
+    call("--group", "clinic", "--group", "recovered", "--value", "cost", "--out", out)
+    keys = pd.read_csv(out)[["clinic", "recovered"]].apply(tuple, axis=1).tolist()
+    assert keys == sorted(keys)
+
+
+def test_a_name_that_postgresql_would_cut_is_refused(call, database):
+    if database[0].startswith("duckdb"):
+        pytest.skip("names of DuckDB have no limit")
+    asked = ("--group", "clinic", "--outcome", "recovered", "--force", "--out-table")
+    message = call(*asked, "é" * 32, code=2)
+    assert "PostgreSQL: table must be a name of at most 63 bytes" in message
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -153,6 +184,7 @@ def test_a_failing_write_leaves_the_old_table(call, database):
         (("--value", "cost", "--missing", "-9"), "--missing cannot be combined with --table"),
         (("--value", "cost", "--out-table", "visits"), "another table than the one that is read"),
         (("--value", "cost", "--out-table", "a."), "the name of a table, or schema.table"),
+        (("--value", "cost", "--out-table", "a.b.c.d"), "the name of a table, or schema.table"),
         (("--outcome", "recovered", "--epsilon", "1"), "--epsilon cannot be combined with --table"),
     ],
 )

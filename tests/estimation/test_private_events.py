@@ -281,6 +281,19 @@ def test_a_bound_below_the_rates_is_noticed():
     assert found.lower[0] == pytest.approx(exact[0] / counts.exposure[0])
 
 
+def test_groups_that_are_alike_at_the_bound_keep_their_values_and_all_the_weight():
+    """Alike groups would be pooled; the fallback gives each its own value, and says so."""
+    exposure = np.full(4000, 6.0)
+    exposure[0] = 0.0
+    happened = np.where(exposure > 0, np.random.default_rng(3).poisson(exposure), 0)
+    counts = Events(exposure=exposure, events=happened)
+    found = estimate_events_privately(counts, epsilon=8.0, high=1.0, seed=0)
+    assert found.fell_back
+    np.testing.assert_array_equal(found.personal[1:], found.raw[1:])
+    assert found.weight[0] == 0
+    np.testing.assert_array_equal(found.weight[1:], 1.0)
+
+
 def test_a_hopeless_budget_falls_back():
     _, counts = drawn("uniform", 40, 0)
     found = estimate_events_privately(counts, epsilon=0.05, high=1.0, seed=0)

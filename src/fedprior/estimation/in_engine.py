@@ -57,6 +57,7 @@ def fit_frame(model: Any, frame: Any, roles: Roles, *, owner: str | None = None)
     model._check()
     owner = owner or model._owner
     reserved = {"n", "exposure", "raw", "personal", "weight", "lower", "upper", "above"}
+    reserved |= {"rank", "rank_lower", "rank_upper"}
     if len(roles.group) > 1:
         for name in roles.group:
             rule = "another name than those of the answers"

@@ -38,7 +38,7 @@ def check_database(question: Any) -> None:
         sentence = f"{option} cannot be combined with --table."
         check.expect(given is None or given in ((), False), _OWNER, sentence)
     for option, name in {"--table": question.table, "--out-table": question.out_table}.items():
-        whole = name is None or all(name.split("."))
+        whole = name is None or (all(name.split(".")) and name.count(".") <= 2)
         _require(whole, option, "the name of a table, or schema.table", repr(name))
     same = question.out_table == question.table
     _require(not same, "--out-table", "another table than the one that is read", question.table)

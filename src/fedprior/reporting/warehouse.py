@@ -14,10 +14,12 @@ from fedprior.data.warehouse.connect import (
     connect,
     find_address,
     find_table,
+    not_installed,
     reason,
     table_or_none,
 )
 from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
@@ -41,7 +43,9 @@ def open_database(question: Question) -> Iterator[Database]:
     backend = connect(_OWNER, address)
     try:
         yield Database(backend, address)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except ImportError as error:
+        raise not_installed(_OWNER, error) from None
+    except (ValueError, TypeError, OSError) as error:
         error.args = tuple(
             address.hide(each) if isinstance(each, str) else each for each in error.args
         )
@@ -57,6 +61,7 @@ def fit(database: Database, question: Question) -> Any:
     table = str(question.table)
     native = find_table(_OWNER, database.backend, table, database.address)
     if question.out_table is not None:
+        check_name(database.backend, question.out_table)
         there = table_or_none(database.backend, question.out_table) is not None
         sentence = f"--out-table {question.out_table} exists already. Overwrite it with --force."
         check.expect(question.force or not there, _OWNER, sentence)
@@ -105,13 +110,16 @@ def save(model: Any, question: Question) -> Any:
     if question.out_table is not None:
         answers = engine.write(answers, question.out_table, replace=question.force)
     if question.out is not None:
-        write_table(_ordered(engine.read(answers)), question.out, owner=_OWNER)
+        keys = len(model._answers.sums.keys)
+        write_table(_ordered(engine.read(answers), keys), question.out, owner=_OWNER)
     return answers
 
 
-def _ordered(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Rows in order of the first column, as a file has them."""
-    order = np.argsort(next(iter(columns.values())), kind="stable")
+def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
+    """Rows in order of the first columns, the keys, as a file has them."""
+    order = np.arange(len(next(iter(columns.values()))))
+    for values in reversed([*columns.values()][:keys]):
+        order = order[np.argsort(values[order], kind="stable")]
     return {name: values[order] for name, values in columns.items()}
 
 

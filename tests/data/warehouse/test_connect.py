@@ -1,6 +1,7 @@
 """Addresses of databases: where they come from, and that no secret is ever shown."""
 
 import os
+import sys
 
 import pytest
 
@@ -89,3 +90,32 @@ def test_connecting_says_what_failed_in_one_line(tmp_path):
         connect("estimate", address("estimate", "x", url))
     assert SECRET not in str(said.value)
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"snowflake://me@host/shop?token={SECRET}",
+        f"postgresql://host/shop?pass%77ord={SECRET}",
+        f"duckdb:///nowhere.duckdb?motherduck_token={SECRET}",
+    ],
+)
+def test_tokens_are_secrets_too(url, monkeypatch):
+    with pytest.raises(ValueError, match="--connect has a password") as said:
+        find_address("estimate", url, None)
+    assert SECRET not in str(said.value)
+    monkeypatch.setenv(VARIABLE, url)
+    found = find_address("estimate", None, None)
+    assert SECRET not in found.shown
+    pytest.importorskip("ibis", reason="needs fedprior[warehouse]")
+    with pytest.raises(ValueError, match="estimate: ") as said:
+        connect("estimate", found)
+    assert SECRET not in str(said.value)
+
+
+def test_a_missing_driver_is_one_line_with_the_remedy(monkeypatch):
+    pytest.importorskip("ibis", reason="needs fedprior[warehouse]")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    found = address("estimate", VARIABLE, "postgres://me@host/shop")
+    with pytest.raises(ValueError, match=r"psycopg is missing\). pip install 'fedprior\[warehouse"):
+        connect("estimate", found)

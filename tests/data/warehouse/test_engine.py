@@ -72,7 +72,7 @@ def test_what_is_not_installed_says_how_to(monkeypatch):
     with pytest.raises(ValueError, match=r"need narwhals. pip install 'fedprior\[spark\]'"):
         narwhals("GroupRates", "spark")
     monkeypatch.setitem(sys.modules, "ibis", None)
-    with pytest.raises(ValueError, match=r"need Ibis. pip install 'fedprior\[warehouse\]'"):
+    with pytest.raises(ValueError, match=r"ibis is missing.. pip install 'fedprior\[warehouse\]'"):
         connect("estimate", address_of("estimate", "--connect", "postgres://host/shop"))
 
 

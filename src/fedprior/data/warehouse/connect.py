@@ -7,13 +7,14 @@ on the machine, so a password in it is refused.
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fedprior.core import check
 
 VARIABLE = "FEDPRIOR_CONNECT"
 _POSTGRES = ("postgres", "postgresql")
 _HIDDEN = "***"
+_SECRET = ("pass", "pwd", "token", "secret", "credential", "private_key", "api_key", "access_key")
 _ELSEWHERE = (
     f"Put the URL into the variable {VARIABLE} or a file (--connect-file), or the password into "
     "PGPASSWORD or ~/.pgpass."
@@ -59,7 +60,7 @@ def address(owner: str, option: str, url: str) -> Address:
     scheme, mark, rest = url.partition("://")
     sentence = f"{option} must be {rule}."
     check.expect(bool(mark) and scheme.isidentifier(), owner, sentence)
-    if scheme == "duckdb":
+    if scheme == "duckdb" and "?" not in rest:
         return Address(url, scheme, url, ())
     try:
         parts = urlsplit(url)
@@ -73,38 +74,55 @@ def address(owner: str, option: str, url: str) -> Address:
     )
     if parts is None or stray:
         raise ValueError(f"{owner}: {sentence}")
-    asked = dict(parse_qsl(parts.query))
-    words = [parts.password, *(v for key, v in asked.items() if "pass" in key.lower())]
-    secrets = {each for word in words if word for each in (word, unquote(word))}
+    asked = [part.partition("=") for part in parts.query.split("&")]
+    words = [value for key, _, value in asked if _is_secret(key)]
+    secrets = {each for word in (parts.password, *words) if word for each in (word, unquote(word))}
     user = f"{parts.username}@" if parts.username else ""
     place = parts.netloc.rpartition("@")[2]
     return Address(url, scheme, f"{scheme}://{user}{place}{parts.path}", tuple(sorted(secrets)))
+
+
+def _is_secret(key: str) -> bool:
+    return any(word in unquote(key).lower() for word in _SECRET)
 
 
 def connect(owner: str, found: Address) -> Any:
     """The Ibis backend at an address; errors are one line without secrets."""
     try:
         import ibis
-    except ImportError:
-        sentence = "databases need Ibis. pip install 'fedprior[warehouse]'"
-        raise ValueError(f"{owner}: {sentence}") from None
-    try:
+
         if found.scheme in _POSTGRES:
             import psycopg
-
+    except ImportError as error:
+        raise not_installed(owner, error) from None
+    try:
+        if found.scheme in _POSTGRES:
             link = psycopg.connect(found.url, autocommit=True, fallback_application_name="fedprior")
             return ibis.postgres.from_connection(link)
         if found.scheme == "duckdb":
             path = found.url.partition("://")[2]
-            check.require(Path(path).is_file(), owner, "--connect", "a DuckDB file", path)
+            check.require(
+                Path(path).is_file(), owner, "--connect", "a DuckDB file", found.hide(path)
+            )
             return ibis.duckdb.connect(path)
         return ibis.connect(found.url)
+    except ImportError as error:
+        raise not_installed(owner, error) from None
     except Exception as error:
         if isinstance(error, ValueError) and str(error).startswith(f"{owner}: "):
             raise
         raise ValueError(
             f"{owner}: cannot connect to {found.shown}: {reason(found, error)}"
         ) from None
+
+
+def not_installed(owner: str, error: ImportError) -> ValueError:
+    """One line that names the missing package, and how to install it."""
+    name = error.name or "a package"
+    return ValueError(
+        f"{owner}: databases need Ibis and its drivers ({name} is missing). "
+        "pip install 'fedprior[warehouse]'"
+    )
 
 
 def reason(found: Address, error: BaseException) -> str:

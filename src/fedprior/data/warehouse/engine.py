@@ -10,7 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.warehouse.tables import copied, identifier, kept, new_name, transaction
+from fedprior.data.warehouse.tables import (
+    check_name,
+    copied,
+    drop,
+    identifier,
+    kept,
+    new_name,
+    transaction,
+)
 
 FRAME = "a data frame, a lazy Polars frame, a DuckDB relation, a PySpark frame or an Ibis table"
 _GIVEN = "fedprior_given_rows"  # what a statement calls the relation that it runs on
@@ -208,12 +216,14 @@ class Ibis(ByKey):
         backend, native = self.backend, frame.to_native()
         if table is None:
             return narwhals.from_native(kept(backend, native))
-        if backend.name not in ("postgres", "duckdb"):
-            return narwhals.from_native(backend.create_table(table, native, overwrite=replace))
+        check_name(backend, table)
         schema, _, name = table.rpartition(".")
+        if backend.name not in ("postgres", "duckdb"):
+            made = backend.create_table(name, native, database=schema or None, overwrite=replace)
+            return narwhals.from_native(made)
         with transaction(backend) as run:
             if replace:
-                run(f"DROP TABLE IF EXISTS {identifier(table)}")
+                drop(backend, run, table, keeping=self.frame)
             run(f"CREATE TABLE {identifier(table)} AS {backend.compile(native)}")
         return narwhals.from_native(backend.table(name, database=schema or None))
 

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fedprior.core import check
+
+_LONGEST = 63  # bytes of a name in PostgreSQL, which cuts longer ones: to the name of another table
+
 
 @contextmanager
 def transaction(backend: Any) -> Iterator[Any]:
@@ -26,6 +30,27 @@ def identifier(table: str) -> str:
     '"sales"."shops"'
     """
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def check_name(backend: Any, table: str) -> None:
+    """Raise for a name that the database would cut."""
+    fits = all(len(part.encode()) <= _LONGEST for part in table.split("."))
+    rule = f"a name of at most {_LONGEST} bytes"
+    check.require(fits or backend.name != "postgres", "PostgreSQL", "table", rule, table)
+
+
+def drop(backend: Any, run: Any, table: str, *, keeping: Any) -> None:
+    """Drop a table, unless the rows of the expression `keeping` go with it.
+
+    Names do not show it: one table has several, by its schema, its case or a view on it.
+    """
+    probe = backend.compile(keeping.limit(0))
+    run(f"DROP TABLE IF EXISTS {identifier(table)}")
+    try:
+        run(probe)
+    except Exception:
+        rule = "another table than the one that is read"
+        raise ValueError(check.message(backend.name, "table", rule, table)) from None
 
 
 def kept(backend: Any, native: Any) -> Any:

@@ -72,7 +72,7 @@ def estimate_events_privately(
     budget = Budget.of(_OWNER, epsilon, seed=seed)
     chosen = choose_scheme(size[there], epsilon, EVENTS) if scheme == "auto" else scheme
     report = count_report(chosen, size, happened, budget, level, EVENTS)
-    guarded = report._replace(fit=_guarded(report, high))
+    guarded = report._replace(fit=_guarded(report, there, high))
     fitted, guarantee = ask(
         _OWNER,
         guarded,
@@ -87,7 +87,7 @@ def estimate_events_privately(
     return _kept(replace(found, size_name="exposure"), size, happened, high)
 
 
-def _guarded(report: Report, high: float) -> Callable[[Rounds], Fitted]:
+def _guarded(report: Report, there: np.ndarray, high: float) -> Callable[[Rounds], Fitted]:
     """The fit, with every group's own value where `high` seems to be too low."""
 
     def fit(rounds: Rounds) -> Fitted:
@@ -97,7 +97,6 @@ def _guarded(report: Report, high: float) -> Callable[[Rounds], Fitted]:
         notes = (*fitted.notes, _PROVEN.format(high))
         if weighing.fell_back or population.mean + _NEAR * error < 1:
             return fitted._replace(notes=notes)
-        there = weighing.own > 0
         kept = weighing._replace(
             own=np.where(there, 1.0, 0.0),
             risk=np.where(there, weighing.local, weighing.risk),
