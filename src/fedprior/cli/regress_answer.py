@@ -202,7 +202,7 @@ def _held_out(held: HeldOut) -> Table:
         ("pooled", held.pooled, held.gain_over_pooled, held.interval_over_pooled),
     ):
         ends = f"{low:.1f} to {high:.1f}%" if math.isfinite(low) else ""
-        table.add_row(name, f"{error:.4g}", f"{gain:.1f}%", ends)
+        table.add_row(name, f"{error:.4g}", f"{gain:.1f}%" if math.isfinite(gain) else "", ends)
     return table
 
 
