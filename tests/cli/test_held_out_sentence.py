@@ -68,3 +68,14 @@ def test_a_comparison_without_errors_has_no_gain() -> None:
     assert math.isnan(held.gain_over_pooled)
     assert _sentence(held, 0).startswith("There is no clear difference")
     assert "nan" not in "".join(str(each) for each in _held_out(held).columns[2]._cells)
+
+
+def test_no_gain_has_no_sign() -> None:
+    held = HeldOut(
+        metric="rmse", personal=1.0, separate=1.0, pooled=0.99999, num_rows=8, num_groups=4,
+        interval_over_pooled=(-0.04, 0.04),
+    )  # fmt: skip
+    table = _held_out(held)
+    cells = [str(cell) for column in table.columns[2:] for cell in column._cells]
+    assert cells.count("0.0%") == 2
+    assert "0.0 to 0.0%" in cells
