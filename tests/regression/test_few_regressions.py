@@ -182,3 +182,14 @@ def test_one_variance_for_a_feature_far_from_zero_keeps_its_own_errors():
     lower, upper = model.population_.limits(0.95)
     assert lower[1] < MEAN[1] < upper[1]
     assert upper[1] - lower[1] < 10 * model.population_.mean_errors[1]
+
+
+def test_features_far_from_zero_are_to_be_centered():
+    draws = np.random.default_rng(7)
+    x, line, place, _ = drawn(draws, 30, "intercepts", low=8)
+    y = line + draws.normal(size=len(x))
+    with pytest.raises(ValueError, match="or center features that are far from 0"):
+        PersonalRegression(covariance="diagonal").fit(x[:, None] + 1e6, y, place)
+    kinds = PersonalRegression(population="mixture", num_components=1)
+    notes = kinds.fit(x[:, None] + 1e6, y, place).notes_
+    assert any("of the intercept (center them)" in note for note in notes)

@@ -37,7 +37,10 @@ def check_coefficients(rows: GroupedRows) -> np.ndarray:
 
 def check_identified(reduction: Reduction) -> None:
     """Raise if the variance between groups is confounded with the noise, or if the noise is 0."""
-    remedy = "Some groups need more rows; or use a simpler covariance, or a known prior."
+    remedy = (
+        "Some groups need more rows; or center features that are far from 0, or use a simpler "
+        "covariance, or a known prior."
+    )
     rule = "enough to distinguish the variance of theta from the noise"
     counts = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
     check.require(is_identified(reduction), _OWNER, "rows", rule, counts, remedy)
