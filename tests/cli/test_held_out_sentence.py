@@ -1,8 +1,10 @@
 """The sentence on held-out prediction says no more than its intervals do."""
 
+import math
+
 import pytest
 
-from fedprior.cli.regress_answer import _sentence
+from fedprior.cli.regress_answer import _held_out, _sentence
 from fedprior.regression.face.holdout import HeldOut
 
 
@@ -56,3 +58,24 @@ def test_only_what_is_clear_is_said(
     separate: tuple[float, float], pooled: tuple[float, float], wanted: str
 ) -> None:
     assert said(separate, pooled) == wanted + ROWS
+
+
+def test_a_comparison_without_errors_has_no_gain() -> None:
+    held = HeldOut(
+        metric="deviance", personal=0.1, separate=0.0, pooled=0.0, num_rows=8, num_groups=4
+    )
+    assert math.isnan(held.gain_over_separate)
+    assert math.isnan(held.gain_over_pooled)
+    assert _sentence(held, 0).startswith("There is no clear difference")
+    assert "nan" not in "".join(str(each) for each in _held_out(held).columns[2]._cells)
+
+
+def test_no_gain_has_no_sign() -> None:
+    held = HeldOut(
+        metric="rmse", personal=1.0, separate=1.0, pooled=0.99999, num_rows=8, num_groups=4,
+        interval_over_pooled=(-0.04, 0.04),
+    )  # fmt: skip
+    table = _held_out(held)
+    cells = [str(cell) for column in table.columns[2:] for cell in column._cells]
+    assert cells.count("0.0%") == 2
+    assert "0.0 to 0.0%" in cells

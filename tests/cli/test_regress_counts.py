@@ -62,3 +62,15 @@ def test_counts_stay_numbers_unless_they_are_called_counts(command, visits):
     found = command("regress", visits[0], *WORDS, "--json")
     assert json.loads(found.out)["family"] == "gaussian"
     assert json.loads(found.out)["dispersion"] is None
+
+
+def test_counts_that_are_all_alike_have_an_answer(command, tmp_path):
+    path = tmp_path / "alike.csv"
+    age = np.random.default_rng(1).normal(size=40).round(2)
+    frame = pd.DataFrame({"clinic": np.repeat(np.arange(4), 10), "count": 3, "age": age})
+    frame.to_csv(path, index=False)
+    words = ("--group", "clinic", "--target", "count", "--features", "age", "--family", "poisson")
+    found = command("regress", path, *words, "--json")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["held_out"]["gain_over_pooled"] is None
+    assert "nan" not in command("regress", path, *words).out

@@ -56,6 +56,7 @@ def test_the_file_agrees_with_python(command, table, drawn, tmp_path, structure,
     words = ("--family", "poisson", "--exposure", "time") if family == "poisson" else ()
     words = (*GROUPS, f"--{structure}", "--target", target, *words)
     answer = json.loads(command("regress", table, *words, "--out", out, "--json").out)
+    assert answer["level"] == 0.95
     y = (drawn["bought"] == "yes").astype(float) if family == "binomial" else drawn[target]
     groups, fixed = ({name: drawn[name] for name in names} for names in (("state", "county"), ("x", "kind")))  # fmt: skip # noqa: E501
     more = {"exposure": drawn["time"]} if family == "poisson" else {}

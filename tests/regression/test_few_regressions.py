@@ -158,3 +158,38 @@ def test_nothing_to_choose_between_gives_an_interval_around_zero():
     assert low <= 0 <= high
     again = compare(model.analysis_.rows, model.analysis_.specification)
     assert again == model.held_out()
+
+
+@pytest.mark.parametrize(
+    ("options", "allows"),
+    [({}, True), ({"method": "paper"}, False), ({"population": "discrete"}, False)],
+)
+def test_the_note_on_few_groups_says_what_the_intervals_do(options, allows):
+    draws = np.random.default_rng(5)
+    x, line, place, _ = drawn(draws, 6, "intercepts", low=8)
+    model = PersonalRegression(**options).fit(x[:, None], line + draws.normal(size=len(x)), place)
+    (note,) = (each for each in model.notes_ if each.startswith("Only 6 groups"))
+    assert ("The intervals allow for this" in note) == allows
+    assert ("do not allow for this." in note) == (not allows)
+
+
+def test_one_variance_for_a_feature_far_from_zero_keeps_its_own_errors():
+    """A slope's variance beside the intercept's is not identified there: t, not t with 1 degree."""
+    draws = np.random.default_rng(6)
+    x, line, place, _ = drawn(draws, 30, "intercepts", low=8)
+    y = line + draws.normal(size=len(x))
+    model = PersonalRegression(covariance="isotropic").fit(x[:, None] + 1e6, y, place)
+    lower, upper = model.population_.limits(0.95)
+    assert lower[1] < MEAN[1] < upper[1]
+    assert upper[1] - lower[1] < 10 * model.population_.mean_errors[1]
+
+
+def test_features_far_from_zero_are_to_be_centered():
+    draws = np.random.default_rng(7)
+    x, line, place, _ = drawn(draws, 30, "intercepts", low=8)
+    y = line + draws.normal(size=len(x))
+    with pytest.raises(ValueError, match="or center features that are far from 0"):
+        PersonalRegression(covariance="diagonal").fit(x[:, None] + 1e6, y, place)
+    kinds = PersonalRegression(population="mixture", num_components=1)
+    notes = kinds.fit(x[:, None] + 1e6, y, place).notes_
+    assert any("of the intercept (center them)" in note for note in notes)

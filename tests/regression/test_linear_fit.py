@@ -280,6 +280,32 @@ def test_local_takes_the_pooled_fixed_coefficients():
     assert (local[rows.sizes == 0] == 0).all()
 
 
+def test_pooled_does_not_depend_on_units():
+    """A fixed feature of another unit, far from 0, is not taken for a copy of the intercept."""
+    draws = np.random.default_rng(3)
+    far = 1e6 + draws.normal(size=(200, 1))
+    y = 2 * (far[:, 0] - 1e6) + draws.normal(size=200)
+    rows = GroupedRows.of(np.ones((200, 1)), y, np.arange(200) % 10, 10, fixed=far)
+    coefficients, errors = pooled_linear(rows)
+    wanted = stats.linregress(far[:, 0] - 1e6, y)
+    assert coefficients[1] == pytest.approx(wanted.slope, rel=1e-6)
+    assert errors[1] == pytest.approx(wanted.stderr, rel=1e-6)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_small_noise_is_not_called_none(covariance):
+    """Groups that differ a million times as much as their rows do still show the noise."""
+    draws = np.random.default_rng(4)
+    place = np.repeat(np.arange(20), 15)
+    x = np.column_stack([np.ones(300), draws.normal(size=300)])
+    theta = 1e5 * draws.normal(size=(20, 2))
+    y = (x * theta[place]).sum(axis=1) + 0.5 * draws.normal(size=300)
+    fit = fit_linear(GroupedRows.of(x, y, place, 20), covariance=covariance, criterion="reml")
+    assert fit.population.noise_variance == pytest.approx(0.25, rel=0.3)
+    assert any(note.startswith("The noise is tiny") for note in fit.notes)
+    assert not any("No noise was found" in note for note in fit.notes)
+
+
 def test_pooled_is_least_squares():
     rows, _ = drawn(seed=11)
     design = np.column_stack([rows.x, rows.fixed])

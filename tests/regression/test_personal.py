@@ -499,8 +499,9 @@ def test_scikit_learn_contract(estimator, check):
 def test_a_fit_that_has_not_settled_warns():
     x, y, labels, _, _ = drawn()
     model = PersonalRegression(method="em", max_rounds=2)
-    with pytest.warns(EstimationWarning, match="the fit did not converge; see notes_"):
+    with pytest.warns(EstimationWarning, match="the fit did not converge; see notes_") as told:
         model.fit(x, y, labels)
+    assert told[0].filename == __file__
     assert any("max_rounds" in note for note in model.notes_)
 
 

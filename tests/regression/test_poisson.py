@@ -288,6 +288,34 @@ def test_missing_cells_are_dropped_and_counted_or_refused():
         model.predict(frame[:2], labels[:2], exposure=[1, 2, 3])
 
 
+def test_scores_of_counts_without_spread_and_missing_exposures():
+    draws = np.random.default_rng(9)
+    x, place = draws.normal(size=(60, 1)), np.repeat(np.arange(6), 10)
+    model = PersonalPoisson().fit(x, draws.poisson(3.0, 60), place)
+    assert model.score(x, np.full(60, 3.0), place) == 0.0
+    for values in ({"exposure": np.where(np.arange(60) == 4, np.nan, 1.0)}, {"y": [-1.0] * 60}):
+        asked = {"y": np.full(60, 3.0), **values}
+        with pytest.raises(ValueError, match=r"got 'one in row 5'|y must be at least 0, got -1"):
+            model.score(x, groups=place, **asked)
+    with pytest.raises(ValueError, match="sample_weight must be of one length"):
+        model.score(x, np.full(60, 3.0), place, sample_weight=[1.0])
+    gaps = np.where(np.arange(60) == 4, np.nan, 1.0)
+    with pytest.raises(ValueError, match=r"missing target, exposure, feature or group"):
+        PersonalPoisson(strict=True).fit(x, draws.poisson(3.0, 60), place, exposure=gaps)
+
+
+@pytest.mark.parametrize("seed", [2, 23, 30])
+def test_a_variance_that_vanishes_does_not_spoil_the_errors(seed):
+    """A search that ends just above the smallest variance: errors as if it were 0, and a note."""
+    draws = np.random.default_rng(seed)
+    place, x = np.repeat(np.arange(15), 4), np.tile(np.arange(1.0, 5), 15)
+    y = draws.poisson(np.exp(0.8 + 0.5 * draws.normal(size=15)[place] - 0.4 * x))
+    model = PersonalPoisson(covariance="diagonal").fit(x[:, None], y, place)
+    assert np.sqrt(np.diag(model.population_.covariance)).min() < 0.01
+    assert model.population_.mean_errors == pytest.approx([0.25, 0.1], rel=0.6)
+    assert any("at its lower bound" in note for note in model.notes_)
+
+
 def test_other_populations_are_refused():
     with pytest.raises(ValueError, match="population must be gaussian for counts, got 'mixture'"):
         Specification(owner="x", family="poisson", population="mixture")

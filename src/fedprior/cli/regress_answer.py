@@ -201,8 +201,8 @@ def _held_out(held: HeldOut) -> Table:
         ("separate", held.separate, held.gain_over_separate, held.interval_over_separate),
         ("pooled", held.pooled, held.gain_over_pooled, held.interval_over_pooled),
     ):
-        ends = f"{low:.1f} to {high:.1f}%" if math.isfinite(low) else ""
-        table.add_row(name, f"{error:.4g}", f"{gain:.1f}%", ends)
+        ends = f"{low:z.1f} to {high:z.1f}%" if math.isfinite(low) else ""
+        table.add_row(name, f"{error:.4g}", f"{gain:z.1f}%" if math.isfinite(gain) else "", ends)
     return table
 
 

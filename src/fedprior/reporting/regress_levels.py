@@ -89,6 +89,7 @@ def summary(answer: LevelsAnswer) -> dict[str, Any]:
         "rows": answer.num_rows,
         "dropped": answer.model.num_dropped_,
         "classes": None if answer.classes is None else list(answer.classes),
+        "level": answer.question.level,
         **plain(levels.summary()),
         "columns": answer.columns,
         "notes": list(answer.model.notes_),

@@ -271,7 +271,7 @@ def _notes(analysis: Analysis, table: np.ndarray) -> list[str]:
             f"{analysis.num_dropped}."
         )
     notes += analysis.design.notes
-    notes += few_note(analysis.rows)
+    notes += few_note(analysis.rows, analysis.specification)
     far = far_from_zero(analysis.design, table)
     if far and analysis.covariance != "full":
         notes.append(

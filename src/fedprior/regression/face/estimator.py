@@ -75,6 +75,9 @@ class PersonalEstimator(BaseEstimator, ABC):
             )
         )
         self._frame = numeric.frame_kind(X, y, groups)
+        if not self.analysis_.fit.converged and self.method != "paper":
+            message = f"{self._owner}: the fit did not converge; see notes_."
+            warnings.warn(message, labels.EstimationWarning, stacklevel=3)
         return self
 
     def interval(self, groups: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -137,9 +140,6 @@ class PersonalEstimator(BaseEstimator, ABC):
         self.covariance_kind_ = analysis.covariance
         self.responsibilities_ = fit.responsibilities
         self.num_dropped_, self.notes_ = analysis.num_dropped, analysis.notes
-        if not fit.converged and self.method != "paper":
-            message = f"{self._owner}: the fit did not converge; see notes_."
-            warnings.warn(message, labels.EstimationWarning, stacklevel=3)
 
     def _columns(self, X: Any, *, reset: bool) -> dict[str, Any]:
         X = frames.taken(X)

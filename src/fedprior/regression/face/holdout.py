@@ -32,7 +32,7 @@ class HeldOut:
 
     For counts the error is the mean Poisson deviance ("deviance"). Gains are the percentages by
     which the personal error is below the others, with 95% intervals over groups (NaN from a single
-    group).
+    group, and where the others make no error).
     """
 
     metric: str
@@ -46,11 +46,16 @@ class HeldOut:
 
     @property
     def gain_over_separate(self) -> float:
-        return 100 * (1 - self.personal / self.separate)
+        return _gain(self.personal, self.separate)
 
     @property
     def gain_over_pooled(self) -> float:
-        return 100 * (1 - self.personal / self.pooled)
+        return _gain(self.personal, self.pooled)
+
+
+def _gain(own: float, other: float) -> float:
+    """100 (1 - own / other); NaN where the other makes no error."""
+    return 100 * (1 - own / other) if other > 0 else math.nan
 
 
 def held_out_rows(rows: GroupedRows, *, share: float = 0.25, seed: int = 0) -> np.ndarray:

@@ -129,14 +129,19 @@ class PersonalPoisson(RegressorMixin, PersonalEstimator):
     def score(
         self, X: Any, y: Any, groups: Any, *, exposure: Any = None, sample_weight: Any = None
     ) -> float:
-        """Return D^2, the share of the Poisson deviance of one common rate that is explained."""
+        """Return D^2, the share of the Poisson deviance of one common rate that is explained.
+
+        If that rate explains every count, D^2 is 0, as scikit-learn has it (1 if both do).
+        """
         found = self.predict(X, groups, exposure=exposure)
         over = self._exposure(exposure, len(found))
         counts = numeric.numbers(self._owner, "y", y)
-        numeric.same_length(self._owner, X=found, y=counts)
+        _check_present(self._owner, "y", counts)
         weight = np.ones(len(found)) if sample_weight is None else np.asarray(sample_weight)
+        numeric.same_length(self._owner, X=found, y=counts, sample_weight=weight)
         common = over * (weight @ counts) / (weight @ over)
-        return float(1 - weight @ deviances(counts, found) / (weight @ deviances(counts, common)))
+        own, whole = (float(weight @ deviances(counts, each)) for each in (found, common))
+        return 1 - own / whole if whole > 0 else float(own <= 0)
 
     def _exposure(self, exposure: Any, rows: int) -> np.ndarray:
         if exposure is None:
@@ -144,7 +149,7 @@ class PersonalPoisson(RegressorMixin, PersonalEstimator):
         over = numeric.numbers(self._owner, "exposure", exposure)
         fits = len(over) == rows
         check.require(fits, self._owner, "exposure", f"one number for {rows} rows", len(over))
-        numeric.check_rows(self._owner, "exposure", over, over >= 0, "at least 0")
+        _check_present(self._owner, "exposure", over)
         return over
 
     def _specification(self) -> Specification:
@@ -161,6 +166,14 @@ class PersonalPoisson(RegressorMixin, PersonalEstimator):
     def _learn(self, analysis: Analysis) -> None:
         super()._learn(analysis)
         self.dispersion_ = analysis.dispersion
+
+
+def _check_present(owner: str, name: str, values: np.ndarray) -> None:
+    """Raise unless all values are there and at least 0."""
+    missing = np.isnan(values)
+    row = int(np.argmax(missing)) + 1
+    check.require(not missing.any(), owner, name, "without missing values", f"one in row {row}")
+    numeric.check_rows(owner, name, values, values >= 0, "at least 0")
 
 
 class PersonalClassifier(ClassifierMixin, PersonalEstimator):

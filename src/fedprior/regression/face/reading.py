@@ -52,7 +52,7 @@ def read(
         exposure = _exposure(owner, exposure)
         numeric.same_length(owner, y=y, exposure=exposure)
         keep &= ~np.isnan(exposure)
-    _check_kept(owner, keep, strict=strict)
+    _check_kept(owner, keep, "" if exposure is None else " exposure,", strict=strict)
     factor, y = factor.keep(keep), y[keep]
     rule, remedy = "at least 2", "A population is learned from many groups."
     check.require(len(factor.levels) > 1, owner, "number of groups", rule, 1, remedy)
@@ -111,11 +111,11 @@ def _seen(
     return (np.cumsum(used) - 1.0)[y.astype(np.int64)], classes[used]
 
 
-def _check_kept(owner: str, keep: np.ndarray, *, strict: bool) -> None:
+def _check_kept(owner: str, keep: np.ndarray, over: str, *, strict: bool) -> None:
     number = int((~keep).sum())
     if number and strict:
         remedy = f"The first is row {int(np.argmin(keep)) + 1}. Leave such rows out, or be lenient."
-        name = "number of rows with a missing target, feature or group"
+        name = f"number of rows with a missing target,{over} feature or group"
         check.require(False, owner, name, "0 in strict mode", number, remedy)
     name = "number of rows with a target, all features and a group"
     check.require(bool(keep.any()), owner, name, "at least 1", 0)

@@ -22,7 +22,7 @@ def spread_of(
     have features divided by `scale`.
     """
     groups = int((rows.sizes > 0).sum())
-    if not specification.is_gaussian or specification.method == "paper" or groups >= FEW:
+    if not _has_student(specification) or groups >= FEW:
         return ThetaSpread(fit.errors, np.full(fit.errors.shape, np.inf))
     if fit.family != "gaussian":
         return ThetaSpread(fit.errors, np.full(fit.errors.shape, max(groups - 1.0, 1.0)))
@@ -31,12 +31,17 @@ def spread_of(
     return ThetaSpread(found.scale / scale, found.freedom)
 
 
-def few_note(rows: GroupedRows) -> list[str]:
+def _has_student(specification: Specification) -> bool:
+    """Whether intervals may allow for the uncertainty of the variances."""
+    return specification.is_gaussian and specification.method != "paper"
+
+
+def few_note(rows: GroupedRows, specification: Specification) -> list[str]:
     """What few groups mean for the errors, if they are few."""
     groups = int((rows.sizes > 0).sum())
     if groups >= FEW_GROUPS:
         return []
-    return [
-        f"Only {groups} groups: how much they differ is known poorly. The intervals allow for "
-        "this, with Student's t; the standard errors do not."
-    ]
+    allowed = "The intervals allow for this, with Student's t; the standard errors do not."
+    ignored = "Errors and intervals do not allow for this."
+    told = allowed if _has_student(specification) else ignored
+    return [f"Only {groups} groups: how much they differ is known poorly. {told}"]

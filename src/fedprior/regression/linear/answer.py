@@ -28,7 +28,7 @@ def described(
     history: tuple[float, ...] = (),
 ) -> RegressionFit:
     """The fit with standard errors, and notes on parameters at a boundary."""
-    notes = _notes(rows, profile, converged=converged)
+    notes = _notes(rows, reduction, profile, converged=converged)
     if num_covariance_parameters(reduction.covariance, rows.num_features) >= MOST_PARAMETERS:
         notes.append("There are too many variances to compute their standard errors.")
     doubt = coefficients_of_few(rows, profile, reduction, noise)
@@ -83,7 +83,9 @@ def _population(
     )
 
 
-def _notes(rows: GroupedRows, profile: CovarianceProfile, *, converged: bool) -> list[str]:
+def _notes(
+    rows: GroupedRows, reduction: Reduction, profile: CovarianceProfile, *, converged: bool
+) -> list[str]:
     notes = []
     if not converged:
         notes.append("The search did not converge. Raise max_rounds.")
@@ -95,7 +97,12 @@ def _notes(rows: GroupedRows, profile: CovarianceProfile, *, converged: bool) ->
         notes.append(f"No variation between groups was found in x column {places}.")
     elif relative.ndim == 2 and not room(relative):
         notes.append("The covariance is singular: a combination of coefficients does not vary.")
-    if np.max(relative) > ALL_SPREAD:
+    if np.max(relative) > ALL_SPREAD and reduction.has_residuals:
+        notes.append(
+            "The noise is tiny beside the differences between groups: how much they differ, and "
+            "the errors of the means, are rough. Least squares for each group is as good."
+        )
+    elif np.max(relative) > ALL_SPREAD:
         notes.append("No noise was found: all residual variation is between groups.")
     return notes + empty_note(rows)
 

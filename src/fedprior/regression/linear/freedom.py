@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
+from fedprior.regression.linear.identify import is_identified
 from fedprior.regression.linear.likelihood import CovarianceProfile
 from fedprior.regression.linear.likelihood import freedom as noise_freedom
 from fedprior.regression.linear.maximum import maximum_likelihood
@@ -45,6 +46,8 @@ def coefficients_of_few(
     if reduction.covariance != "isotropic" or not several:
         return doubt
     wider = reduce(rows, triangle(rows), "diagonal")
+    if not is_identified(wider):  # a feature far from 0 is a copy of the intercept
+        return doubt
     peak = maximum_likelihood(wider, restricted=True).profile
     own = coefficient_doubt(peak, wider, peak.squares / noise_freedom(wider, restricted=True))
     return doubt._replace(errors=own.errors, freedom=own.freedom)

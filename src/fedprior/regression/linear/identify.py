@@ -37,13 +37,15 @@ def check_coefficients(rows: GroupedRows) -> np.ndarray:
 
 def check_identified(reduction: Reduction) -> None:
     """Raise if the variance between groups is confounded with the noise, or if the noise is 0."""
-    remedy = "Some groups need more rows; or use a simpler covariance, or a known prior."
+    remedy = (
+        "Some groups need more rows; or center features that are far from 0, or use a simpler "
+        "covariance, or a known prior."
+    )
     rule = "enough to distinguish the variance of theta from the noise"
     counts = f"{reduction.num_rows} rows of {reduction.num_groups} groups"
-    check.require(_least(reduction) > _CONFOUNDED, _OWNER, "rows", rule, counts, remedy)
+    check.require(is_identified(reduction), _OWNER, "rows", rule, counts, remedy)
     width = reduction.num_features
-    free = reduction.num_rest - (reduction.num_coefficients - width)
-    if free <= 0:
+    if not reduction.has_residuals:
         return
     inner = reduction.rest[width:, width:]
     left = inner[-1, -1] - inner[-1, :-1] @ np.linalg.pinv(inner[:-1, :-1]) @ inner[:-1, -1]
@@ -51,6 +53,11 @@ def check_identified(reduction: Reduction) -> None:
     exact = left <= _NOTHING**1.5 * (length + inner[-1, -1])
     sentence = "y has no noise within groups: use least squares for each group."
     check.expect(not exact, _OWNER, sentence)
+
+
+def is_identified(reduction: Reduction) -> bool:
+    """Whether the rows tell the variances of theta from each other and from the noise."""
+    return _least(reduction) > _CONFOUNDED
 
 
 def _least(reduction: Reduction) -> float:

@@ -50,8 +50,12 @@ def maximum_likelihood(
             nearest_covariance(level * np.eye(width), reduction.covariance) for level in _LEVELS
         ]
         tried = [_climb(reduction, each, restricted=restricted, most=most) for each in starts]
-        # A small table may be interpolated without noise: prefer other solutions.
-        noisy = [each for each in tried if np.max(each.profile.relative) < ALL_SPREAD]
+        # Without residuals a table may be interpolated without noise: prefer other solutions.
+        noisy = [
+            each
+            for each in tried
+            if reduction.has_residuals or np.max(each.profile.relative) < ALL_SPREAD
+        ]
         best = min(noisy or tried, key=lambda each: each.value)
     else:
         best = _climb(

@@ -73,9 +73,12 @@ def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
     """
     check.require(rows.num_rows > 0, "pooled_linear", "rows", "at least one row", 0)
     corner = triangle(rows)
-    inverse = np.linalg.pinv(corner[:-1, :-1], rcond=_DEPENDENT)
+    length = np.linalg.norm(corner[:-1, :-1], axis=0)
+    length[length == 0] = 1.0  # columns of one length: units do not make them collinear
+    scaled = corner[:-1, :-1] / length
+    inverse = np.linalg.pinv(scaled, rcond=_DEPENDENT) / length[:, None]
     coefficients = inverse @ corner[:-1, -1]
-    freedom = rows.num_rows - np.linalg.matrix_rank(corner[:-1, :-1], tol=None)
+    freedom = rows.num_rows - np.linalg.matrix_rank(scaled, tol=_DEPENDENT)
     lost = corner[:-1, -1] - corner[:-1, :-1] @ coefficients
     squares = corner[-1, -1] ** 2 + lost @ lost
     noise = squares / freedom if freedom > 0 else np.inf

@@ -52,6 +52,11 @@ class Reduction:
     def num_coefficients(self) -> int:
         return len(self.offset)
 
+    @property
+    def has_residuals(self) -> bool:
+        """Whether residuals within groups show the noise, whatever theta is."""
+        return self.num_rest > self.num_coefficients - self.num_features
+
 
 def reduce(rows: GroupedRows, corner: np.ndarray, covariance: Covariance) -> Reduction:
     """Transform the rows; `corner` is `triangle(rows)`, whose columns must be independent."""

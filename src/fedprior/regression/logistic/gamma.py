@@ -18,6 +18,7 @@ from fedprior.regression.turn import TurnBack
 _LOW_A_GROUP = 5e-6
 _HIGH = 100.0
 _TOUCH = 1.001  # a variance within this factor of a bound counts as being on it
+_VANISHED = 100.0  # times the lower bound: a weight of 5e-4, where a search may end before it
 _LONGEST = 1.5  # a step changes variances by at most a factor of exp(1.5)
 
 
@@ -128,11 +129,11 @@ class CovarianceShape:
         return above + np.diag(self.low / self.unit)
 
     def at_bounds(self, covariance: np.ndarray) -> tuple[bool, bool]:
-        """Whether some variance is at the lower bound, and whether some is at the upper bound."""
+        """Whether some variance is next to the lower bound, and whether some is at the upper."""
         unit = self.unit.mean() if self.kind == "isotropic" else self.unit
         root = np.sqrt(np.broadcast_to(unit, self.unit.shape))
         values = np.linalg.eigvalsh(covariance * np.outer(root, root))
-        return bool(values[0] <= self.low * _TOUCH), bool(values[-1] >= self.high / _TOUCH)
+        return bool(values[0] <= self.low * _VANISHED), bool(values[-1] >= self.high / _TOUCH)
 
     def features_at_bounds(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Masks of the features whose variances are at the lower and at the upper bound."""

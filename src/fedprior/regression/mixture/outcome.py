@@ -118,7 +118,8 @@ def fit_warnings(
     parts = reached.parts
     if _collinear(problem):
         notes.append(
-            "Some features are linear combinations of others: of all coefficients that fit equally "
+            "Some features are linear combinations of others, or nearly so, as features far from 0 "
+            "are of the intercept (center them): of all coefficients that fit equally "
             "well, those of smallest norm are given."
         )
     if rules.spread == "component":
