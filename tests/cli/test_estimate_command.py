@@ -596,3 +596,18 @@ def test_words_taken_for_a_missing_category_are_named(command, tmp_path):
     assert "such as 'NA': --missing sets the words for missing" in said
     again = command("estimate", path, "--group", "town", "--category", "vote", "--missing", "?")
     assert "share of NA" in again.out
+
+
+def test_no_number_is_cut_short_in_eighty_columns(command, tmp_path, monkeypatch):
+    """All columns that can be asked for, of 300 groups, with numbers of five digits."""
+    monkeypatch.setenv("COLUMNS", "80")
+    draws = np.random.default_rng(0)
+    group = np.repeat(np.arange(300), 4)
+    values = 12 + 3 * draws.standard_normal(300)[group] + draws.standard_normal(1200)
+    path = tmp_path / "rows.csv"
+    lines = [f"{name},{value:.4f}" for name, value in zip(group, values, strict=True)]
+    path.write_text("\n".join(["group,value", *lines]) + "\n")
+    asked = ("--group", "group", "--value", "value", "--above", 11, "--ranks")
+    found = command("estimate", path, *asked)
+    assert "rank" in found.out
+    assert "…" not in found.out
