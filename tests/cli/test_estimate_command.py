@@ -610,3 +610,18 @@ def test_rows_that_vary_more_than_counts_of_one_rate_are_noted(command, tmp_path
         found = command("estimate", path, "--group", "g", "--events", events, "--exposure", "t")
         assert found.code == 0, found.err
         assert ("more than Poisson counts of one rate" in found.out) == noted
+
+
+def test_no_number_is_cut_short_in_eighty_columns(command, tmp_path, monkeypatch):
+    """All columns that can be asked for, of 300 groups, with numbers of five digits."""
+    monkeypatch.setenv("COLUMNS", "80")
+    draws = np.random.default_rng(0)
+    group = np.repeat(np.arange(300), 4)
+    values = 12 + 3 * draws.standard_normal(300)[group] + draws.standard_normal(1200)
+    path = tmp_path / "rows.csv"
+    lines = [f"{name},{value:.4f}" for name, value in zip(group, values, strict=True)]
+    path.write_text("\n".join(["group,value", *lines]) + "\n")
+    asked = ("--group", "group", "--value", "value", "--above", 11, "--ranks")
+    found = command("estimate", path, *asked)
+    assert "rank" in found.out
+    assert "…" not in found.out

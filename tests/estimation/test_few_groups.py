@@ -161,3 +161,27 @@ def test_a_group_without_trials_has_the_mean_of_the_population() -> None:
     found = estimate_rates(counts)
     assert 0.3 < found.personal[2] < 0.7
     assert found.weight[2] == 0
+
+
+def test_a_tiny_group_does_not_shorten_the_steps_of_all_others() -> None:
+    """Sizes from 2 to 118, as districts have them; one success in two trials is no evidence."""
+    draws = np.random.default_rng(0)
+    n = np.array([2, 2, *draws.integers(20, 118, 38)])
+    won = draws.binomial(n, draws.beta(6, 10, 40))
+    won[:2] = [2, 0]
+    found = estimate_rates(Counts(n=n, successes=won))
+    mass = found.population.parameters["concentration"]
+    assert np.allclose(found.weight, n / (n + mass), atol=0.06)
+
+
+@pytest.mark.parametrize(("name", "least"), [("Beta(20, 80)", 84), ("constant .3", 92)])
+def test_sizes_that_differ_widely_cost_no_gain(name: str, least: float) -> None:
+    """86.7 and 94.5%; 80.4 and 89.3% if the smallest groups decide how far all move."""
+
+    def replicate(draws: np.random.Generator) -> tuple:
+        p = RATES[name][0](draws, 20)
+        n = np.maximum(2, np.exp(draws.normal(3, 1, 20))).astype(np.int64)
+        return p, estimate_rates(Counts(n=n, successes=draws.binomial(n, p)))
+
+    found = gain(replicate, runs=100, seed=2)
+    assert found[0] > least

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from fedprior.estimation.conjugate.estimate import estimate_events, estimate_rates
+from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.events import GroupEvents
 from fedprior.estimation.families.binomial import BINOMIAL
 from fedprior.estimation.families.poisson import POISSON
@@ -27,7 +28,7 @@ MIXED = Atoms(
 
 
 def studies(draws, theta, variance=1.0):
-    variance = np.full(len(theta), variance)
+    variance = np.broadcast_to(variance, len(theta)).astype(float)
     mean = theta + np.sqrt(variance) * draws.standard_normal(len(theta))
     return Means(n=np.ones(len(theta), int), mean=mean, variance=variance)
 
@@ -126,6 +127,23 @@ def test_mixtures_of_means_gain_and_cover(name):
     assert np.mean(found.upper - found.lower) < 0.7 * np.mean(default.upper - default.lower)
     assert found.gain_over_raw == pytest.approx(100 * (1 - error), abs=5)
     assert np.mean(found.above) == pytest.approx(np.mean(theta > 1), abs=0.02)
+
+
+@pytest.mark.parametrize("options", [{}, {"by_size": True}, {"intervals": "robust"}, "covariates"])
+def test_chances_of_exceeding_a_threshold_are_those_of_the_mixture(options):
+    """Not of the Gaussian fit, whose chances are near 1/2 for groups that the mixture pulls in."""
+    draws = np.random.default_rng(8)
+    theta = sparse(draws, 3000)
+    data, wide = studies(draws, theta, draws.uniform(0.5, 1.5, 3000)), draws.normal(size=(3000, 1))
+    if options == "covariates":
+        options = {"covariates": Covariates(names=("wide",), values=wide)}
+    found = estimate_means(data, population="scale-mixture", above=1.0, **options)
+    chance = found.above
+    for low, high in ((0.02, 0.2), (0.2, 0.6), (0.6, 0.95)):
+        some = (low <= chance) & (chance < high)
+        error = np.sqrt(np.mean(chance[some] * (1 - chance[some])) / some.sum())
+        assert np.mean(theta[some] > 1) == pytest.approx(np.mean(chance[some]), abs=5 * error)
+    assert np.mean(found.scale**2) < 0.7 * np.mean(estimate_means(data).scale ** 2)
 
 
 @pytest.mark.parametrize("name", MIXTURES)

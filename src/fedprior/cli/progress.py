@@ -17,7 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _PATIENCE = 2  # seconds before a bar appears
@@ -27,13 +27,24 @@ if TYPE_CHECKING:
 
 
 def keep_numbers(table: Table, width: int) -> Table:
-    """The table with columns of numbers as wide as they need in `width`: long names give way."""
-    taken = 0
-    for column in table.columns[1:]:
-        lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
-        taken += 2 + max(len(line) for line in lines)
-    table.columns[0].max_width = max(8, width - taken - 2)
+    """The table with columns of numbers as wide as they need in `width`: long names give way.
+
+    If that is not enough, there is one space between columns instead of two.
+    """
+    names, *numbers = (_width(column) for column in table.columns)
+    least = min(8, names)
+    taken = sum(numbers) + 2 * len(numbers) + 2
+    if taken + least > width:
+        table.padding = 0
+        taken -= len(numbers) + 1
+    table.columns[0].min_width = least
+    table.columns[0].max_width = max(least, width - taken)
     return table
+
+
+def _width(column: Column) -> int:
+    lines = (line for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
+    return max(len(line) for line in lines)
 
 
 def say(line: str, *, quiet: bool) -> None:

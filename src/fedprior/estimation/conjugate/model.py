@@ -155,19 +155,20 @@ def table_of(
 
 
 def step_limit(tables: Sequence[RateTable], margins: Sequence[Pairs]) -> float:
-    """min(1, h sum (1 - w) V(p) / n / sum d^2): the share of the steps d that is safe.
+    """min(1, h sum V(p) / sum n d^2 / (1 - w)): the share of the steps d that is safe.
 
-    Moving every raw rate by t d = t (1 - w) (mean - raw) lowers the expected squared error by
-    2 t h sum (1 - w) V(p) / n - t^2 sum d^2 for any rates, h = 1 - 1/m for the mean's own error.
-    Under the fitted population both sums agree on average, and t = 1. Where rates are at two
-    extremes, steps are longer than that, and the best t is below 1.
+    Moving the raw rate of a group by t d = t (1 - w) (mean - raw) lowers its expected squared error
+    by 2 t h (1 - w) V(p) / n - t^2 d^2 for any rates, h = 1 - 1/m for the mean's own error. Groups
+    are weighted by n / (1 - w), so that each of them says equally much: else the few smallest
+    decide, by chance. Under the fitted population both sums agree on average, and t = 1. Where
+    rates are at two extremes, steps are longer than that, and the best t is below 1.
     """
     gained = taken = 0.0
     for table, pairs in zip(tables, margins, strict=True):
         count = np.where(pairs.n > 0, pairs.count, 0)
-        noise = pairs.family.variance(table.personal) / pairs.divisor
-        gained += float(count @ ((1 - table.weight) * noise)) * (1 - 1 / count.sum())
-        taken += float(count @ (table.personal - _raw(pairs)) ** 2)
+        gained += float(count @ pairs.family.variance(table.personal)) * (1 - 1 / count.sum())
+        step = pairs.divisor * (table.personal - _raw(pairs)) ** 2
+        taken += float(count @ (step / np.maximum(1 - table.weight, 1e-9)))
     return min(1.0, gained / taken) if taken > 0 else 1.0
 
 

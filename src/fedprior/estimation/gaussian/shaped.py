@@ -66,8 +66,8 @@ def with_shape(
     """Replace the Gaussian posterior by that under the population `name`.
 
     If the population depends on size or covariates, (theta - f) / sqrt(A) has the common
-    distribution. Where the population has no intervals of its own, or robust ones are asked for,
-    `lower`, `upper` and `above` remain those of the Gaussian fit.
+    distribution. Where the population has no quantiles of its own, `lower`, `upper`, `scale` and
+    `above` remain those of the Gaussian fit; robust intervals remain in any case.
     """
     rows = _rows(statistics, bins, fitted)
     location, scale = np.zeros(len(rows.count)), np.ones(len(rows.count))
@@ -76,8 +76,8 @@ def with_shape(
         scale = np.broadcast_to(spread, law.shape.shape)[bins.place]
         location = locations(bins, law, fitted.coefficients[0], slice(None))[:, 0] + bins.center[0]
     inner = normal_rows((rows.value - location) / scale, rows.variance / scale**2, rows.count)
-    alone = None if threshold is None or estimates.population.varies else threshold
-    found = shape_answer(inner, name, level=estimates.level, threshold=alone)
+    limit = None if threshold is None else (threshold - location) / scale
+    found = shape_answer(inner, name, level=estimates.level, threshold=limit)
     personal = location + scale * found.personal
     error, raw, pooled = found.error, found.raw_error, found.pooled_error
     if estimates.population.varies:
@@ -95,14 +95,12 @@ def with_shape(
         gain_over_pooled=100 * (1 - error / pooled),
         notes=(*estimates.notes, *found.notes),
     )
-    if found.lower is not None and found.upper is not None and not robust:
-        estimates = replace(
-            estimates,
-            lower=location + scale * found.lower,
-            upper=location + scale * found.upper,
-            scale=scale * np.sqrt(found.variance),
-            above=estimates.above if found.above is None else found.above,
-        )
+    if found.lower is not None and found.upper is not None:
+        own = scale * np.sqrt(found.variance)
+        estimates = replace(estimates, scale=own, above=found.above)
+        if not robust:
+            lower, upper = location + scale * found.lower, location + scale * found.upper
+            estimates = replace(estimates, lower=lower, upper=upper)
     return replace(
         estimates,
         lower=np.minimum(estimates.lower, personal),

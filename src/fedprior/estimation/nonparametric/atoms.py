@@ -126,12 +126,13 @@ def log_likelihood(rows: FamilyRows, atoms: Atoms) -> np.ndarray:
     return logs
 
 
-def above(rows: FamilyRows, atoms: Atoms, threshold: float) -> np.ndarray:
-    """P(theta > threshold | row)."""
+def above(rows: FamilyRows, atoms: Atoms, threshold: float | np.ndarray) -> np.ndarray:
+    """P(theta > threshold | row), for one threshold or one for each row."""
     found = np.empty(len(rows.count))
+    limit = np.broadcast_to(threshold, found.shape)
     for part in _chunks(len(found), len(atoms.atoms)):
         below = _cdf(rows.take(part), atoms)
-        found[part] = 1 - below(np.full(len(found[part]), threshold), slice(None))
+        found[part] = 1 - below(limit[part], slice(None))
     return np.clip(found, 0.0, 1.0)
 
 

@@ -33,7 +33,7 @@ class ShapeAnswer:
 
 
 def shape_answer(
-    rows: FamilyRows, name: str, *, level: float, threshold: float | None
+    rows: FamilyRows, name: str, *, level: float, threshold: float | np.ndarray | None
 ) -> ShapeAnswer:
     """The population `name` fitted to the rows, and theta of each row under it.
 
