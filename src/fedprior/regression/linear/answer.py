@@ -100,7 +100,7 @@ def _notes(
     if np.max(relative) > ALL_SPREAD and reduction.has_residuals:
         notes.append(
             "The noise is tiny beside the differences between groups: how much they differ, and "
-            "the errors of the means, are rough. Least squares for each group is as good."
+            "the errors of the means, are rough."
         )
     elif np.max(relative) > ALL_SPREAD:
         notes.append("No noise was found: all residual variation is between groups.")
