@@ -378,6 +378,28 @@ def test_answers_become_a_table(load):
     assert len(read(model.to_frame())) == len(np.unique([str(each) for each in table["g"]])) - 1
 
 
+@pytest.mark.parametrize("source", ["visits", "(SELECT * FROM visits WHERE g < 5)"])
+def test_the_rows_that_were_read_are_never_replaced(source):
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE visits AS SELECT i % 9 AS g, i % 3 AS y FROM range(90) t(i)"
+        )
+        connection.execute("CREATE TABLE old AS SELECT 1 AS one")
+        rows = connection.sql(f"SELECT g, CAST(y = 0 AS INTEGER) AS y FROM {source}")
+        model = GroupRates.from_table(rows, group="g", outcome="y")
+        for name in ("visits", "main.visits", "VISITS"):
+            with pytest.raises(ValueError, match="new, or a table of earlier answers"):
+                model.write_table(name, overwrite=True)
+        assert connection.execute("SELECT count(*) FROM visits").fetchall() == [(90,)]
+        with pytest.raises(Exception, match="exists"):
+            model.write_table("old")
+        model.write_table("new", overwrite=True)
+        model.write_table("new", overwrite=True)
+        assert connection.execute("SELECT count(*) FROM new").fetchall()[0][0] in (5, 9)
+
+
 def test_tables_of_the_user_are_not_mistaken_for_ours():
     import duckdb
 

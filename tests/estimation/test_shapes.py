@@ -346,3 +346,16 @@ def test_a_population_without_spread_has_no_shape():
     rows = normal_rows(np.linspace(-1, 1, 200), np.ones(200))
     assert chance_of_shape(rows, 0.0, 0.0) == 1.0
     assert shape_warning(rows) is None
+
+
+@pytest.mark.parametrize("population", ["nonparametric", "scale-mixture"])
+def test_robust_intervals_are_not_said_to_be_those_of_another_population(population):
+    draws = np.random.default_rng(0)
+    n = draws.integers(2, 40, 200)
+    counts = Counts(n=n, successes=draws.binomial(n, draws.beta(2, 6, 200)))
+    found = estimate_rates(counts, population=population, intervals="robust")
+    assert not any("are those of the Beta population" in note for note in found.notes)
+    mean = draws.normal(0, 1, 200) + draws.normal(0, 1, 200) / np.sqrt(n)
+    means = Means(n=n, mean=mean, variance=1 / n)
+    found = estimate_means(means, population=population, intervals="robust")
+    assert not any("are those of the Gaussian population" in note for note in found.notes)

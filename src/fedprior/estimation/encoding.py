@@ -43,7 +43,11 @@ class OnFrames:
         return _encode_lazy(self, frame, roles, name, fold)
 
     def write_table(self, table: str, *, overwrite: bool = False) -> None:
-        """Write the answers to a table of the engine's database, whole or not at all."""
+        """Write the answers to a table of the engine's database.
+
+        With `overwrite` they replace a table that is there, but never the rows that were read: in
+        DuckDB and Spark only a table of earlier answers, with the same columns, is replaced.
+        """
         owner = type(self).__name__
         sentence = "write_table needs a model by from_table of a database. Use to_frame()."
         answers = self._answers

@@ -195,7 +195,7 @@ class Question:
         fits = shape == "auto" and self.fit == "moments"
         fits = fits or (shape in SHAPES and self.by_size and self.kind == "means")
         if self.covariates:
-            excluded = {f"--population {shape}": shape == "auto", "--method paper": False}
+            excluded = {f"--population {shape}": shape == "auto"}
             excluded["--method paper"] = self.method == "paper"
             if self.kind != "means":
                 excluded[f"--population {shape}"] = shape in (*SHAPES, "auto")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.warehouse.tables import (
+    ANSWERS,
     check_name,
     copied,
     drop,
@@ -123,9 +124,20 @@ class DuckDB(ByKey):
         native = frame.to_native()
         if table is None:
             return self._keep(native, f"FROM {_GIVEN}")
+        if replace:
+            self._check_answers(native, table)
         made = f"CREATE {'OR REPLACE ' * replace}TABLE {identifier(table)}"
         _query(native, f"{made} AS FROM {_GIVEN}")
         return self._wrapped(native, f"FROM {identifier(table)}")
+
+    @staticmethod
+    def _check_answers(native: Any, table: str) -> None:
+        """A relation does not tell which tables it reads; none of them looks like its answers."""
+        try:
+            columns = native.query(new_name(), f"FROM {identifier(table)}").columns
+        except Exception:  # there is no such table
+            return
+        check.require(columns == native.columns, "DuckDB", "table", ANSWERS, table)
 
     def _keep(self, native: Any, select: str, columns: Any = None) -> Any:
         name = new_name()
@@ -171,8 +183,12 @@ class Spark:
         if table is None:
             # A cached frame may be computed again, and float sums in another order.
             return narwhals.from_native(native.localCheckpoint())
+        session = self.frame.sparkSession
+        if replace and session.catalog.tableExists(table):
+            columns = session.table(table).columns
+            check.require(columns == native.columns, "Spark", "table", ANSWERS, table)
         native.write.mode("overwrite" if replace else "errorifexists").saveAsTable(table)
-        return narwhals.from_native(self.frame.sparkSession.table(table))
+        return narwhals.from_native(session.table(table))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ from typing import Any
 
 from fedprior.core import check
 
+ANOTHER = "another table than the one that is read"
+ANSWERS = "new, or a table of earlier answers with the same columns"
 _LONGEST = 63  # bytes of a name in PostgreSQL, which cuts longer ones: to the name of another table
 
 
@@ -49,8 +51,7 @@ def drop(backend: Any, run: Any, table: str, *, keeping: Any) -> None:
     try:
         run(probe)
     except Exception:
-        rule = "another table than the one that is read"
-        raise ValueError(check.message(backend.name, "table", rule, table)) from None
+        raise ValueError(check.message(backend.name, "table", ANOTHER, table)) from None
 
 
 def kept(backend: Any, native: Any) -> Any:

@@ -28,7 +28,7 @@ from fedprior.estimation.conjugate.robust import robust_bounds
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.result import FittedPopulation
-from fedprior.estimation.shapes.answer import borrowed, shape_answer, shape_population
+from fedprior.estimation.shapes.answer import borrowed, shape_answer, shape_population, unborrowed
 from fedprior.estimation.statistics import Pairs
 
 _FEW = 10  # successes or failures of all groups together
@@ -193,7 +193,8 @@ def robust_answer(
         lower=np.where(held, lower, answer.table.lower),
         upper=np.where(held, upper, answer.table.upper),
     )
-    widened = replace(answer, table=table.around(table.personal))
+    notes = unborrowed(answer.notes)
+    widened = replace(answer, table=table.around(table.personal), notes=notes)
     return widened.with_notes(
         "Robust intervals cover on average over groups for any population with the fitted mean and "
         "variance; where that costs more than it gains, they are those of each group alone."

@@ -10,7 +10,12 @@ from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.gaussian.unequal import unequal_noise
 from fedprior.estimation.nonparametric.normal import NormalRows, normal_rows
 from fedprior.estimation.result import Estimates, FittedPopulation
-from fedprior.estimation.shapes.answer import ShapeAnswer, shape_answer, shape_population
+from fedprior.estimation.shapes.answer import (
+    ShapeAnswer,
+    shape_answer,
+    shape_population,
+    unborrowed,
+)
 from fedprior.estimation.shapes.choice import pick, unpicked
 from fedprior.estimation.shapes.lack_of_fit import shape_warning
 from fedprior.estimation.statistics import Means
@@ -93,7 +98,7 @@ def with_shape(
         population=_population(estimates.population, inner, name, found),
         gain_over_raw=100 * (1 - error / raw),
         gain_over_pooled=100 * (1 - error / pooled),
-        notes=(*estimates.notes, *found.notes),
+        notes=(*estimates.notes, *(unborrowed(found.notes) if robust else found.notes)),
     )
     if found.lower is not None and found.upper is not None:
         own = scale * np.sqrt(found.variance)

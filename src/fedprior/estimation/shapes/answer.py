@@ -9,6 +9,8 @@ from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.shapes.choice import few_groups, fits
 
+_BORROWED = "Intervals and probabilities of exceeding a threshold are those of the"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShapeAnswer:
@@ -74,12 +76,15 @@ def _borrowed_notes(rows: FamilyRows) -> tuple[str, ...]:
     return (note, *([few] if few else []))
 
 
+def unborrowed(notes: tuple[str, ...]) -> tuple[str, ...]:
+    """The notes without `borrowed`, where intervals were replaced by others."""
+    return tuple(note for note in notes if not note.startswith(_BORROWED))
+
+
 def borrowed(member: str, estimates: str, reason: str) -> str:
     """The note on intervals that come from the conjugate population."""
-    return (
-        f"Intervals and probabilities of exceeding a threshold are those of the "
-        f"{member.capitalize()} population, widened to hold the {estimates} estimates{reason}."
-    )
+    widened = f"population, widened to hold the {estimates} estimates{reason}."
+    return f"{_BORROWED} {member.capitalize()} {widened}"
 
 
 def shape_population(rows: FamilyRows, name: str, atoms: Atoms) -> FittedPopulation:
