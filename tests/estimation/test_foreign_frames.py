@@ -18,13 +18,14 @@ pa = pytest.importorskip("pyarrow")
 
 DRAWS = np.random.default_rng(1)
 GROUP = np.repeat(np.arange(24), 8)
+EXPOSURE = np.arange(len(GROUP)) % 3 + 1
 COLUMNS = {
     "group": GROUP,
     "name": np.array([f"site {g}" for g in GROUP], object),
     "value": 0.2 * GROUP + DRAWS.standard_normal(len(GROUP)),
     "outcome": DRAWS.random(len(GROUP)) < 0.2 + GROUP / 40,
-    "events": DRAWS.poisson(1 + GROUP / 8),
-    "exposure": DRAWS.integers(1, 4, len(GROUP)),
+    "events": DRAWS.poisson((1 + GROUP / 8) * EXPOSURE),
+    "exposure": EXPOSURE,
     "size": (GROUP % 7).astype(float),
     "kind": np.array(["urban", "rural"], object)[GROUP % 2],
     "dose": DRAWS.standard_normal(len(GROUP)),
