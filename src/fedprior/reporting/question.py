@@ -256,21 +256,24 @@ class Question:
 
     def _check_levels(self) -> None:
         """What several levels of groups cannot be combined with."""
-        others = {
-            "--category": self.category is not None,
+        others = {"--category": self.category is not None, "--epsilon": self.private}
+        refuse_options(_OWNER, others | self._choices, str(self.structure))
+
+    @property
+    def _choices(self) -> dict[str, bool]:
+        """Which options of one level of open groups are given."""
+        return {
             "--population": self.population is not None,
-            "--covariates": self.covariates != (),
             "--by-size": self.by_size,
+            "--covariates": self.covariates != (),
+            "--leave-one-out": self.leave_one_out,
             "--fit": self.fit != "likelihood",
             "--method": self.method != "default",
             "--noise": self.noise != "auto",
             "--intervals": self.intervals != "default",
             "--above": self.above is not None,
             "--ranks": self.ranks,
-            "--leave-one-out": self.leave_one_out,
-            "--epsilon": self.private,
         }
-        refuse_options(_OWNER, others, str(self.structure))
 
     def _check_privacy(self) -> None:
         private = {
@@ -288,19 +291,7 @@ class Question:
             for option, given in private.items():
                 _require(given is None, option, "given with --epsilon", "no --epsilon")
             return
-        public = {
-            "--population": self.population is not None,
-            "--by-size": self.by_size,
-            "--covariates": self.covariates != (),
-            "--leave-one-out": self.leave_one_out,
-            "--fit": self.fit != "likelihood",
-            "--method": self.method != "default",
-            "--noise": self.noise != "auto",
-            "--intervals": self.intervals != "default",
-            "--above": self.above is not None,
-            "--ranks": self.ranks,
-        }
-        for option, given in public.items():
+        for option, given in self._choices.items():
             check.expect(not given, _OWNER, f"{option} cannot be combined with --epsilon.")
         sentence = (
             "--epsilon needs --ledger with standard input, which has no place beside it for a "

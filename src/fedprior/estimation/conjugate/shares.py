@@ -46,6 +46,8 @@ def estimate_shares(statistics: Shares, *, level: float = 0.95) -> Estimates:
         expected = models.errors_of(model, pairs, data, tables[place].variance)
         errors += expected.personal, expected.raw, expected.pooled
 
+    total = models.ExpectedErrors(personal=errors[0], raw=errors[1], pooled=errors[2])
+
     def column(name: str) -> np.ndarray:
         cells = zip(tables, margins, strict=True)
         return np.stack([getattr(table, name)[pairs.place] for table, pairs in cells], axis=1)
@@ -62,13 +64,9 @@ def estimate_shares(statistics: Shares, *, level: float = 0.95) -> Estimates:
         upper=column("upper"),
         level=level,
         population=_population(grids),
-        gain_over_raw=_gain(errors[0], errors[1]),
-        gain_over_pooled=_gain(errors[0], errors[2]),
+        gain_over_raw=total.gain_over_raw(),
+        gain_over_pooled=total.gain_over_pooled(),
     )
-
-
-def _gain(error: float, other: float) -> float:
-    return 100 * (1 - error / other) if other > 0 else 0.0
 
 
 def _identified(statistics: Shares, level: float) -> np.ndarray:

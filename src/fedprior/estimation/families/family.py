@@ -47,7 +47,7 @@ class CountFamily(ABC):
         return mean * (1 - self.excess * mean)
 
     def bend(self, mean: Any) -> Any:
-        """DV / d mean."""
+        """The derivative of V by the mean."""
         return 1 - 2 * self.excess * mean
 
     def expected_variance(self, mean: Any, variance: Any) -> Any:
@@ -64,7 +64,7 @@ class CountFamily(ABC):
 
     @abstractmethod
     def prior_factor(self, mean: np.ndarray) -> np.ndarray:
-        """K in the prior of the concentration, which is one on v = 1/sqrt(1 + k M)."""
+        """The factor k in the prior of the concentration, which is one on v = 1/sqrt(1 + k M)."""
 
     @abstractmethod
     def log_likelihood(self, data: Any, mean: np.ndarray, size: np.ndarray) -> np.ndarray:

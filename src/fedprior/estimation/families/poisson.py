@@ -34,7 +34,7 @@ class PoissonFamily(CountFamily):
         return np.exp(np.clip(place, -600.0, 600.0))
 
     def prior_factor(self, mean: np.ndarray) -> np.ndarray:
-        """V = 1/sqrt(1 + 1 / c^2), c the coefficient of variation of theta."""
+        """The mean, by which v = 1/sqrt(1 + 1 / c^2), c the coefficient of variation of theta."""
         return mean
 
     def log_likelihood(self, data: Any, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ class PoissonFamily(CountFamily):
         z: np.ndarray,
         rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ) -> np.ndarray:
-        """D(z)^2 - 2 (z / n) d(z - 1), since E[z d(z - 1)] = n theta E[d(z)] (Chen 1975)."""
+        """The estimate d(z)^2 - 2 (z / n) d(z - 1): E[z d(z - 1)] = n theta E[d(z)] (Chen 1975)."""
         return rule(n, z) ** 2 - 2 * z / n * rule(n, np.maximum(z - 1, 0.0))
 
     def stabilize(self, theta: Any) -> Any:
