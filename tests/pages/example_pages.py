@@ -5,7 +5,15 @@ import numpy as np
 from fedprior.pages import page as parts
 from fedprior.pages.page import Column, Curve, Fact, Note, Number, Page, Party, Rows, Section
 
-NASTY = ("<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", 'a & "b"\n\u2028')
+NASTY = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    'a & "b"\n\u2028',
+    "long" * 100,
+    "",
+    "\u0645\u0633\u062a\u0634\u0641\u0649",
+    "\x00",
+)
 
 
 def groups(number, names=()):

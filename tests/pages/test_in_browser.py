@@ -1,9 +1,12 @@
 """What a reader does with a page, in Chromium, from disk and without a network."""
 
+import numpy as np
 import pytest
 from example_pages import NASTY, example
 
 import browser as browsers
+from fedprior.pages import page as parts
+from fedprior.pages.page import Column, Page, Rows, Section
 from fedprior.pages.render import render
 
 WIDTHS = (320, 800, 1600)
@@ -146,3 +149,26 @@ def test_a_page_prints_in_light(browser, pages, tmp_path):
         assert content.startswith(b"%PDF")
         assert page.evaluate("window.printed") == "rgb(29, 37, 48)"
         assert page.evaluate("getComputedStyle(document.body).color") != "rgb(29, 37, 48)"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1.0] * 5, [3.0], [np.nan] * 3, [], [1e12, 2e12], [1e-9, 2e-9], [1.0, np.inf]],
+    ids=["equal", "one", "unknown", "none", "large", "small", "infinite"],
+)
+def test_pages_of_odd_numbers_open(browser, tmp_path, values):
+    column = Column(label="value", values=np.array(values))
+    names = Column(label="name", values=[str(each) for each in range(len(values))], style="text")
+    rows = Rows(columns={"name": names, "value": column})
+    blocks = (
+        parts.Intervals(title="i", rows=rows, value="value", lower="value", upper="value"),
+        parts.Intervals(title="g", rows=rows, value="value"),
+        parts.Scatter(title="s", rows=rows, x="value", y="value", shade="value", diagonal=True),
+        parts.Distributions(title="d", rows=rows, columns=("value",)),
+        parts.Listing(title="l", rows=rows),
+    )
+    file = tmp_path / "page.html"
+    file.write_text(render(Page(title="t", lead="l", sections=(Section("s", blocks),))))
+    with opened(browser, file) as page:
+        ready(page)
+        assert page.locator(".listing tbody tr").count() == len(values)

@@ -146,7 +146,7 @@ function listing(figure, one, number) {
       for (const key of shown) {
         const column = table.columns[key], named = key === table.name, td = make(named ? "th" : "td", named ? undefined : cell(column, row), named ? { scope: "row" } : column.style === "text" ? {} : { class: "num" });
         if (named) {
-          const button = make("button", table.names[row], { type: "button", "aria-pressed": String(row === table.pin) });
+          const button = make("button", table.names[row].trim() || "(no name)", { type: "button", "aria-pressed": String(row === table.pin) });
           button.addEventListener("click", () => pin(table, row));
           td.append(button);
         }
