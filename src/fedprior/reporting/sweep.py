@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedprior.core import check, lock
+from fedprior.core import check, formats, lock
 from fedprior.core.files import (
     make_folder,
     may_be_folder,
@@ -20,10 +20,10 @@ from fedprior.core.files import (
 )
 from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
+from fedprior.reporting.folder import Folder
 from fedprior.reporting.sweep_plan import SweepPlan
 from fedprior.reporting.tables import as_tables
 
-FORMAT = 1
 _OWNER = "sweep"
 Watch = Callable[[str], Callable[[float, int], Any]]
 
@@ -64,6 +64,8 @@ class SweepFolder:
     def check(self, plan: SweepPlan) -> None:
         """Raise if the folder holds points of another plan."""
         self.check_place()
+        if self.config.is_file():
+            Folder(self.path).check_format("sweep")
         for grid in plan.grids:
             folder = self.part(grid.method)
             note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
@@ -117,7 +119,7 @@ def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None)
     }
     _write_trainings(swept, folder.trainings)
     summary = {
-        "format": FORMAT,
+        "format": formats.NUMBERS["sweep"],
         "sweep": str(folder.path),
         "over": {name: list(values) for name, values in plan.over.items()},
         "seeds": list(plan.federations),
