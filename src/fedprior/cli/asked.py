@@ -64,6 +64,9 @@ Crossed = Annotated[
     bool, typer.Option("--crossed", help="Columns of groups cross: their effects add up.")
 ]
 Plot = Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .pdf.")]
+Report = Annotated[
+    Path | None, typer.Option(help="Where a page about the answer goes: a .html file.")
+]
 OneMethod = Annotated[
     str | None, typer.Option(help="Which of the run's methods (default: its first).")
 ]

@@ -19,6 +19,7 @@ COMMANDS = {
     "estimate": "estimate",
     "regress": "regress",
     "encoder": "encoder",
+    "report": "report",
     "personalize": "personalize",
     "export": "export",
     "algorithms": "catalog",

@@ -1,0 +1,79 @@
+"""`fedprior report`."""
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedprior.cli import asked
+
+if TYPE_CHECKING:
+    from fedprior.pages.page import Page
+
+# Modules of kinds of output, asked in this order. Each has `WHAT` (what it is, for an error), and
+# functions `owns(path)` (whether the path is of this kind) and `page_of(path)`, its page.
+KINDS = ("fedprior.reporting.answers",)
+_OWNER = "report"
+
+
+def page_of(path: Path) -> "Page":
+    """The page of what lies at `path`, whatever kind of output it is."""
+    if not path.exists():
+        raise ValueError(f"{_OWNER}: PATH must be a file or folder that exists, got {path}.")
+    for kind in _kinds():
+        if kind.owns(path):
+            return kind.page_of(path)
+    known = "; ".join(kind.WHAT for kind in _kinds())
+    raise ValueError(
+        f"{_OWNER}: PATH must be an output of fedprior, got {path}. What can be reported: {known}."
+    )
+
+
+def _kinds() -> list[Any]:
+    return [importlib.import_module(name) for name in KINDS]
+
+
+def place_of(path: Path) -> Path:
+    """Where the page of `path` goes by default: into a folder, beside a file."""
+    if path.is_dir():
+        return path / "report.html"
+    return path.with_name(path.name.removesuffix(".summary.json")).with_suffix(".html")
+
+
+def report(
+    path: Annotated[
+        Path,
+        typer.Argument(help="A table of `estimate --out` or `regress --out`, or a run's folder."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the page goes, a .html file (default: beside PATH, or in its folder)."
+        ),
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser, too.")
+    ] = False,
+    force: asked.Force = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Write a page about an answer: one HTML file, which needs no network.
+
+    The page has the answer in one sentence, charts, a table to search and sort, what was assumed
+    and what was checked, and the command that makes the answer again.
+
+    Example: `fedprior report rates.csv --out rates.html`
+    """
+    from fedprior.cli.progress import say
+    from fedprior.pages.render import write
+    from fedprior.reporting.outputs import check_output
+
+    target = place_of(path) if out is None else out
+    check_output(_OWNER, "--out", target, (".html",), source=str(path), force=force)
+    write(page_of(path), target, owner=_OWNER)
+    say(f"Written to {target}", quiet=quiet)
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(target.resolve().as_uri())
