@@ -71,7 +71,8 @@ def train(
     """
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.folder import Folder
-    from fedprior.reporting.train import check_run, scores_stay
+    from fedprior.reporting.record import scores_stay
+    from fedprior.reporting.train import check_run
     from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
