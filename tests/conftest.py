@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from browser import browser  # noqa: F401 -- a fixture
 from fedprior.data.federation import Federation, Split
 from servers import postgres, spark  # noqa: F401 -- fixtures
 
