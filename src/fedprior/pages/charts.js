@@ -12,10 +12,11 @@ function ticks(low, high, number) {
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
   return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
-function tick(value, digits, style) {
+function tick(exact, digits, style) {
+  const value = Math.abs(exact) < 1e-12 ? 0 : exact;
   if (style === "percent") return format(value, style, Math.max(0, digits - 2));
   const far = Math.abs(value) >= 1e6 || (value && Math.abs(value) < 1e-5);
-  return far ? value.toExponential(1) : format(Math.abs(value) < 1e-12 ? 0 : value, "number", Math.min(digits, 8));
+  return far ? value.toExponential(1) : format(value, "number", Math.min(digits, 8));
 }
 function span(...lists) {
   let low = Infinity, high = -Infinity;
@@ -152,7 +153,7 @@ const kinds = {
       chart.range = span(chart.v, chart.lo, chart.hi, chart.named ? chart.o : null, chart.lo ? null : [0]);
     },
     legend: ({ one, cols, lo, o, order }) => [
-      [cols[one.value].label, lo ? "dot" : "fill"], ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
+      ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
       ...(o && order.length <= SINGLE ? [[cols[one.other].label, "ring"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : [])],
     height: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
     draw(chart) {
@@ -213,7 +214,7 @@ const kinds = {
       chart.words = chart.shade?.style === "text" ? [...new Set(chart.shade.values)] : null;
       chart.reach = chart.shade && !chart.words ? span(chart.shade.values) : null;
     },
-    legend: ({ one, words, shade }) => [...(words ? words.map((word, i) => [word, `s${(i % 8) + 1}`]) : shade ? [[`${shade.label}: low to high`, "ramp"]] : []),
+    legend: ({ one, words, shade }) => [...(words ? words.map((word, i) => [word, `block s${(i % 8) + 1}`]) : shade ? [[`${shade.label}: low to high`, "ramp"]] : []),
       ...(one.diagonal ? [["equal", "dash grey"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : []), ...(one.margin ? [[one.margin.name, "fill accent"]] : [])],
     draw(chart) {
       const { one, cols, a, b, color, pen, order } = chart, room = one.margin ? Math.min(90, chart.width * 0.16) : 0;
@@ -309,7 +310,7 @@ const kinds = {
     shown: ({ one }) => one.columns,
   },
   shares: {
-    legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `s${(i % 8) + 1}`]),
+    legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `block s${(i % 8) + 1}`]),
     height: ({ one }) => 34 * one.labels.length + 34,
     draw(chart) {
       const { one, pen, color } = chart, parts = Object.values(one.parts), totals = one.labels.map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));

@@ -140,6 +140,7 @@ class Intervals:
     upper: str = ""
     other: str = ""
     line: float | None = None  # a value that all rows are compared with
+    line_label: str = ""  # "population mean" by default
     text: str = ""
 
 
@@ -169,7 +170,7 @@ class Scatter:
     shade: str = ""
     diagonal: bool = False  # the line y = x
     line: float | None = None  # a line across at this y
-    line_label: str = ""
+    line_label: str = ""  # "population mean" by default
     margin: Curve | None = None
     text: str = ""
 
