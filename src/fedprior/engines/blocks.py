@@ -104,7 +104,9 @@ def calibration(described: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Bl
         known = count > 0
         if not known.any():
             continue
-        confidence, right = (_pooled(own, name, count)[known] for name in ("confidence", "accuracy"))
+        confidence, right = (
+            _pooled(own, name, count)[known] for name in ("confidence", "accuracy")
+        )
         error = float(np.abs(confidence - right) @ count[known] / count.sum())
         words.append(f"{method} {100 * error:.1f}")
         curves.append(Curve(name=method, x=confidence, y=right))
@@ -146,7 +148,7 @@ def balance(
     whole = sum(classes.values())
     names = sorted(classes, key=lambda name: -classes[name])
     shown, rest = names[:_MOST_CLASSES], names[_MOST_CLASSES:]
-    parts = {name: (classes[name] / whole,) for name in shown}
+    parts: dict[str, tuple[float, ...]] = {name: (classes[name] / whole,) for name in shown}
     if rest:
         parts[f"{len(rest)} more classes"] = (sum(classes[name] for name in rest) / whole,)
     title = "Classes of all training samples"

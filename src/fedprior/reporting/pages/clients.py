@@ -62,7 +62,7 @@ def client_rows(
             columns[name] = Column(label=name, values=values, style=style, digits=digits)
     if best is not None and best in columns and "local" in columns:
         gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
-        label = f"gain of {best} over local" + (" (points)" if style == "percent" else "")
+        label = "gain (points)" if style == "percent" else "gain"
         columns["gain"] = Column(label=label, values=gain, digits=1 if digits else None)
     return Rows(columns=columns, noun="clients")
 
@@ -119,7 +119,6 @@ def client_section(rows: Rows, best: str | None, style: Style) -> Section:
                 title=f"Gain of {best} over local, client by client",
                 rows=rows,
                 value="gain",
-                line=0.0,
             ),
         ]
         order = np.flatnonzero(known)[np.argsort(gain[known], kind="stable")]

@@ -67,7 +67,9 @@ def privacy_section(ledgers: Sequence[tuple[str, Path, dict[str, Any]]]) -> Sect
 def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shares:
     """A bar for each ledger: what of its budget is spent, and what is left."""
     spent = tuple(float(row["epsilon"]) for row in rows)
-    left = tuple(max(0.0, (row["budget"] or 0.0) - each) for row, each in zip(rows, spent, strict=True))
+    left = tuple(
+        max(0.0, (row["budget"] or 0.0) - each) for row, each in zip(rows, spent, strict=True)
+    )
     parts = {"spent": spent} | ({"left": left} if any(row["budget"] for row in rows) else {})
     text = "" if "left" in parts else "The ledger has no budget: it only records what is spent."
     title = "Budget: epsilon spent and left"
@@ -101,9 +103,7 @@ def _over_rounds(ledgers: Sequence[tuple[str, Path]]) -> Curves | None:
     )
 
 
-def _path(
-    records: list[Record], terms: Terms, *, most: int
-) -> dict[str, list[tuple[int, float]]]:
+def _path(records: list[Record], terms: Terms, *, most: int) -> dict[str, list[tuple[int, float]]]:
     """Points (rounds, epsilon) of each adversary for whom something is proven.
 
     Adversaries who learn as much as one before them have no curve of their own.
