@@ -61,7 +61,7 @@ def test_quiet_says_nothing_on_standard_error(command, on_table, trained, tmp_pa
 def test_the_run_folder_is_complete(trained):
     names = {path.name for path in trained.iterdir()}
     wanted = {"config.toml", "metrics.jsonl", "clients.parquet", "summary.json", "checkpoint"}
-    assert names == {*wanted, "model"}
+    assert names == {*wanted, "evaluation.json", "progress.jsonl", "model"}
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     rounds = {"adaped": 3, "fedavg-fine-tuning": 3, "local": 1}
     assert [(line["method"], line["round"]) for line in lines] == [

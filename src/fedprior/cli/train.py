@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.cli.pages import Report, check_report, write_report
 from fedprior.core import lock
 from fedprior.data.standard_input import shown as shown_path
 
@@ -59,6 +60,7 @@ def train(
         typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
     ] = None,
     key: asked.Key = None,
+    report: Report = None,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
@@ -71,18 +73,21 @@ def train(
     """
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.folder import Folder
-    from fedprior.reporting.train import check_run, scores_stay
+    from fedprior.reporting.pages.run import page_of
+    from fedprior.reporting.record import scores_stay
+    from fedprior.reporting.train import check_run
     from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
+    check_report("train", report)
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
         others = (config, *of_table, algorithm, changes, seed, seeds, out, ledger, key)
         switches = allow_delta or release_scores or unprotected_scores
         if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
-                "train: --resume must stand alone (with --json and --quiet), got other options. "
-                "A resumed run keeps its configuration."
+                "train: --resume must stand alone (with --report, --json and --quiet), got other "
+                "options. A resumed run keeps its configuration."
             )
         folder = Folder(resume)
         settings = folder.open()
@@ -136,6 +141,7 @@ def train(
     lost = secure and settings.privacy.mechanism == "matrix"
     for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
+    write_report("train", report, lambda: page_of(folder.path), watcher.say)
 
 
 _LOST = (

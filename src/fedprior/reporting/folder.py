@@ -25,6 +25,7 @@ from fedprior.reporting.tables import as_tables
 class Folder:
     """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/, model/.
 
+    evaluation.json and progress.jsonl are what `record` notes, for the run's page.
     privacy/METHOD-seed-S/ledger.jsonl is what was spent; checkpoint/METHOD/seed-S/ holds models and
     scores of single clients, which no noise covers, and so does clients/ in model/METHOD/seed-S/.
     """
@@ -46,6 +47,14 @@ class Folder:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation.json"
+
+    @property
+    def progress(self) -> Path:
+        return self.path / "progress.jsonl"
 
     def part(self, method: str, seed: int) -> Path:
         """The checkpoint folder of one method and seed."""

@@ -31,6 +31,7 @@ class TrainedModel:
 
     def __init__(self, path: Path) -> None:
         packed = model_file.read(path)
+        self.path = path
         self.facts: dict[str, Any] = packed.facts
         self.method: str = packed.facts["method"]
         self.seed: int = packed.facts["seed"]
@@ -48,6 +49,19 @@ class TrainedModel:
     def __repr__(self) -> str:
         known = "" if self.clients is None else f", {len(self.clients.names)} clients"
         return f"TrainedModel({self.method}, seed {self.seed}{known})"
+
+    def report(self, path: str | Path) -> None:
+        """Write a page about the model's run, or about the model itself, to an .html file."""
+        from fedprior.pages.render import write
+        from fedprior.reporting.pages.model import model_page
+
+        write(model_page(self), Path(path), owner="report")
+
+    def _repr_html_(self) -> str:
+        from fedprior.pages.render import small
+        from fedprior.reporting.pages.model import model_page
+
+        return small(model_page(self))
 
     def predict(self, frame: Any, client: Any = None) -> np.ndarray:
         """The predicted class (or value) of each row, by its client's own model.
