@@ -11,7 +11,7 @@ from fedprior.core.files import write_atomically
 from fedprior.experiments.comparison import Part
 from fedprior.experiments.comparison_report import OURS
 from fedprior.experiments.comparison_settings import Setting
-from fedprior.experiments.figures import side_by_side
+from fedprior.reporting.figures import side_by_side
 
 _COLORS = {OURS: "#0072B2", "adaped": "#D55E00"}  # told apart without red and green
 _WHISKERS = (5, 95)  # percent of the clients

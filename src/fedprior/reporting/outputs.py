@@ -1,6 +1,5 @@
 """Output files of a command: checked before anything is read, written last, both or none."""
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.writing import writing
+from fedprior.reporting.figures import check_drawing
 
 OUT_SUFFIXES = (".csv", ".parquet")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -38,8 +38,8 @@ def check_output(
     require(owner, path.suffix in known, option, rule, str(path))
     require(owner, not path.is_dir(), option, "a file", f"the folder {path}")
     require(owner, path.parent.is_dir(), option, "in a folder that exists", str(path))
-    if option == "--plot" and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(f"{owner}: --plot needs matplotlib. pip install 'fedprior[plot]'")
+    if option == "--plot":
+        check_drawing(owner, "--plot needs")
     if path.exists():
         same = source is not None and Path(source).exists() and path.samefile(source)
         require(owner, not same, option, "another file than the one that is read", str(path))
