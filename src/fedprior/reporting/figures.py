@@ -23,6 +23,7 @@ STYLE: dict[Any, Any] = {
 _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # for reproducible files
 _WIDTH, _HEIGHT = 4.4, 4.6  # inches of a panel
 _ACROSS = 3  # panels in a line
+_NEAR = 0.8  # share of the axes beyond which the end of a line is near the right
 _LINE = 1.25  # height of a line of text, in font sizes
 
 
@@ -76,19 +77,23 @@ def label_ends(
 ) -> None:
     """Name lines at the right of the axes: (x, y, text, color) of each end, none on another.
 
-    Call it when the axes have their limits and scales.
+    A line that ends far from there is named at its end. Call it when all is drawn.
     """
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # final
     to_axes = axes.transData + axes.transAxes.inverted()
-    spots = [to_axes.transform((x, y)) for x, y, _, _ in ends]
+    at = {"va": "center", "fontsize": size, "annotation_clip": False}
+    for x, y, text, color in ends:
+        if to_axes.transform((x, y))[0] < _NEAR:
+            axes.annotate(text, (x, y), (6, 0), textcoords="offset points", color=color, **at)
+    ends = [end for end in ends if to_axes.transform(end[:2])[0] >= _NEAR]
+    spots = [to_axes.transform(end[:2]) for end in ends]
     inches = axes.figure.get_figheight() * axes.get_position().height
     gap = _LINE * size / 72 / inches
     heights = spread([float(spot[1]) for spot in spots], gap)
     for (x, y, text, color), height in zip(ends, heights, strict=True):
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2}
-        axes.annotate(
-            text, (x, y), xytext=(1.04, height), textcoords="axes fraction", va="center",
-            color=color, fontsize=size, annotation_clip=False, arrowprops=leader,
-        )  # fmt: skip
+        place = {"xytext": (1.04, height), "textcoords": "axes fraction"}
+        axes.annotate(text, (x, y), color=color, arrowprops=leader, **place, **at)
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
@@ -105,7 +110,7 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
         pools.append([float(value)])
         while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    moved = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools] or [[]]) + steps
+    moved = [np.mean(pool) for pool in pools for _ in pool] + steps
     found = np.empty(len(places))
     found[order] = moved
     return [float(each) for each in found]

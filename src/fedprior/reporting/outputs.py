@@ -68,6 +68,11 @@ def save(
             aside.unlink(missing_ok=True)
 
 
+def save_plot(owner: str, plot: Path, draw: Callable[[Path], Path]) -> None:
+    """Draw the picture and put it in its place, whole."""
+    save(owner, out=None, write=lambda path: None, plot=plot, draw=draw)
+
+
 def plain(value: Any) -> Any:
     """Python's own numbers, lists and tables, None in place of what JSON has no word for."""
     if isinstance(value, dict):
