@@ -87,21 +87,29 @@ class SweepFolder:
 
 
 def sweep_methods(
-    plan: SweepPlan, folder: SweepFolder, *, progress: Watch | None = None
+    plan: SweepPlan,
+    folder: SweepFolder,
+    *,
+    progress: Watch | None = None,
+    finish: Callable[[Mapping[str, Sweep]], Any] = lambda swept: None,
 ) -> dict[str, Any]:
     """Sweep every method as planned; finished points are read from the folder.
 
     Returns what sweep.json holds: one row per method, with the chosen values and its test scores,
-    all None where every point diverged.
+    all None where every point diverged. `finish` is called with every method's sweep at the end.
     """
     with lock.owned(folder.path):
-        return _sweep_methods(plan, folder, progress)
+        swept = _swept(plan, folder, progress)
+        _write_trainings(swept, folder.trainings)
+        summary = _summary(plan, folder, swept)
+        finish(swept)
+        return summary
 
 
-def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
+def _swept(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict[str, Sweep]:
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
-    swept = {
+    return {
         grid.method: sweep(
             grid.build,
             plan.federations.__getitem__,
@@ -117,7 +125,9 @@ def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None)
         )
         for grid in plan.grids
     }
-    _write_trainings(swept, folder.trainings)
+
+
+def _summary(plan: SweepPlan, folder: SweepFolder, swept: Mapping[str, Sweep]) -> dict[str, Any]:
     summary = {
         "format": formats.NUMBERS["sweep"],
         "sweep": str(folder.path),
