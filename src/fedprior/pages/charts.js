@@ -235,16 +235,19 @@ const kinds = {
       marked(chart, (row, ring) => dot(chart, x(a[row]), y(b[row]), 7, null, ring));
     },
     margin(chart, room) {
-      const { one, y, box, pen, color } = chart, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      const { one, y, box, pen, color } = chart, foot = box.right + 6, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      pen.save();
+      pen.beginPath();
+      pen.rect(foot, box.top, room, box.bottom - box.top);
+      pen.clip();
       pen.fillStyle = color("accent");
       pen.globalAlpha = 0.35;
       pen.beginPath();
-      pen.moveTo(box.right + 6, y(one.margin.x[0]));
-      one.margin.x.forEach((value, i) => { const at = y(value); if (at >= box.top - 4 && at <= box.bottom + 4) pen.lineTo(box.right + 6 + (room - 8) * ((one.margin.y[i] ?? 0) / top), at); });
-      pen.lineTo(box.right + 6, y(one.margin.x.at(-1)) < box.top ? box.top : y(one.margin.x.at(-1)));
-      pen.closePath();
+      pen.moveTo(foot, y(one.margin.x[0]));
+      one.margin.x.forEach((value, i) => pen.lineTo(foot + ((room - 8) * (one.margin.y[i] ?? 0)) / top, y(value)));
+      pen.lineTo(foot, y(one.margin.x.at(-1)));
       pen.fill();
-      pen.globalAlpha = 1;
+      pen.restore();
     },
     at({ order, a, b, x, y }, px, py) {
       let best = -1, least = 400;
@@ -290,7 +293,7 @@ const kinds = {
         return { counts, mean: values.reduce((a, b) => a + b, 0) / values.length, most: Math.max(...counts, 1) };
       });
     },
-    legend: () => [["mean", "bar"]],
+    legend: () => [["mean", "tick"]],
     tall: (chart) => 58 * chart.bins.length + 30,
     draw(chart) {
       const { one, cols, pen, color, bins } = chart;
