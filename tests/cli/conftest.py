@@ -97,7 +97,7 @@ def command(capsys, monkeypatch):
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fast():
     return fast_options
 

@@ -282,8 +282,14 @@ def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, n
     digest = read_sealed(run / "checkpoint" / "fingerprint").strip()
     home = {"checkpoint", "model"}
     shown = [path for path in run.rglob("*") if path.is_file() and not home & {*path.parts}]
-    assert len(shown) == 4
+    assert len(shown) == 6
     assert not any(digest in path.read_text() for path in shown)
+    told = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
+    assert {line["method"] for line in told} == {"fedavg"}
+    assert not {"clients", "left_out", "valid", "seconds"} & set().union(*told)
+    noted = json.loads((run / "evaluation.json").read_text())
+    assert noted["classes"] is None
+    assert set().union(*noted["runs"]) == {"method", "seed", "upload_bytes", "download_bytes"}
     (ledger,) = run.rglob("ledger.jsonl")
     assert ledger.relative_to(run).parts[:2] == ("privacy", "fedavg-seed-0")
     again = command("train", "--resume", run)

@@ -26,7 +26,7 @@ def test_json_is_all_there_is_on_standard_output(command, on_table, three, train
     found = command("train", *on_table, *three, "--out", tmp_path / "run", "--json")
     assert found.code == 0
     answer = json.loads(found.out)
-    assert answer["format"] == 1
+    assert answer["format"] == 2
     assert answer["run"] == str(tmp_path / "run")
     assert list(answer["methods"]) == METHODS
     for figures in answer["methods"].values():
@@ -61,7 +61,7 @@ def test_quiet_says_nothing_on_standard_error(command, on_table, trained, tmp_pa
 def test_the_run_folder_is_complete(trained):
     names = {path.name for path in trained.iterdir()}
     wanted = {"config.toml", "metrics.jsonl", "clients.parquet", "summary.json", "checkpoint"}
-    assert names == {*wanted, "model"}
+    assert names == {*wanted, "evaluation.json", "progress.jsonl", "model"}
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     rounds = {"adaped": 3, "fedavg-fine-tuning": 3, "local": 1}
     assert [(line["method"], line["round"]) for line in lines] == [

@@ -57,7 +57,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare, read_all
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
-        from fedprior.experiments.figures import check_drawing
+        from fedprior.reporting.figures import check_drawing
 
         known = COMPARISONS[name]
         count = (1 if quick else known.seeds) if seeds is None else seeds

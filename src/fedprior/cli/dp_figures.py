@@ -55,8 +55,9 @@ def dp_figures(
 
     Example: `fedprior reproduce dp-figures --quick --out figures`
     """
-    from fedprior.experiments import dp_drawing, dp_report, dp_settings, figures
+    from fedprior.experiments import dp_drawing, dp_report, dp_settings
     from fedprior.experiments.dp_figures import dp_figures as run
+    from fedprior.reporting.figures import check_drawing
 
     check.seed("dp-figures", seed)
     count = (1 if quick else 3) if seeds is None else seeds
@@ -66,7 +67,7 @@ def dp_figures(
     if write_noise is not None:
         dp_settings.write_noise(write_noise, panels)
         return say(f"Written to {write_noise}", quiet=quiet)
-    figures.check_drawing("dp-figures")
+    check_drawing("dp-figures")
     if from_json:
         rows = dp_report.read(*from_json)
     else:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Modules of kinds of output, asked in this order. Each has `WHAT` (what it is, for an error), and
 # functions `owns(path)` (whether the path is of this kind) and `page_of(path)`, its page.
-KINDS = ("fedprior.reporting.answers",)
+KINDS = ("fedprior.reporting.answers", "fedprior.reporting.pages.run")
 _OWNER = "report"
 
 

@@ -107,3 +107,23 @@ def _holder(path: Path) -> str:
             return f"process {int(path.read_bytes())}"
         time.sleep(_PAUSE)
     return "another process"
+
+
+def holder(folder: Path) -> int | None:
+    """The process that owns a folder now, None if nobody does; the lock itself is not touched.
+
+    Trying to take it, even for a moment, could refuse an owner that is about to begin.
+    """
+    try:
+        process = int((Path(folder) / NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if os.name == "nt":  # where signal 0 would end the process
+        return process
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:  # it was killed, and left the file
+        return None
+    except OSError:  # it is somebody else's
+        return process
+    return process

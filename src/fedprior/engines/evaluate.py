@@ -156,7 +156,7 @@ def personalize(
     def one(memory: Memory, own: ClientData, client: Array) -> Theta:
         return client_side.personalize(rules, state, memory, own, client, root)
 
-    return over_clients(one, memories, data, clients, axes=_axes(pooled))
+    return over_clients(one, memories, data, clients, axes=axes(pooled))
 
 
 def score(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Array:
@@ -165,10 +165,11 @@ def score(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Arr
     def one(theta: Theta, own: ClientData, _: tuple[()]) -> Array:
         return client_side.score_rows(rules, theta, own)
 
-    return over_clients(one, thetas, data, (), axes=_axes(pooled))
+    return over_clients(one, thetas, data, (), axes=axes(pooled))
 
 
-def _axes(pooled: bool) -> ClientData:
+def axes(pooled: bool) -> ClientData:
+    """What `jax.vmap` maps over, for clients that share a pool or bring rows of their own."""
     return POOLED_AXES if pooled else PADDED_AXES
 
 

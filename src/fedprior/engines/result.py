@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -55,7 +56,7 @@ class Result:
     @cached_property
     def thetas(self) -> Theta:
         """The personal parameters of all clients, with a leading client axis."""
-        return self._personalize(np.arange(self.federation.num_clients))
+        return self.models(np.arange(self.federation.num_clients))
 
     def own_scores(self) -> np.ndarray:
         """Return test scores as `scores` has them, up to rounding, for a release that is charged.
@@ -75,7 +76,7 @@ class Result:
         check.count("Result", least=0, client=client)
         rule = f"below the number of clients ({self.federation.num_clients})"
         check.require(client < self.federation.num_clients, "Result", "client", rule, client)
-        return jax.tree.map(lambda leaf: leaf[0], self._personalize(np.array([client])))
+        return jax.tree.map(lambda leaf: leaf[0], self.models(np.array([client])))
 
     def predict(self, client: int, x: Any) -> Any:
         """Return the outputs of one client's personal model: logits, or the predicted value."""
@@ -86,7 +87,21 @@ class Result:
         mapped = isinstance(self.federation.train.x, np.memmap)
         return Source(self.federation.train, pooled=not mapped)
 
-    def _personalize(self, clients: np.ndarray) -> Theta:
+    def report(self, path: str | Path) -> None:
+        """Write a page about the run to an .html file; with secure noise, nothing of clients."""
+        from fedprior.engines.page import result_page
+        from fedprior.pages.render import write
+
+        write(result_page(self), Path(path), owner="report")
+
+    def _repr_html_(self) -> str:
+        from fedprior.engines.page import result_page
+        from fedprior.pages.render import small
+
+        return small(result_page(self, whole=False))
+
+    def models(self, clients: np.ndarray) -> Theta:
+        """The personal parameters of the given clients, with a leading client axis."""
         return personal_models(
             self.agreement.rules,
             state=self.state,

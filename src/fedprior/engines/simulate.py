@@ -4,8 +4,9 @@ import logging
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -38,6 +39,7 @@ class Progress(NamedTuple):
     rounds: int
     score: float  # latest mean validation score; NaN before the first
     clients_per_second: float
+    entry: Mapping[str, float] = MappingProxyType({})  # of the history, for the latest round
 
 
 def simulate(
@@ -178,7 +180,8 @@ def _advance(
             engine.save()
         if progress:
             clients = sum(entry["clients"] for entry in engine.history[-pace.last :])
-            progress(Progress(at, run.rounds, _newest(engine.history), clients / pace.seconds))
+            speed, entry = clients / pace.seconds, engine.history[-1]
+            progress(Progress(at, run.rounds, _newest(engine.history), speed, entry))
         if stop:
             raise KeyboardInterrupt
     if interrupted():

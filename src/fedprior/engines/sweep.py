@@ -64,6 +64,19 @@ class Sweep:
             for number, seed in enumerate(self.seeds)
         ]
 
+    def report(self, path: str | Path) -> None:
+        """Write a page about the sweep to an .html file."""
+        from fedprior.engines.sweep_page import sweep_page
+        from fedprior.pages.render import write
+
+        write(sweep_page(self), Path(path), owner="report")
+
+    def _repr_html_(self) -> str:
+        from fedprior.engines.sweep_page import sweep_page
+        from fedprior.pages.render import small
+
+        return small(sweep_page(self))
+
     def _test(self, place: int, number: int) -> float | None:
         if place != self.best or not self.scores.size:
             return None

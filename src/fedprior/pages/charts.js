@@ -64,7 +64,7 @@ function label(one) {
 }
 function draw(chart) {
   const { canvas } = chart, width = Math.max(200, canvas.parentElement.clientWidth), ratio = window.devicePixelRatio || 1;
-  const height = chart.height ? chart.height(chart, width) : Math.round(Math.min(380, Math.max(240, width * 0.55)));
+  const height = chart.tall ? chart.tall(chart, width) : Math.round(Math.min(380, Math.max(240, width * 0.55)));
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   canvas.style.height = `${height}px`;
@@ -137,7 +137,7 @@ function level(chart, value) {
     path(chart, [[chart.box.left, chart.y(value)], [chart.box.right, chart.y(value)]], { dash: [5, 4], stroke: chart.color("accent") });
 }
 
-// ---- the kinds of charts: begin once; height, draw and legend; at(x, y) and order find rows
+// ---- the kinds of charts: begin once; tall, draw and legend; at(x, y) and order find rows
 const sorted = (values) => values.map((_, i) => i).filter((i) => Number.isFinite(values[i])).sort((a, b) => values[a] - values[b]);
 const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
 const kinds = {
@@ -155,7 +155,7 @@ const kinds = {
     legend: ({ one, cols, lo, o, order }) => [
       ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
       ...(o && order.length <= SINGLE ? [[cols[one.other].label, "ring"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : [])],
-    height: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
+    tall: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
     draw(chart) {
       const { one, cols, order, named, pen, color, v, lo, hi, o, width } = chart, style = cols[one.value].style;
       if (named) {
@@ -235,16 +235,19 @@ const kinds = {
       marked(chart, (row, ring) => dot(chart, x(a[row]), y(b[row]), 7, null, ring));
     },
     margin(chart, room) {
-      const { one, y, box, pen, color } = chart, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      const { one, y, box, pen, color } = chart, foot = box.right + 6, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      pen.save();
+      pen.beginPath();
+      pen.rect(foot, box.top, room, box.bottom - box.top);
+      pen.clip();
       pen.fillStyle = color("accent");
       pen.globalAlpha = 0.35;
       pen.beginPath();
-      pen.moveTo(box.right + 6, y(one.margin.x[0]));
-      one.margin.x.forEach((value, i) => { const at = y(value); if (at >= box.top - 4 && at <= box.bottom + 4) pen.lineTo(box.right + 6 + (room - 8) * ((one.margin.y[i] ?? 0) / top), at); });
-      pen.lineTo(box.right + 6, y(one.margin.x.at(-1)) < box.top ? box.top : y(one.margin.x.at(-1)));
-      pen.closePath();
+      pen.moveTo(foot, y(one.margin.x[0]));
+      one.margin.x.forEach((value, i) => pen.lineTo(foot + ((room - 8) * (one.margin.y[i] ?? 0)) / top, y(value)));
+      pen.lineTo(foot, y(one.margin.x.at(-1)));
       pen.fill();
-      pen.globalAlpha = 1;
+      pen.restore();
     },
     at({ order, a, b, x, y }, px, py) {
       let best = -1, least = 400;
@@ -290,8 +293,8 @@ const kinds = {
         return { counts, mean: values.reduce((a, b) => a + b, 0) / values.length, most: Math.max(...counts, 1) };
       });
     },
-    legend: () => [["mean", "bar"]],
-    height: (chart) => 58 * chart.bins.length + 30,
+    legend: () => [["mean", "tick"]],
+    tall: (chart) => 58 * chart.bins.length + 30,
     draw(chart) {
       const { one, cols, pen, color, bins } = chart;
       axes(chart, chart.range, [bins.length, 0], { xStyle: cols[one.columns[0]].style, left: Math.min(150, chart.width * 0.3), names: true });
@@ -311,7 +314,7 @@ const kinds = {
   },
   shares: {
     legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `block s${(i % 8) + 1}`]),
-    height: ({ one }) => 34 * one.labels.length + 34,
+    tall: ({ one }) => 34 * one.labels.length + 34,
     draw(chart) {
       const { one, pen, color } = chart, parts = Object.values(one.parts), totals = one.labels.map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
       axes(chart, [0, Math.max(...totals) || 1], [one.labels.length - 0.5, -0.5], { xStyle: one.style, left: Math.min(170, chart.width * 0.32), names: true });

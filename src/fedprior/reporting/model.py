@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedprior.core import check, random
+from fedprior.core import check, formats, random
 from fedprior.core.algorithm import Memory, PyTree, State, Theta
 from fedprior.data.encoder import Encoder
 from fedprior.engines import cache
@@ -31,6 +31,7 @@ class TrainedModel:
 
     def __init__(self, path: Path) -> None:
         packed = model_file.read(path)
+        self.path = path
         self.facts: dict[str, Any] = packed.facts
         self.method: str = packed.facts["method"]
         self.seed: int = packed.facts["seed"]
@@ -48,6 +49,19 @@ class TrainedModel:
     def __repr__(self) -> str:
         known = "" if self.clients is None else f", {len(self.clients.names)} clients"
         return f"TrainedModel({self.method}, seed {self.seed}{known})"
+
+    def report(self, path: str | Path) -> None:
+        """Write a page about the model's run, or about the model itself, to an .html file."""
+        from fedprior.pages.render import write
+        from fedprior.reporting.pages.model import model_page
+
+        write(model_page(self), Path(path), owner="report")
+
+    def _repr_html_(self) -> str:
+        from fedprior.pages.render import small
+        from fedprior.reporting.pages.model import model_page
+
+        return small(model_page(self))
 
     def predict(self, frame: Any, client: Any = None) -> np.ndarray:
         """The predicted class (or value) of each row, by its client's own model.
@@ -122,7 +136,9 @@ class Clients:
     """The clients of a run by name: each one's final model, and its memory."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
-        packed = trees.read(folder / "names.safetensors", kind="clients", format=model_file.FORMAT)
+        packed = trees.read(
+            folder / "names.safetensors", kind="clients", format=formats.NUMBERS["clients"]
+        )
         text, ends = packed.arrays["text"].tobytes(), packed.arrays["ends"].tolist()
         self.names = [text[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
         self.numbers = {name: number for number, name in enumerate(self.names)}

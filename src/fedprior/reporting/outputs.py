@@ -1,6 +1,5 @@
 """Output files of a command: checked before anything is read, written last, all or none."""
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from fedprior.core import check
 from fedprior.core.files import replacing
 from fedprior.data.writing import writing
 from fedprior.pages.page import Page
+from fedprior.reporting.figures import check_drawing
 
 OUT_SUFFIXES = (".csv", ".parquet")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -42,8 +42,8 @@ def check_output(
     require(owner, path.suffix in known, option, rule, str(path))
     require(owner, not path.is_dir(), option, "a file", f"the folder {path}")
     require(owner, path.parent.is_dir(), option, "in a folder that exists", str(path))
-    if option == "--plot" and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(f"{owner}: --plot needs matplotlib. pip install 'fedprior[plot]'")
+    if option == "--plot":
+        check_drawing(owner, "--plot needs")
     if path.exists():
         same = source is not None and Path(source).exists() and path.samefile(source)
         require(owner, not same, option, "another file than the one that is read", str(path))
@@ -107,6 +107,11 @@ def _reported(
     with writing(report, "--report", owner=owner), replacing(report) as aside:
         aside.write_text(text, encoding="utf-8")
         yield
+
+
+def save_plot(owner: str, plot: Path, draw: Callable[[Path], Path]) -> None:
+    """Draw the picture and put it in its place, whole."""
+    save(owner, out=None, write=lambda path: None, plot=plot, draw=draw)
 
 
 def plain(value: Any) -> Any:

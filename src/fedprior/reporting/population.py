@@ -74,7 +74,7 @@ def statement(path: Path, key: Path | None = None) -> dict[str, Any]:
         "unit": terms.unit,
         "valid_for_release": all(row["noise"] == "secure" for row in rows),
         "charges": rows,
-        "views": _views(records, terms, spent),
+        "views": views(records, terms, spent),
         "head": asdict(head(records)),
     }
 
@@ -179,7 +179,7 @@ def _row(lines: list[Record], terms: Terms) -> dict[str, Any]:
     }
 
 
-def _views(records: list[Record], terms: Terms, spent: float) -> list[dict[str, Any]]:
+def views(records: list[Record], terms: Terms, spent: float) -> list[dict[str, Any]]:
     """Epsilon against each adversary, None where nothing is proven."""
     central = any(record["view"] == "central" for record in reservations(records))
     known = None

@@ -72,22 +72,17 @@ def _mean(values: list[Any]) -> float | None:
 
 def write_clients(
     path: Path,
-    clients: dict[int, tuple[np.ndarray, np.ndarray]],
+    clients: dict[int, np.ndarray],
     scores: dict[str, Scores],
-    *,
-    sizes: bool = True,
+    columns: dict[str, np.ndarray],
 ) -> None:
-    """One row per seed and client: its name, training size, and test score under each method.
-
-    Without `sizes` the numbers of training samples are left out.
-    """
+    """One row per seed and client: its name, further `columns`, and its test score by method."""
     seeds = list(clients)
     table = {
-        "seed": np.concatenate([np.full(len(clients[s][0]), s, np.int32) for s in seeds]),
-        "client": np.concatenate([clients[s][0].astype(object) for s in seeds]),
+        "seed": np.concatenate([np.full(len(clients[s]), s, np.int32) for s in seeds]),
+        "client": np.concatenate([clients[s].astype(object) for s in seeds]),
+        **columns,
     }
-    if sizes:
-        table["size"] = np.concatenate([clients[s][1] for s in seeds])
     for name, own in scores.items():
         table[name.replace("-", "_")] = np.concatenate([own.test[s] for s in seeds])
     write_table(table, path, owner="train")

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core import formats
 from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
-from fedprior.core.files import write_atomically
+from fedprior.core.files import write_atomically, write_json
 from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines.result import EndedBy, Result
@@ -29,6 +30,14 @@ from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population, released
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
+from fedprior.reporting.record import (
+    FORMAT,
+    Evaluation,
+    classes_of,
+    following,
+    scores_stay,
+    shown_entry,
+)
 from fedprior.reporting.summary import Scores, summarize, write_clients
 from fedprior.reporting.training import Study, Training
 
@@ -69,14 +78,16 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
     means: list[dict[str, Any]] = []  # that were released
-    sizes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    evaluations: list[dict[str, Any]] = []
+    known: dict[int, Federation] = {}
     for seed in config.all_seeds:
         clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
-        sizes[seed] = (clients.clients, clients.train.size)
+        known[seed] = clients
         study = Study(config, Facts.of(clients))
         for name in config.methods:
             job = _Job(study.training(name), config, folder, seed, clients, resume)
-            history, end, mean = _finish(job, watch, scores[name])
+            history, end, mean, evaluation = _finish(job, watch, scores[name])
+            evaluations.append({"method": name, "seed": seed, **evaluation})
             if mean is not None:
                 means.append({"method": name, "seed": seed, **mean})
             if scores_stay(config.privacy) and METHODS[name].alone:
@@ -93,11 +104,9 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
             ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_atomically(folder.metrics, text.encode())
+    _write_clients(config, folder, known, scores, evaluations)
     if scores_stay(config.privacy):
         scores = {}
-    else:
-        secure = config.privacy.noise == "secure"  # then scores are written, and nothing else
-        write_clients(folder.clients, sizes, scores, sizes=not secure)
     summary = summary_of(config, folder, scores, ends)
     if config.privacy.score_epsilon:
         summary["released_scores"] = means
@@ -105,9 +114,30 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     return summary
 
 
-def scores_stay(privacy: Privacy) -> bool:
-    """Scores are not private: with noise that is valid for release they leave only if asked to."""
-    return privacy.noise == "secure" and not privacy.unprotected_scores
+def _write_clients(
+    config: Config,
+    folder: Folder,
+    known: dict[int, Federation],
+    scores: dict[str, Scores],
+    evaluations: list[dict[str, Any]],
+) -> None:
+    """clients.parquet and evaluation.json, as far as the run's noise allows.
+
+    With secure noise neither tells of sizes and classes, and scores are written if asked for.
+    """
+    secure = config.privacy.noise == "secure"
+    classes, columns = None, dict[str, np.ndarray]()
+    if not secure:
+        found = {seed: classes_of(clients) for seed, clients in known.items()}
+        classes = found[config.seed][0]
+        columns["size"] = np.concatenate([each.train.size for each in known.values()])
+        shares = [share for _, share in found.values() if share is not None]
+        columns |= {"largest_class": np.concatenate(shares)} if shares else {}
+    if not scores_stay(config.privacy):
+        names = {seed: clients.clients for seed, clients in known.items()}
+        write_clients(folder.clients, names, scores, columns)
+    document = {"format": FORMAT, "classes": classes, "runs": evaluations}
+    write_json(folder.evaluation, document)
 
 
 def summary_of(
@@ -115,7 +145,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """What summary.json holds: scores by method, how runs ended, what was spent."""
     summary = {
-        "format": 1,
+        "format": formats.NUMBERS["run"],
         "run": str(folder.path),
         "methods": summarize(scores),
         "scores_withheld": scores_stay(config.privacy),
@@ -128,13 +158,6 @@ def summary_of(
     if config.privacy.ledger:
         summary["population"] = population.statement(*_places(config.privacy))
     return summary
-
-
-def shown_entry(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
-    """What a round may tell: with secure noise nothing about its cohort, and scores if released."""
-    hidden = ["clients", "left_out"] if privacy.noise == "secure" else []
-    hidden += ["valid"] if scores_stay(privacy) else []
-    return {name: value for name, value in entry.items() if name not in hidden}
 
 
 @dataclass(frozen=True)
@@ -159,6 +182,26 @@ class _Job:
     @property
     def label(self) -> str:
         return f"{self.name}, seed {self.seed}" if self.config.seeds > 1 else self.name
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What is to be noted of this training at its end."""
+        training, alone = self.training, METHODS[self.name].alone
+        agreement = Agreement.of(
+            training.algorithm, self.clients, channel=training.channel, cohort=training.cohort
+        )
+        return Evaluation(agreement, self.clients, self.config.privacy, alone=alone)
+
+    def following(self, progress: Callable[[Progress], Any]) -> Callable[[Progress], Any]:
+        """`progress`, which also notes in the folder how far the training is.
+
+        Of a method that sends nothing even that tells of scores, where they are withheld.
+        """
+        privacy = self.config.privacy
+        if scores_stay(privacy) and METHODS[self.name].alone:
+            return progress
+        which = {"method": self.name, "seed": self.seed}
+        return following(self.folder.progress, progress, privacy, **which)
 
     def ledger(self, terms: Terms) -> Ledger:
         """The ledger of this training."""
@@ -203,7 +246,7 @@ class _Job:
 
 def _finish(
     job: _Job, watch: Watch, scores: Scores
-) -> tuple[list[dict[str, float]], End, dict[str, Any] | None]:
+) -> tuple[list[dict[str, float]], End, dict[str, Any] | None, dict[str, Any]]:
     """Run a job, or read it from the folder; note its scores, how it ended, what was released."""
     name, seed, folder = job.name, job.seed, job.folder
     file = folder.scores(name, seed)
@@ -214,10 +257,11 @@ def _finish(
         scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
         history, why = header["history"], header.get("ended_by", "rounds")
         end = End.of(name, seed, history, header.get("planned", len(history)), why)
-        return history, end, header.get("released")
-    own_model = folder.model(name, seed)
+        return history, end, header.get("released"), header.get("evaluation", {})
+    own_model, noted = folder.model(name, seed), job.evaluation
     with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
-        result = job.simulate(progress, keep)
+        result = job.simulate(job.following(progress), noted.keeping(keep))
+    evaluation = noted.describe()
     mean = job.release(result)
     guarantee = ledgers.guarantee(folder.ledger(name, seed)) if job.training.terms else None
     model_file.save(own_model, result, job.config, job.training, guarantee=guarantee)
@@ -231,8 +275,10 @@ def _finish(
         planned=planned,
         ended_by=result.ended_by,
         released=mean,
+        evaluation=evaluation,
     )
-    return result.history, End.of(name, seed, result.history, planned, result.ended_by), mean
+    end = End.of(name, seed, result.history, planned, result.ended_by)
+    return result.history, end, mean, evaluation
 
 
 def open_ledger(

@@ -27,8 +27,9 @@ from fedprior.privacy.records import Head
 from fedprior.reporting import ledgers, model_file, released
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
+from fedprior.reporting.record import scores_stay, shown_entry
 from fedprior.reporting.summary import Scores, write_clients
-from fedprior.reporting.train import End, open_ledger, scores_stay, shown_entry, summary_of
+from fedprior.reporting.train import End, open_ledger, summary_of
 from fedprior.sites.answers import Nodes
 from fedprior.sites.document import Document
 from fedprior.sites.roster import Roster
@@ -213,8 +214,7 @@ class Deployment:
         known = {} if scores_stay(privacy) else _as_scores(scores, self.nodes.roster, document.seed)
         if known:
             names = np.array(list(self.nodes.roster.numbers), object)
-            sizes = np.zeros(len(names), int)
-            write_clients(folder.clients, {document.seed: (names, sizes)}, known, sizes=False)
+            write_clients(folder.clients, {document.seed: names}, known, {})
         summary = summary_of(self.config, folder, known, [end])
         if privacy.score_epsilon and self.ledger is not None:
             summary["released_scores"] = [self._mean(scores)]

@@ -1,0 +1,122 @@
+"""The page of a simulation in Python."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprior.data.balance import class_counts, largest_shares
+from fedprior.engines import blocks as parts
+from fedprior.engines.calibration import of_models
+from fedprior.pages.page import (
+    Block,
+    Column,
+    Distributions,
+    Fact,
+    Listing,
+    Number,
+    Page,
+    Rows,
+    Section,
+    Style,
+)
+
+if TYPE_CHECKING:
+    from fedprior.engines.result import Result
+
+
+def result_page(result: "Result", *, whole: bool = True) -> Page:
+    """The page of a simulation; without `whole`, what costs no computation.
+
+    With secure noise it shows the rounds and what the server released in them: nothing of clients.
+    """
+    secure, scores = result.agreement.secure, result.scores
+    hidden = ("clients", "left_out", "valid") if secure else ()
+    lines = [
+        {"round": number + 1, **{k: v for k, v in entry.items() if k not in hidden}}
+        for number, entry in enumerate(result.history)
+    ]
+    known = not secure and scores.size > 0 and not np.isnan(scores).all()
+    style = parts.style_of([scores] if known else [])
+    sections = [*_clients(result, style)] if known else []
+    charts = parts.over_rounds(lines, style)
+    sections += [Section("Over rounds", tuple(charts))] if charts else []
+    if known and whole:
+        sections += _classes(result)
+    return Page(
+        title=f"Simulation of {result.algorithm.name}",
+        lead=_lead(result, style) if known else _lead_of_rounds(result),
+        about=result.federation.name,
+        facts=tuple(_facts(result)),
+        sections=tuple(sections),
+    )
+
+
+def _lead(result: "Result", style: Style) -> str:
+    known = result.scores[~np.isnan(result.scores)]
+    low, high = np.quantile(known, [0.1, 0.9])
+
+    def shown(value: float) -> str:
+        return f"{100 * value:.1f}%" if style == "percent" else f"{value:.4g}"
+
+    return (
+        f"After {result.rounds:,} rounds of {result.algorithm.name}, the clients' own models have "
+        f"a mean test {parts.score_name(style)} of {shown(float(known.mean()))}; four of five "
+        f"clients lie between {shown(float(low))} and {shown(float(high))}."
+    )
+
+
+def _lead_of_rounds(result: "Result") -> str:
+    why = {
+        "rounds": "all of its rounds",
+        "patience": "its rounds until validation scores stopped rising",
+        "budget": "as many rounds as its privacy budget allowed",
+    }
+    return f"{result.algorithm.name} ran {why[result.ended_by]}: {result.rounds:,}."
+
+
+def _facts(result: "Result") -> list[Fact]:
+    facts = [Fact("rounds", Number(result.rounds, "whole"))]
+    if not result.agreement.secure:
+        facts.append(Fact("clients", Number(result.federation.num_clients, "whole")))
+        facts.append(Fact("seed", str(result.seed)))
+    return facts
+
+
+def _clients(result: "Result", style: Style) -> list[Section]:
+    federation = result.federation
+    digits = 3 if style == "percent" else None
+    columns = {
+        "name": Column(
+            label="client", values=[str(name) for name in federation.clients], style="text"
+        ),
+        "size": Column(label="samples", values=federation.train.size, style="whole"),
+        "score": Column(label="test score", values=result.scores, style=style, digits=digits),
+    }
+    rows = Rows(columns=columns, noun="clients")
+    blocks: tuple[Block, ...] = (
+        Distributions(title="Clients' scores", rows=rows, columns=("score",)),
+        Listing(title="All clients", rows=rows, order="score"),
+    )
+    return [Section("Clients", blocks)]
+
+
+def _classes(result: "Result") -> list[Section]:
+    """Calibration and class balance, which take a pass over the test samples."""
+    federation = result.federation
+    if federation.classes is None:
+        return []
+    found = of_models(result.agreement.rules, federation, result.models)
+    charts = parts.calibration({result.algorithm.name: [found.describe()]})
+    sections = [Section("Calibration", tuple(charts))] if charts else []
+    counts = class_counts(federation.train, len(federation.classes))
+    columns = {
+        "name": Column(
+            label="client", values=[str(name) for name in federation.clients], style="text"
+        ),
+        "largest_class": Column(
+            label="most common class", values=largest_shares(counts), style="percent", digits=3
+        ),
+    }
+    totals = dict(zip(map(str, federation.classes), counts.sum(axis=0).tolist(), strict=True))
+    balance = parts.balance(totals, Rows(columns=columns, noun="clients"))
+    return [*sections, *([] if balance is None else [balance])]

@@ -1,0 +1,152 @@
+"""Clients one by one on a page: rows of scores, who gains, who loses."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedprior.engines.blocks import score, score_name
+from fedprior.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Distributions,
+    Grid,
+    Intervals,
+    Listing,
+    Number,
+    Rows,
+    Scatter,
+    Section,
+    Style,
+)
+
+MOST_ROWS = 120_000  # of a page; beyond, those of the first seed
+_NAMED = 5  # clients with the largest losses and gains
+
+Table = Mapping[str, np.ndarray]  # columns of clients.parquet
+
+
+def client_rows(
+    table: Table, methods: Sequence[str], style: Style, *, best: str | None, same: bool
+) -> Rows | None:
+    """A row per client, with `gain`, that of `best` over local in points.
+
+    `same` says that a name is the same client in every seed: its scores are then averaged.
+    Elsewhere each seed has clients of its own.
+    """
+    if not table:
+        return None
+    seeds = np.unique(table["seed"])
+    names = np.array([str(each) for each in table["client"]], object)
+    if len(seeds) > 1 and len(names) > MOST_ROWS and not same:
+        kept = table["seed"] == seeds[0]
+        table, names = {name: values[kept] for name, values in table.items()}, names[kept]
+        seeds = seeds[:1]
+    if len(seeds) > 1 and same:
+        table, names = _averaged(table, names)
+    elif len(seeds) > 1:
+        pairs = zip(names, table["seed"], strict=True)
+        names = np.array([f"{name}, seed {int(seed)}" for name, seed in pairs], object)
+    unit, digits = (100.0, 3) if style == "percent" else (1.0, None)
+    columns = {"name": Column(label="client", values=list(names), style="text")}
+    if "size" in table:
+        columns["size"] = Column(label="samples", values=table["size"], style="whole")
+    if "largest_class" in table:
+        label = "most common class"
+        columns["largest_class"] = Column(
+            label=label, values=table["largest_class"], style="percent", digits=3
+        )
+    for name in methods:
+        values = table.get(name.replace("-", "_"))
+        if values is not None:
+            columns[name] = Column(label=name, values=values, style=style, digits=digits)
+    if best is not None and best in columns and "local" in columns:
+        gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
+        label = "gain (points)" if style == "percent" else "gain"
+        columns["gain"] = Column(label=label, values=gain, digits=1 if digits else None)
+    return Rows(columns=columns, noun="clients")
+
+
+def _averaged(table: Table, names: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The mean over seeds of each client, by name in the order in which they come first."""
+    unique, first, place = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    found = {}
+    for name, values in table.items():
+        if name in ("client", "seed"):
+            continue
+        known = ~np.isnan(values)
+        sums = np.bincount(place[known], weights=values[known], minlength=len(unique))
+        counts = np.bincount(place[known], minlength=len(unique))
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        found[name] = means[order]
+    return found, unique[order]
+
+
+def distributions(rows: Rows, methods: Sequence[str], style: Style) -> Block | None:
+    """The clients' scores as histograms, by method."""
+    known = tuple(name for name in methods if name in rows.columns)
+    if not known:
+        return None
+    text = f"Each client counts once, with the test {score_name(style)} of its own model."
+    return Distributions(title="Clients' scores", rows=rows, columns=known, text=text)
+
+
+def client_section(rows: Rows, best: str | None, style: Style) -> Section:
+    """Each client against local, with those that lose and gain most by name; and all of them."""
+    blocks: list[Block] = []
+    text = ""
+    if "gain" in rows.columns and best is not None:
+        gain = np.asarray(rows.columns["gain"].values, float)
+        known = np.isfinite(gain)
+        won, lost, whole = int((gain > 0).sum()), int((gain < 0).sum()), int(known.sum())
+        text = (
+            f"With {best}, {won:,} of {whole:,} clients have better models than with their own "
+            f"data alone, {lost:,} have worse ones, and {whole - won - lost:,} have equally good "
+            "ones. A client's test samples are few: the score of a single client is uncertain."
+        )
+        blocks += [
+            Scatter(
+                title=f"Local and {best}, client by client",
+                rows=rows,
+                x="local",
+                y=best,
+                shade="size" if "size" in rows.columns else "",
+                diagonal=True,
+                text="Above the line, the client gains.",
+            ),
+            Intervals(
+                title=f"Gain of {best} over local, client by client",
+                rows=rows,
+                value="gain",
+            ),
+        ]
+        order = np.flatnonzero(known)[np.argsort(gain[known], kind="stable")]
+        for title, chosen in (
+            ("The largest losses", [place for place in order[:_NAMED] if gain[place] < 0]),
+            ("The largest gains", [place for place in order[::-1][:_NAMED] if gain[place] > 0]),
+        ):
+            if chosen:
+                blocks.append(_named(title, rows, best, style, chosen))
+    blocks.append(Listing(title="All clients", rows=rows, order="-gain" if text else "name"))
+    return Section("Client by client", tuple(blocks), text)
+
+
+def _named(title: str, rows: Rows, best: str, style: Style, chosen: Sequence[int]) -> Grid:
+    values = {name: column.values for name, column in rows.columns.items()}
+    sized = "size" in values
+
+    def cells(place: int) -> tuple[Cell, ...]:
+        size = (Number(float(values["size"][place]), "whole"),) if sized else ()
+        unit = 1 if style == "percent" else 4
+        return (
+            str(values["name"][place]),
+            *size,
+            score(float(values["local"][place]), style),
+            score(float(values[best][place]), style),
+            Number(float(values["gain"][place]), digits=unit, sign=True),
+        )
+
+    gain = "points" if style == "percent" else "difference"
+    head = ("client", *(("samples",) if sized else ()), "local", best, gain)
+    return Grid(title=title, head=head, cells=tuple(cells(place) for place in chosen))

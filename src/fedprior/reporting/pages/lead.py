@@ -1,0 +1,105 @@
+"""The sentence that a run's page begins with."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+
+from fedprior.engines import blocks as parts
+from fedprior.learning.catalog import METHODS
+from fedprior.pages.page import Rows, Style
+from fedprior.privacy.guarantee import shown
+from fedprior.reporting import ledgers, released
+from fedprior.reporting.pages.record import RunRecord
+
+
+def best_method(methods: dict[str, dict[str, Any]]) -> str | None:
+    """The method with the highest mean score, other than local ones; None without any."""
+    known = {
+        name: row["mean"]
+        for name, row in methods.items()
+        if row["mean"] is not None and not METHODS[name].alone
+    }
+    return max(known, key=lambda name: known[name]) if known else None
+
+
+def lead(record: RunRecord, best: str | None, style: Style, rows: Rows | None) -> str:
+    """The sentence that matters: what helped, by how much, and whom; or that nothing did."""
+    if record.stage != "finished":
+        return _under_way(record)
+    if record.secure:
+        return _secure_lead(record)
+    if best is None:
+        return "The run has finished. No client has test samples, so that there are no scores."
+    row, unit = record.methods[best], 100 if style == "percent" else 1
+    mean = f"{100 * row['mean']:.1f}%" if style == "percent" else f"{row['mean']:.4g}"
+    name = parts.score_name(style)
+    gain = row["gain_over_local"]
+    if gain is None:
+        return f"Of the methods compared, {best} is best: its mean {name} is {mean}."
+    amount, error = unit / 100 * gain, _error(row, rows, unit)
+    size = f"{abs(amount):.1f} points" if style == "percent" else f"{abs(amount):.4g}"
+    whom = _whom(rows)
+    if amount <= 0:
+        return (
+            f"Sharing does not help here: no method beats models that clients train on their own "
+            f"data alone. The best, {best}, has a mean {name} of {mean}, {size} below local."
+        )
+    if error is not None and amount < 2 * error:
+        return (
+            f"It is not clear that sharing helps: {best} has the best mean {name}, {mean}, "
+            f"{size} above models that clients train alone, which is less than two standard "
+            f"errors ({2 * error:.2g}).{whom}"
+        )
+    return (
+        f"Sharing helps: the models of {best} have a mean {name} of {mean}, {size} above those "
+        f"that clients train on their own data alone.{whom}"
+    )
+
+
+def _error(row: dict[str, Any], rows: Rows | None, unit: float) -> float | None:
+    """The standard error of the mean gain: over seeds, or else over clients."""
+    if row["gain_se"]:
+        return float(unit / 100 * row["gain_se"])
+    if rows is None or "gain" not in rows.columns:
+        return None
+    gain = np.asarray(rows.columns["gain"].values, float)
+    gain = gain[np.isfinite(gain)]
+    return float(gain.std(ddof=1) / len(gain) ** 0.5) if len(gain) > 2 else None
+
+
+def _whom(rows: Rows | None) -> str:
+    if rows is None or "gain" not in rows.columns:
+        return ""
+    gain = np.asarray(rows.columns["gain"].values, float)
+    won, lost = int((gain > 0).sum()), int((gain < 0).sum())
+    return f" {won:,} of {int(np.isfinite(gain).sum()):,} clients gain, and {lost:,} lose."
+
+
+def _under_way(record: RunRecord) -> str:
+    """How far a run is that has not ended."""
+    whole, done = len(record.standings), sum(each.finished for each in record.standings)
+    began = [each for each in record.standings if not each.finished and each.rounds is not None]
+    now = "".join(
+        f" {each.method} (seed {each.seed}) has done {each.rounds:,} of {each.planned:,} rounds."
+        for each in began[:1]
+    )
+    what = f"{done} of {whole} trainings are finished.{now}"
+    if record.stage == "running":
+        return f"The run is going on: {what}"
+    again = f"fedprior train --resume {shlex.quote(str(record.folder.path))}"
+    return f"The run has stopped before its end: {what} Continue it with {again}."
+
+
+def _secure_lead(record: RunRecord) -> str:
+    """What a run with secure noise may say of itself."""
+    bills = ledgers.spent(record.folder.path)
+    words = [
+        f"{bill['ledger'].split('/')[1]}: epsilon {shown(bill['epsilon'], digits=4)} at delta "
+        f"{bill['delta']:g}"
+        for bill in bills
+        if bill["epsilon"]
+    ]
+    told = [released.sentence(row) for row in record.summary.get("released_scores", ())]
+    spent = f"The run has finished and spent {'; '.join(words)}." if words else "It has finished."
+    return " ".join([spent, *told])

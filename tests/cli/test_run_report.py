@@ -1,0 +1,288 @@
+"""Pages of runs: `train --report`, `report RUN`, and what a page of a secure run must not hold."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from fedprior.core.files import write_json
+from fedprior.data.writing import write_table
+from fedprior.pages.page import Distributions, Grid, Intervals, Listing, Number, Scatter, Shares
+from fedprior.pages.render import render
+from fedprior.reporting.model import load
+from fedprior.reporting.pages.clients import client_rows, client_section
+from fedprior.reporting.pages.run import owns, page_of
+
+CLINICS = [f"clinic-{place}" for place in ("north", "south", "east", "west", "hill", "lake")]
+PRIVATE = {"privacy__epsilon": 8, "privacy__delta": 0.01, "training__cohort_size": 2}
+
+
+def inside(html):
+    """The page's text and the bytes of its data, unpacked."""
+    packed = re.search(r"H4sI[A-Za-z0-9+/=]+", html)
+    return html + (gzip.decompress(base64.b64decode(packed[0])).decode("latin-1") if packed else "")
+
+
+def blocks(page, kind):
+    return [each for part in page.sections for each in part.blocks if isinstance(each, kind)]
+
+
+def sections(page):
+    return [section.title for section in page.sections]
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory, new_rows):
+    from fedprior.data.table import fit_encoder
+
+    folder = tmp_path_factory.mktemp("public")
+    public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
+    path = folder / "encoder.json"
+    path.write_text(fit_encoder(public, client="shop", label="outcome").to_json())
+    return path
+
+
+@pytest.fixture(scope="session")
+def private_run(tmp_path_factory, new_rows, encoder, call, fast):
+    """`private_run(noise)` -> the folder of a private run on clinics, made once for each."""
+    made = {}
+
+    def run(noise, *more):
+        key = (noise, *more)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("private") / "run"
+            table = new_rows(folder.parent / "table.csv", CLINICS)
+            changes = {**PRIVATE, "privacy__noise": noise, "training__evaluate_every": 1}
+            words = ["train", "--data", table, "--encoder", encoder, "--allow-delta", *more]
+            words += ["--algorithm", "fedavg", "--algorithm", "local", *fast(**changes)]
+            assert call([*words, "--out", folder, "--quiet"]) == 0
+            made[key] = folder
+        return made[key]
+
+    return run
+
+
+def test_a_run_s_page_says_what_helps_whom(trained):
+    page = page_of(trained)
+    summary = json.loads((trained / "summary.json").read_text())["methods"]
+    best = max(("adaped", "fedavg-fine-tuning"), key=lambda name: summary[name]["mean"])
+    assert best in page.lead
+    assert sections(page) == [
+        *("Methods", "Client by client", "Over rounds", "Calibration", "Classes"),
+        "Time and bytes a round",
+    ]
+    (table,) = [each for each in blocks(page, Grid) if each.title == "Scores by method"]
+    means = {row[0]: row[1].value for row in table.cells}
+    assert means == {name: row["mean"] for name, row in summary.items()}
+    (spread,) = [each for each in blocks(page, Distributions) if len(each.columns) == 3]
+    assert len(spread.rows) == 6
+    (scatter,), (bars,) = blocks(page, Scatter), blocks(page, Intervals)
+    assert (scatter.x, scatter.y, bars.value) == ("local", best, "gain")
+    assert list(scatter.rows.columns["name"].values) == list("abcdef")
+    gain = np.asarray(bars.rows.columns["gain"].values)
+    assert gain.mean() == pytest.approx(summary[best]["gain_over_local"])
+    assert str(trained / "config.toml") in page.command
+    assert any(row[0] == "training.rounds" for row in page.folded[0].cells)
+
+
+def test_the_largest_gains_and_losses_are_named():
+    local = np.array([0.5, 0.5, 0.5, 0.5, np.nan, 0.9, 0.4, 0.3, 0.2])
+    adamap = np.array([0.75, 0.25, 0.5, 0.4, 0.5, 0.8, 0.7, 0.9, 0.3])
+    table = {"seed": np.zeros(9), "client": np.array([*"abcdefghi"], object)}
+    table |= {"local": local, "adamap": adamap}
+    rows = client_rows(table, ("adamap", "local"), "percent", best="adamap", same=True)
+    section = client_section(rows, "adamap", "percent")
+    assert "4 of 8 clients have better models" in section.text
+    assert "3 have worse ones, and 1 have equally good" in section.text
+    losses, gains = (each for each in section.blocks if isinstance(each, Grid))
+    assert [(row[0], round(row[-1].value, 6)) for row in losses.cells] == [
+        *(("b", -25), ("d", -10), ("f", -10)),
+    ]
+    assert [row[0] for row in gains.cells] == ["h", "g", "a", "i"]
+
+
+def test_classes_and_bytes_are_those_of_the_data(trained):
+    page = page_of(trained)
+    (classes,) = blocks(page, Shares)
+    assert sum(value for (value,) in classes.parts.values()) == pytest.approx(1)
+    assert set(classes.parts) == {"yes", "no"}
+    (cost,) = [each for each in blocks(page, Grid) if each.title == "By method"]
+    sent = {row[0]: row[2].value for row in cost.cells}
+    assert sent["local"] == 0
+    assert sent["fedavg-fine-tuning"] > 0
+    assert all(row[1] is None or row[1].value > 0 for row in cost.cells)
+
+
+def test_train_writes_the_page_last_and_resumed_runs_too(command, on_table, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "run.html"
+    words = ("--algorithm", "local", "--algorithm", "fedavg")
+    found = command("train", *on_table, *words, "--out", run, "--report", page)
+    assert found.code == 0, found.err
+    assert found.err.splitlines()[-1] == f"Page: {page}"
+    first = page.read_text()
+    assert "accuracy" in first
+    again = command("train", "--resume", run, "--report", page)
+    assert again.code == 0, again.err
+    reported = command("report", run)
+    assert reported.code == 0, reported.err
+    assert (run / "report.html").read_text() == page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("page.txt", "--report must be a .html file"), ("no/page.html", "in a folder that exists")],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_training(
+    refused, on_table, tmp_path, name, wanted
+):
+    refused(
+        "train", *on_table, "--out", tmp_path / "run", "--report", tmp_path / name, wanted=wanted
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_is_no_page_is_not_replaced(refused, on_table, tmp_path):
+    other = tmp_path / "own.html"
+    other.write_text("<p>mine</p>")
+    wanted = "exists already"
+    refused("train", *on_table, "--out", tmp_path / "run", "--report", other, wanted=wanted)
+    assert other.read_text() == "<p>mine</p>"
+
+
+def test_a_loaded_model_reports_its_run(trained, tmp_path):
+    model = load(trained)
+    model.report(tmp_path / "model.html")
+    assert "Scores by method" in (tmp_path / "model.html").read_text()
+    assert "adaped" in model._repr_html_()
+    assert "<script" not in model._repr_html_()
+
+
+def test_an_unfinished_run_is_shown_as_such(trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    for name in ("summary.json", "metrics.jsonl", "clients.parquet", "evaluation.json"):
+        (copy / name).unlink()
+    (copy / "checkpoint" / "fedavg-fine-tuning" / "seed-0" / "scores.safetensors").unlink()
+    lines = (copy / "progress.jsonl").read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["method"] != "local"]
+    (copy / "progress.jsonl").write_text("\n".join(kept) + '\n{"method": "fedavg-fi')  # cut short
+    page = page_of(copy)
+    assert page.lead.startswith("The run has stopped before its end: 2 of 3 trainings")
+    assert f"fedprior train --resume {copy}" in page.lead
+    (table,) = [each for each in blocks(page, Grid) if each.title == "Trainings"]
+    assert [row[1] for row in table.cells] == ["finished", "begun", "finished"]
+    assert table.cells[1][2] == Number(3, "whole")
+    render(page)
+
+
+def test_a_private_run_shows_budget_path_trust_and_limits(private_run):
+    page = page_of(private_run("simulated"))
+    assert sections(page)[-2:] == ["Privacy", "What is not protected"]
+    html = render(page)
+    for word in (
+        *("differentially private with epsilon =", "delta = 0.01", "one client", "add-remove"),
+        *("central view", "Poisson sampling at rate", "not valid for a release", "e^"),
+        *("Who is trusted with what", "Epsilon over rounds", "Budget: epsilon spent and left"),
+        *("Personal models are not protected", "The noise is simulated"),
+    ):
+        assert word in html, word
+    bar = next(each for each in blocks(page, Shares) if each.title.startswith("Budget"))
+    assert bar.parts["spent"][0] + bar.parts["left"][0] == pytest.approx(8)
+
+
+SECRET = ("decile", "clinic-", "seconds", "most common class", "gain over local", "calibration")
+
+
+def assert_nothing_secret(folder):
+    page = page_of(folder)
+    html = render(page)
+    found = inside(html)
+    assert not [word for word in SECRET if word in found]
+    assert '"tables":[]' in html  # no rows of clients at all
+    assert not blocks(page, Listing)
+    history = {name for curves in page.sections for name in [curves.title]}
+    assert "Client by client" not in history
+    assert "differentially private with epsilon =" in html
+    return page, html
+
+
+def test_a_page_of_a_secure_run_holds_what_the_guarantee_covers(private_run):
+    pytest.importorskip("opendp")
+    page, html = assert_nothing_secret(private_run("secure"))
+    assert "local" not in page.lead
+    assert [fact.label for fact in page.facts] == ["privacy budget", "noise"]
+    assert "seeded by the operating system" in html
+    assert not [each for each in blocks(page, Grid) if each.title != "By method"]
+
+
+def test_unprotected_scores_stay_out_of_the_page(private_run):
+    pytest.importorskip("opendp")
+    folder = private_run("secure", "--unprotected-scores")
+    assert (folder / "clients.parquet").is_file()  # as was asked for
+    _, html = assert_nothing_secret(folder)
+    assert "Scores of single clients are not protected" in html
+
+
+def test_a_secure_page_trusts_no_file_in_the_folder(private_run, tmp_path):
+    """Files as a clear run writes them: what may not be shown is not taken from anywhere."""
+    pytest.importorskip("opendp")
+    copy = shutil.copytree(private_run("secure"), tmp_path / "copy")
+    line = {"method": "fedavg", "seed": 0, "round": 1, "rounds": 3}
+    leak = {"clients": 5.0, "left_out": 1.0, "valid": 0.123456, "seconds": 98.7654}
+    alone = {**line, **leak, "method": "local", "psi": 0.777777}
+    for name in ("metrics.jsonl", "progress.jsonl"):
+        (copy / name).write_text(
+            "".join(json.dumps(each) + "\n" for each in ({**line, **leak}, alone))
+        )
+    calibration = {
+        "count": [7] * 10,
+        "confidence": [0.5] * 10,
+        "accuracy": [0.31415] * 10,
+        "error": 0,
+    }
+    runs = [{"method": "fedavg", "seed": 0, "calibration": calibration, "upload_bytes": 8}]
+    runs[0]["download_bytes"] = 8
+    write_json(
+        copy / "evaluation.json", {"format": 1, "classes": {"secretclass": 41}, "runs": runs}
+    )
+    columns = {"seed": np.zeros(6, np.int32), "client": np.array(CLINICS, object)}
+    write_table({**columns, "fedavg": np.linspace(0, 1, 6)}, copy / "clients.parquet", owner="test")
+    _, html = assert_nothing_secret(copy)
+    found = inside(html)
+    for word in ("0.123456", "98.76", "0.777777", "0.31415", "secretclass", "Validation scores"):
+        assert word not in found, word
+
+
+def test_clients_of_seeds_are_averaged_only_where_they_are_the_same():
+    table = {
+        "seed": np.array([0, 0, 1, 1]),
+        "client": np.array(["a", "b", "a", "b"], object),
+        "local": np.array([0.5, 0.25, 0.75, np.nan]),
+        "adamap": np.array([0.75, 0.75, 0.75, 0.5]),
+    }
+    asked = {"methods": ("adamap", "local"), "style": "percent", "best": "adamap"}
+    same = client_rows(table, **asked, same=True)
+    assert list(same.columns["name"].values) == ["a", "b"]
+    assert list(same.columns["local"].values) == [0.625, 0.25]
+    apart = client_rows(table, **asked, same=False)
+    assert list(apart.columns["name"].values) == [
+        "a, seed 0",
+        "b, seed 0",
+        "a, seed 1",
+        "b, seed 1",
+    ]
+    gains = np.asarray(apart.columns["gain"].values)
+    assert gains[:3].tolist() == [25, 50, 0]
+    assert np.isnan(gains[3])
+
+
+def test_folders_of_other_things_are_not_runs(tmp_path, trained):
+    assert owns(trained)
+    assert not owns(tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "checkpoint" / "fedavg").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "fedavg" / "sweep.json").write_text("{}")
+    assert not owns(tmp_path)
