@@ -74,13 +74,13 @@ def save(
     *,
     out: Path | None,
     write: Callable[[Path], None],
-    plot: Path | None,
-    draw: Callable[[Path], Path],
+    plot: Path | None = None,
+    draw: Callable[[Path], Path] | None = None,
     report: Path | None = None,
     page: Callable[[], Page] | None = None,
 ) -> None:
     """All files or none: picture and page wait under other names until the table is written."""
-    aside = None if plot is None else draw(plot)
+    aside = None if plot is None or draw is None else draw(plot)
     try:
         with _reported(report, page, owner=owner):
             if out is not None:

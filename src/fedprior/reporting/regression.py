@@ -13,11 +13,13 @@ from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 from fedprior.regression.result import Family
+from fedprior.reporting import answers
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regress_table import read_rows
 
 FORMAT = 1
+_MOST_APART = 2_000  # groups whose separate fits are in the page
 # What a fit calls an option of the command.
 _OPTIONS = {
     "population": "--population",
@@ -182,6 +184,31 @@ def summary(answer: RegressAnswer) -> dict[str, Any]:
         "columns": answer.columns,
         "notes": list(answer.notes),
     }
+
+
+def document(answer: RegressAnswer) -> dict[str, Any]:
+    """What `--json` prints, with what a page of the answer needs beside it."""
+    question, found, held = answer.question, answer.analysis, answer.held_out
+    more: dict[str, Any] = {"asked": asked(question)}
+    if held is not None:
+        more |= {"sentence": held.sentence(question.seed), "held_out_curves": held.curves}
+    if len(found.levels) <= _MOST_APART:
+        more["separate"] = dict(zip(found.names, found.separate().T, strict=True))
+    return answers.document(
+        "regress",
+        summary(answer),
+        question,
+        source=question.file or "shops, the simulated example",
+        labels=1,
+        **more,
+    )
+
+
+def asked(question: RegressQuestion) -> dict[str, Any]:
+    """What is explained, by which groups, in the words of the table."""
+    if question.file is None:
+        return {"group": ["shop"], "of": "sales"}
+    return {"group": list(question.group), "of": question.target}
 
 
 def _fixed(found: Analysis, level: float) -> dict[str, Any]:
