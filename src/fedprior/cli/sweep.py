@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.cli.pages import Report, check_report, write_report
 
 
 def sweep(
@@ -39,6 +40,7 @@ def sweep(
         Path | None,
         typer.Option(help="Folder (default: sweeps/TIME); an existing sweep is continued."),
     ] = None,
+    report: Report = None,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
@@ -56,9 +58,11 @@ def sweep(
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
     from fedprior.cli.progress import Trainings
+    from fedprior.reporting.pages.sweep import page_of
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
     from fedprior.reporting.sweep_plan import plan, read_over
 
+    check_report("sweep", report)
     settings = asked.configured(
         "sweep",
         config,
@@ -86,6 +90,7 @@ def sweep(
             if row["chosen"] is None:
                 bar.say(f"{name}: nothing is chosen, at every point a training diverged.")
         bar.say(f"Written to {folder.path}")
+        write_report("sweep", report, lambda: page_of(folder.path), bar.say)
     if as_json:
         typer.echo(json.dumps(summary))
     else:
