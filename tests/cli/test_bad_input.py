@@ -73,7 +73,10 @@ def untouched(refused, tmp_path, monkeypatch):
         ("seed=-1", "config: seed must be a whole number of at least 0, got -1"),
         ("seeds=0", "config: seeds must be a whole number of at least 1, got 0"),
         ("methods=[]", "config: methods must be at least one name"),
-        ("format=9", "config: format must be at most 1, got 9. A newer fedprior wrote it"),
+        (
+            "format=9",
+            "config: format of the configuration must be 2, got 9. It was",
+        ),
     ],
 )
 def test_a_wrong_setting(refused, change, wanted):
@@ -252,7 +255,7 @@ def test_resume_of_a_newer_format(refused, copied):
     file = checkpoint(copied)
     packed = trees.read(file, kind="checkpoint", format=2)
     trees.write(file, packed.arrays, kind="checkpoint", format=3, **packed.facts)
-    refused("train", "--resume", copied, wanted="format must be at most 2, got 3. A new")
+    refused("train", "--resume", copied, wanted="must be 2, got 3. It was written by a newer")
 
 
 def test_resume_with_another_configuration(refused, copied, trained, tmp_path):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import fedprior
+from fedprior.cli import catalog
 from fedprior.learning.catalog import METHODS
 
 
@@ -36,6 +37,13 @@ def test_algorithms_in_words(command, monkeypatch):
     assert found["shared-body"] == "up - down - server: -"
     assert "In Python only: fedprior.learning.multitask" in " ".join(shown.out.split())
     assert shown.err == ""
+
+
+def test_what_is_listed_is_what_the_methods_send():
+    """Every method's traced bytes and its own words, for each model; no JAX at run time."""
+    assert json.loads(catalog.LISTED.read_text()) == catalog.traced(), (
+        "algorithms.json is out of date: python -m fedprior.cli.catalog"
+    )
 
 
 def test_an_unknown_model_is_bad_input(command):

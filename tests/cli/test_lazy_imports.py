@@ -86,6 +86,7 @@ def test_help_loads_nothing_heavy():
     code = """
 from fedprior.cli.main import main
 for words in (["--help"], ["train", "--help"], ["--version"], ["datasets", "--json"],
+              ["algorithms"],
               ["estimate", "--help"], ["regress", "--help"], ["reproduce"],
               ["privacy", "plan", "--help"]):
     sys.argv = ["fedprior", *words]

@@ -214,9 +214,9 @@ def test_bad_input(refused, command, tmp_path, monkeypatch):
     refused("reproduce", "bernoulli", "--runs", "0", wanted="runs must be a whole number of at")
     refused("reproduce", "bernoulli", "--seed", "-1", wanted="seed must be a whole number of at")
     words = ["reproduce", "gaussian-dp", "--runs", "1", "--plot"]
-    refused(*words, "figure.txt", wanted="--plot must be a .png, .pdf or .svg file")
+    refused(*words, "figure.txt", wanted="--plot must be a .png, .svg or .pdf file")
     refused(*words, "none/figure.png", wanted="--plot must be in a folder that exists")
-    wanted = "logistic: --plot must be a .png, .pdf or .svg file"
+    wanted = "logistic: --plot must be a .png, .svg or .pdf file"
     refused("reproduce", "logistic", "--plot", "figure.txt", wanted=wanted)
     refused("reproduce", "--json", "bernoulli", wanted="--json must be behind the name")
     assert command("reproduce", "bernouli").code == 2

@@ -26,7 +26,7 @@ def test_json_is_all_there_is_on_standard_output(command, on_table, three, train
     found = command("train", *on_table, *three, "--out", tmp_path / "run", "--json")
     assert found.code == 0
     answer = json.loads(found.out)
-    assert answer["format"] == 1
+    assert answer["format"] == 2
     assert answer["run"] == str(tmp_path / "run")
     assert list(answer["methods"]) == METHODS
     for figures in answer["methods"].values():

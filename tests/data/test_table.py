@@ -154,7 +154,7 @@ def test_json_round_trip_encodes_alike(seed, regression):
 def test_encoder_of_another_format(csv):
     text = json.loads(from_table(csv, **NAMES).encoder.to_json())
     assert text["format"] == 1
-    with pytest.raises(ValueError, match="Encoder: format must be 1, got 2"):
+    with pytest.raises(ValueError, match="encoder: format of the encoder must be 1, got 2"):
         Encoder.from_json(json.dumps(text | {"format": 2}))
     with pytest.raises(ValueError, match="text must be what to_json wrote"):
         Encoder.from_json("[]")

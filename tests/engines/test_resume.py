@@ -260,7 +260,7 @@ def test_another_configuration_is_refused(saved, toy):
 def test_a_newer_format_is_refused(saved):
     saving, resume = saved("device")
     rewrite(saving.file, format=99)
-    with pytest.raises(ValueError, match=r"format must be at most 2, got 99\. A newer fedprior"):
+    with pytest.raises(ValueError, match=r"must be 2, got 99\. It was written by a newer"):
         resume()
 
 

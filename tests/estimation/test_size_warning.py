@@ -32,7 +32,7 @@ def warned(population, num_groups, seed, *, slope=0.0):
         logit = np.log(inside / (1 - inside)) + slope * (np.log(n) - np.log(n).mean())
         rate = 1 / (1 + np.exp(-logit))
     pairs = collapse(Counts(n=n, successes=draws.binomial(n, rate)))
-    return size_warning(pairs, by_likelihood(tally(pairs))) is not None
+    return bool(size_warning(pairs, by_likelihood(tally(pairs))))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -115,7 +115,7 @@ def test_another_kind_format_or_shape_is_refused():
     content = trees.pack(TREE, kind="other", format=3)
     with pytest.raises(ValueError, match="the file is not a thing file"):
         unpack(content)
-    with pytest.raises(ValueError, match=r"format must be at most 3, got 4\. A newer fedprior"):
+    with pytest.raises(ValueError, match=r"must be 3, got 4\. It was written by a newer"):
         unpack(trees.pack(TREE, kind="thing", format=4))
     packed = unpack(trees.pack({"a": np.zeros(3)}, **KIND))
     for like, wanted in (

@@ -10,6 +10,7 @@ import fedprior
 from fedprior.exchange.facts import Facts
 from fedprior.experiments import compare, comparison, comparison_drawing, comparison_report
 from fedprior.experiments import comparison_settings as settings
+from fedprior.reporting import client_drawing
 from fedprior.reporting.config import Config, Data, ModelChoice, Schedule
 from fedprior.reporting.training import Study
 
@@ -250,9 +251,9 @@ def test_what_the_paper_prints_is_a_column_where_it_prints_anything(parts):
 
 def test_a_panel_begins_at_the_lowest_whisker_unless_it_lies_far_below():
     near = [np.full(10, 98.0), np.full(10, 97.0), np.full(10, 95.0)]
-    assert comparison_drawing._left(near) == 94.5
+    assert client_drawing._left(near, 100) == 94.5
     far = [np.full(10, 98.0), np.full(10, 97.0), np.full(10, 30.0)]
-    assert comparison_drawing._left(far) == 90.5
+    assert client_drawing._left(far, 100) == 90.5
 
 
 def test_quick_is_a_fifth():

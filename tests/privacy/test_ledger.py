@@ -145,7 +145,7 @@ def test_a_ledger_of_another_format_is_refused_with_a_remedy(path, monkeypatch):
     monkeypatch.setattr("fedprior.privacy.opening.FORMAT", 2)
     Ledger(path, terms()).close()
     monkeypatch.undo()
-    with pytest.raises(PrivacyError, match=r"must be 4, got 2\. .*another version .* new run"):
+    with pytest.raises(PrivacyError, match=r"must be 4, got 2\. .* new run\. What was spent"):
         read(path)
 
 

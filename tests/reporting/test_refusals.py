@@ -18,8 +18,8 @@ def test_a_change_of_one_method_keeps_the_defaults_of_another():
 
 def test_a_newer_format_is_named_before_its_unknown_keys(tmp_path):
     path = tmp_path / "new.toml"
-    path.write_text("format = 2\nunheard = 1\n")
-    with pytest.raises(ValueError, match="A newer fedprior wrote it"):
+    path.write_text("format = 3\nunheard = 1\n")
+    with pytest.raises(ValueError, match="It was written by a newer version"):
         config.read(path)
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedprior.estimation.result import Estimates, FittedPopulation
-from fedprior.reporting import shrinkage
+from fedprior.reporting import figures, shrinkage
 
 pytest.importorskip("matplotlib")
 
@@ -102,15 +102,15 @@ def test_the_same_picture_has_the_same_bytes(tmp_path):
 
 def test_many_groups_are_thinned_evenly():
     places = np.arange(10_001) * 2
-    chosen = shrinkage.evenly_spaced(places, 101)
+    chosen = figures.evenly_spaced(places, 101)
     assert chosen.tolist() == list(range(0, 20_001, 200))
-    assert shrinkage.evenly_spaced(places[:50], 101) is not None
-    assert len(shrinkage.evenly_spaced(places[:50], 101)) == 50
+    assert figures.evenly_spaced(places[:50], 101) is not None
+    assert len(figures.evenly_spaced(places[:50], 101)) == 50
 
 
 def test_long_names_keep_their_ends():
-    assert shrinkage._short("a short one") == "a short one"
-    short = shrinkage._short("the hospital of a very long name, number 17")
+    assert figures.short("a short one") == "a short one"
+    short = figures.short("the hospital of a very long name, number 17")
     assert len(short) == 28
     assert short.endswith("number 17")
 

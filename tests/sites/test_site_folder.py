@@ -122,7 +122,7 @@ def test_an_agreement_must_fit_the_samples(made, tmp_path, federation):
         ({"code": "0" * 32}, "for another version of fedprior"),
         ({"config": {"model": {"name": "lenet5"}}}, "lenet5 only for"),
         ({"more": 1}, "its entries must be"),
-        ({"format": 2}, "format must be 1"),
+        ({"format": 2}, "format of .* must be 1, got 2"),
     ):
         given = json.loads(whole)
         for name, value in change.items():

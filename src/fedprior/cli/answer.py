@@ -16,6 +16,8 @@ from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
 from fedprior.estimation.result import Estimates
+from fedprior.pages.page import Page
+from fedprior.reporting import answers
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting.outputs import save
 from fedprior.reporting.question import Question
@@ -32,15 +34,16 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
         with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
             groups = stack.enter_context(reporting.open_groups(question))
         estimates, spent = _estimate(question, groups)
-        _save(question, groups, estimates)
+        found = _as_json(question, groups, estimates)
+        found |= {} if spent is None else {"ledger": spent}
+        _save(question, groups, estimates, found)
         for line in _remarks(question, groups):
             watcher.say(line)
         if as_json:
-            found = _as_json(question, groups, estimates)
-            typer.echo(json.dumps(found if spent is None else found | {"ledger": spent}))
+            typer.echo(json.dumps(found))
         else:
             _print(question, groups, estimates, spent)
-    for path in (question.out, question.plot):
+    for path in (question.out, question.plot, question.report):
         if path is not None:
             watcher.say(f"Written to {path}")
 
@@ -68,24 +71,38 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
     return found
 
 
-def _save(question: Question, groups: Groups, estimates: Estimates) -> None:
-    if question.out is None and question.plot is None:
+def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[str, Any]) -> None:
+    if question.out is None and question.plot is None and question.report is None:
         return
+    told = reporting.document(question, groups, estimates, found)
 
     def write(path: Path) -> None:
         if estimates.levels is not None:
-            write_table(_level_table(question, groups, estimates), path, owner="estimate")
+            write_table(reporting.level_rows(question, groups, estimates), path, owner="estimate")
         elif question.shows_groups:
             groups.write(reporting.columns(estimates), path)
         else:
-            reporting.write_population(estimates, path)
+            reporting.write_population(estimates, path, told)
+        if path.suffix != ".json":
+            answers.write_summary(told, path, owner="estimate")
 
     def draw(path: Path) -> Path:
         from fedprior.reporting.shrinkage import draw_shrinkage
 
         return draw_shrinkage(estimates, groups.names, path)
 
-    save("estimate", out=question.out, write=write, plot=question.plot, draw=draw)
+    def describe() -> Page:
+        return answers.page(told, reporting.table(question, groups, estimates))
+
+    save(
+        "estimate",
+        out=question.out,
+        write=write,
+        plot=question.plot,
+        draw=draw,
+        report=question.report,
+        page=describe,
+    )
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
@@ -122,13 +139,6 @@ def _print(
         if len(places):
             shown = groups_table(title, groups, estimates, places)
             console.print(keep_numbers(shown, console.width))
-
-
-def _level_table(question: Question, groups: Groups, estimates: Estimates) -> dict[str, np.ndarray]:
-    from fedprior.estimation.levels.table import level_table
-    from fedprior.reporting.levels import level_keys
-
-    return level_table(estimates, level_keys(groups, question))
 
 
 def _print_levels(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +65,9 @@ Crossed = Annotated[
     bool, typer.Option("--crossed", help="Columns of groups cross: their effects add up.")
 ]
 Plot = Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .pdf.")]
+Report = Annotated[
+    Path | None, typer.Option(help="Where a page about the answer goes: a .html file.")
+]
 OneMethod = Annotated[
     str | None, typer.Option(help="Which of the run's methods (default: its first).")
 ]
@@ -128,6 +132,17 @@ def configured(
                 f"{owner}: --{name} concerns a table of your own. Name its file with --data."
             )
     return settings
+
+
+def scored_on_the_way(config: "Config") -> "Config":
+    """The configuration with validation scores for a learning curve, unless it has its own."""
+    from fedprior.reporting.run_plot import rounds_between
+
+    training = config.training
+    if training.evaluate_every:
+        return config
+    every = rounds_between(training.rounds)
+    return replace(config, training=replace(training, evaluate_every=every))
 
 
 def _is_own(owner: str, data: Path, dataset: str) -> bool:

@@ -1,7 +1,12 @@
-"""`fedprior algorithms` and `fedprior datasets`."""
+"""`fedprior algorithms` and `fedprior datasets`.
+
+What the first lists is in algorithms.json, so that it needs neither JAX nor 29 traced programs. A
+test compares that file with the methods themselves; `python -m fedprior.cli.catalog` writes it.
+"""
 
 import json
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +24,7 @@ _ONLY_PYTHON = (
     "In Python only: fedprior.learning.multitask, which takes a covariance between the clients."
 )
 
+LISTED = Path(__file__).with_name("algorithms.json")
 _MODELS = ("lenet5", "mlp", "logistic")
 _SHAPE, _CLASSES = (28, 28, 1), 10  # what bytes are counted for: the models of MNIST
 _NO_BYTES = "-"  # a model that the method refuses
@@ -37,20 +43,13 @@ def algorithms(
 
     Example: `fedprior algorithms --model mlp`
     """
-    import jax
-
-    from fedprior.core import random, tree
-    from fedprior.learning.catalog import describe
-
-    network = _network(model)
-    rows = describe(network, _SHAPE)
+    check.choice("algorithms", "--model", model, _MODELS)
+    answer = json.loads(LISTED.read_text())[model]
     if as_json:
-        size = tree.size(jax.eval_shape(network.init, random.root(0)))
-        answer = {"format": 1, "model": model, "parameters": size, "algorithms": rows}
-        typer.echo(json.dumps(answer))
+        typer.echo(json.dumps({"format": 1, "model": model, **answer}))
         return
     console = Console(highlight=False, markup=False)
-    console.print("\n\n".join(_entry(row, console.width) for row in rows))
+    console.print("\n\n".join(_entry(row, console.width) for row in answer["algorithms"]))
     console.print(
         f"\nup, down: bytes of one client in one round, for {model} on 28 x 28 pixels and 10 "
         "classes. server: what it must be trusted with; sums can be added up securely, so that "
@@ -59,11 +58,25 @@ def algorithms(
     )
 
 
+def traced() -> dict[str, Any]:
+    """What algorithms.json must hold, by model: parameters, and the methods with their bytes."""
+    import jax
+
+    from fedprior.core import random, tree
+    from fedprior.learning.catalog import describe
+
+    found = {}
+    for name in _MODELS:
+        network = _network(name)
+        size = tree.size(jax.eval_shape(network.init, random.root(0)))
+        found[name] = {"parameters": size, "algorithms": describe(network, _SHAPE)}
+    return found
+
+
 def _network(name: str) -> "Network":
     from fedprior.models.lenet import lenet5
     from fedprior.models.network import logistic, mlp
 
-    check.choice("algorithms", "--model", name, _MODELS)
     if name == "lenet5":
         return lenet5(_CLASSES)
     return mlp(_SHAPE, _CLASSES) if name == "mlp" else logistic(28 * 28, _CLASSES)
@@ -113,3 +126,7 @@ def datasets(as_json: asked.AsJson = False) -> None:
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     Console(highlight=False).print(table)
+
+
+if __name__ == "__main__":
+    LISTED.write_text(json.dumps(traced(), indent=1) + "\n")

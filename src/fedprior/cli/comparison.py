@@ -9,7 +9,7 @@ import typer
 
 from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root, new_table, show
-from fedprior.cli.pages import Report, check_report, write_report
+from fedprior.cli.pages import check_report, write_report
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -52,15 +52,15 @@ def _command(name: str, words: str) -> Callable[..., None]:
         data: Data = None,
         out: Out = None,
         workers: Workers = 2,
-        report: Report = None,
+        report: asked.Report = None,
         as_json: asked.AsJson = False,
         quiet: asked.Quiet = False,
     ) -> None:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare, read_all
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
-        from fedprior.experiments.figures import check_drawing
         from fedprior.experiments.page import document_page
+        from fedprior.reporting.figures import check_drawing
 
         check_report(name, report)
         known = COMPARISONS[name]

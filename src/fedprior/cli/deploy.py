@@ -167,14 +167,14 @@ def roster(
     Example: `fedprior deploy roster app clinic-1/card.json clinic-2/card.json`
     """
     from fedprior.cli.progress import say
-    from fedprior.core.files import read_json
     from fedprior.deploy.app_folder import write_agreement
+    from fedprior.sites.folder import read_card
     from fedprior.sites.guarantee import guarantee, sentences
 
     settings, path = _settings(app_folder), app_folder / "agreement.json"
     sentence = f"{path} exists, and sites may have accepted it. --force makes another agreement."
     check.expect(force or not path.exists(), "deploy roster", sentence)
-    found = {str(card): read_json(card) for card in cards}
+    found = {str(card): read_card(card) for card in cards}
     document, listed = write_agreement(app_folder, settings, found, deadline=deadline)
     answer = {"token": document.token, "clients": listed.active, "guarantee": guarantee(document)}
     lines = [*sentences(document), f"Send {path} to the sites, to be accepted."]

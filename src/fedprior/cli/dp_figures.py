@@ -9,7 +9,7 @@ import typer
 
 from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root, new_table, show, watching
-from fedprior.cli.pages import Report, check_report, write_report
+from fedprior.cli.pages import check_report, write_report
 from fedprior.cli.progress import say
 from fedprior.core import check
 
@@ -44,7 +44,7 @@ def dp_figures(
         typer.Option(help="Draw these rows.json again (one per setting); run nothing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    report: Report = None,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
@@ -58,9 +58,10 @@ def dp_figures(
 
     Example: `fedprior reproduce dp-figures --quick --out figures`
     """
-    from fedprior.experiments import dp_drawing, dp_report, dp_settings, figures
+    from fedprior.experiments import dp_drawing, dp_report, dp_settings
     from fedprior.experiments.dp_figures import dp_figures as run
     from fedprior.experiments.page import document_page
+    from fedprior.reporting.figures import check_drawing
 
     check_report("dp-figures", report)
     check.seed("dp-figures", seed)
@@ -71,7 +72,7 @@ def dp_figures(
     if write_noise is not None:
         dp_settings.write_noise(write_noise, panels)
         return say(f"Written to {write_noise}", quiet=quiet)
-    figures.check_drawing("dp-figures")
+    check_drawing("dp-figures")
     if from_json:
         rows = dp_report.read(*from_json)
     else:

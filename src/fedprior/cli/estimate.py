@@ -111,6 +111,7 @@ def estimate(
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
     plot: asked.Plot = None,
+    report: asked.Report = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,
     force: asked.Force = False,
@@ -197,6 +198,7 @@ def estimate(
         seed=seed,
         out=out,
         plot=plot,
+        report=report,
         strict=strict,
         missing=None if missing is None else tuple(missing),
         force=force,

@@ -23,12 +23,11 @@ def logistic(
 
     Example: `fedprior reproduce logistic --plot losses.png`
     """
-    from fedprior.experiments.figures import check_plot
     from fedprior.experiments.logistic import draw_losses, remarks
     from fedprior.experiments.logistic import logistic as run
+    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
-    if plot is not None:
-        check_plot("logistic", plot)
+    check_output("logistic", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
     with watching("logistic", quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:

@@ -51,6 +51,7 @@ def regress(
         Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
     ] = None,
     plot: asked.Plot = None,
+    report: asked.Report = None,
     strict: Annotated[bool, _option("Refuse missing values.", "--strict")] = False,
     missing: asked.Missing = None,
     force: asked.Force = False,
@@ -103,6 +104,7 @@ def regress(
         seed=seed,
         out=out,
         plot=plot,
+        report=report,
         strict=strict,
         missing=None if missing is None else tuple(missing),
         force=force,

@@ -134,12 +134,11 @@ def gaussian_dp(
 
     Example: `fedprior reproduce gaussian-dp --plot privacy.png`
     """
-    from fedprior.experiments.figures import check_plot
     from fedprior.experiments.gaussian_dp import draw, remarks
     from fedprior.experiments.gaussian_dp import gaussian_dp as run
+    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
-    if plot is not None:
-        check_plot("gaussian-dp", plot)
+    check_output("gaussian-dp", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
     with watching("gaussian-dp", quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:

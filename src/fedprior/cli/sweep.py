@@ -2,8 +2,10 @@
 
 import json
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -11,7 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
-from fedprior.cli.pages import Report, check_report, write_report
+from fedprior.cli.pages import check_report, write_report
+
+if TYPE_CHECKING:
+    from fedprior.engines.sweep import Sweep
 
 
 def sweep(
@@ -40,7 +45,9 @@ def sweep(
         Path | None,
         typer.Option(help="Folder (default: sweeps/TIME); an existing sweep is continued."),
     ] = None,
-    report: Report = None,
+    plot: asked.Plot = None,
+    force: asked.Force = False,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
@@ -55,14 +62,18 @@ def sweep(
     Models are scored once, after their last round, whatever evaluate_every says, and stay on the
     device: store = "disk" is refused, and so is local-converged, which tunes its number of steps.
 
+    --plot draws validation scores against the values, and each client's gain over local if that is
+    among the methods.
+
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
     from fedprior.cli.progress import Trainings
+    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
     from fedprior.reporting.pages.sweep import page_of
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
     from fedprior.reporting.sweep_plan import plan, read_over
 
-    check_report("sweep", report)
+    check_report("sweep", report, force=force)
     settings = asked.configured(
         "sweep",
         config,
@@ -80,16 +91,27 @@ def sweep(
     )
     folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
     folder.check_place()
+    check_output("sweep", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
     planned = plan(settings, over=read_over(over or []))
     folder.check(planned)
+
+    def draw(swept: "Mapping[str, Sweep]") -> None:
+        if plot is not None:
+            from fedprior.reporting.run_plot import draw_sweep
+
+            names = [str(name) for each in planned.federations.values() for name in each.clients]
+            save_plot("sweep", plot, partial(draw_sweep, swept, names))
+
     with Trainings(quiet=quiet) as bar:
         for remark in planned.remarks:
             bar.say(remark)
-        summary = sweep_methods(planned, folder, progress=bar.part)
+        summary = sweep_methods(planned, folder, progress=bar.part, finish=draw)
         for name, row in summary["methods"].items():
             if row["chosen"] is None:
                 bar.say(f"{name}: nothing is chosen, at every point a training diverged.")
         bar.say(f"Written to {folder.path}")
+        if plot is not None:
+            bar.say(f"Written to {plot}")
         write_report("sweep", report, lambda: page_of(folder.path), bar.say)
     if as_json:
         typer.echo(json.dumps(summary))

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
-from fedprior.cli.pages import Report, check_report, write_report
+from fedprior.cli.pages import check_report, write_report
 from fedprior.core import lock
 from fedprior.data.standard_input import shown as shown_path
 
@@ -60,7 +61,9 @@ def train(
         typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
     ] = None,
     key: asked.Key = None,
-    report: Report = None,
+    plot: asked.Plot = None,
+    report: asked.Report = None,
+    force: asked.Force = False,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
@@ -69,28 +72,34 @@ def train(
     Without arguments: AdaMAP, AdaPeD, FedAvg + fine-tuning and local training on the embedded
     digits.
 
+    --plot draws each client's gain over local, the scores by method and, by round, the validation
+    scores; --report writes a page with more. A new run then computes validation scores 20 times,
+    unless training.evaluate_every says otherwise.
+
     Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
     """
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.folder import Folder
+    from fedprior.reporting.outputs import save_plot
     from fedprior.reporting.pages.run import page_of
     from fedprior.reporting.record import scores_stay
     from fedprior.reporting.train import check_run
     from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
-    check_report("train", report)
+    check_report("train", report, force=force)
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
         others = (config, *of_table, algorithm, changes, seed, seeds, out, ledger, key)
         switches = allow_delta or release_scores or unprotected_scores
         if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
-                "train: --resume must stand alone (with --report, --json and --quiet), got other "
-                "options. A resumed run keeps its configuration."
+                "train: --resume must stand alone (with --plot, --report, --json and --quiet), got "
+                "other options. A resumed run keeps its configuration."
             )
         folder = Folder(resume)
         settings = folder.open()
+        _check_plot(plot, settings, force=force)
     else:
         given = {
             "allow_delta": allow_delta,
@@ -119,8 +128,11 @@ def train(
             seeds=seeds,
             changes=[*switched, *(changes or [])],
         )
+        shown = plot or (report and settings.privacy.noise != "secure")
+        settings = asked.scored_on_the_way(settings) if shown else settings
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
+        _check_plot(plot, settings, force=force)
         _, remarks = check_run(settings)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(quiet=quiet, scores=not scores_stay(settings.privacy), speed=not secure)
@@ -134,6 +146,10 @@ def train(
         except KeyboardInterrupt:
             watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
             raise
+        if plot is not None:
+            from fedprior.reporting.run_plot import draw_run
+
+            save_plot("train", plot, partial(draw_run, folder, settings.methods))
     if as_json:
         typer.echo(json.dumps(summary))
     elif summary["methods"]:
@@ -141,7 +157,22 @@ def train(
     lost = secure and settings.privacy.mechanism == "matrix"
     for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
+    if plot is not None:
+        watcher.say(f"Written to {plot}")
     write_report("train", report, lambda: page_of(folder.path), watcher.say)
+
+
+def _check_plot(plot: Path | None, config: "Config", *, force: bool) -> None:
+    """Raise before anything is trained if the picture could not be drawn."""
+    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
+    from fedprior.reporting.record import scores_stay
+
+    check_output("train", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
+    if plot is not None and scores_stay(config.privacy):
+        raise ValueError(
+            "train: --plot must be of a run that shows its clients' scores, got secure noise, "
+            "under which they stay here. Leave it out, or show them with --unprotected-scores."
+        )
 
 
 _LOST = (

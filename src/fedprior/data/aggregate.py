@@ -59,16 +59,20 @@ class Groups:
             return len(self.n)
         return len(self.n) // len(dict.fromkeys(self.categories.tolist()))
 
-    def names(self, places: Sequence[int]) -> list[str]:
-        """The names of the groups at `places`, in that order."""
-        if self.categories is not None and self.labels is not None:
-            return [f"{self.labels[place]}: {self.categories[place]}" for place in places]
+    def names(self, places: Sequence[int] | None = None) -> list[str]:
+        """The names of the groups at `places`, in that order; of all of them by default."""
         if self.labels is not None:
-            return [str(self.labels[place]) for place in places]
-        wanted = ", ".join(str(int(place)) for place in places) or "NULL"
+            shown = range(len(self.n)) if places is None else places
+            if self.categories is not None:
+                return [f"{self.labels[place]}: {self.categories[place]}" for place in shown]
+            return [str(self.labels[place]) for place in shown]
         kind = self.connection.execute("SELECT typeof(name) FROM groups LIMIT 1").fetchall()[0][0]
-        query = f"SELECT rowid, {spelled('name', kind)} FROM groups WHERE rowid IN ({wanted})"
-        named = dict(self.connection.execute(query).fetchall())
+        query = f"SELECT rowid, {spelled('name', kind)} FROM groups"
+        if places is None:
+            rows = self.connection.execute(f"{query} ORDER BY rowid").fetchall()
+            return [name for _, name in rows]
+        wanted = ", ".join(str(int(place)) for place in places) or "NULL"
+        named = dict(self.connection.execute(f"{query} WHERE rowid IN ({wanted})").fetchall())
         return [named[int(place)] for place in places]
 
     def keys(self) -> list[tuple[str, ...]]:

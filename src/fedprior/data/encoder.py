@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedprior.core import check
+from fedprior.core import check, formats
 from fedprior.data.cells import MISSING, Kind
 from fedprior.data.reader import Columns, Table, names
 from fedprior.data.scan import need
 
-FORMAT = 1
+FORMAT = formats.NUMBERS["encoder"]
 _MOST_CATEGORIES = 1000  # more distinct words than this is a key or free text, not a category
 
 
@@ -89,8 +89,7 @@ class Encoder:
 
     def __post_init__(self) -> None:
         owner = "Encoder"
-        remedy = "Use the version of fedprior that wrote it, or a newer one."
-        check.require(self.format == FORMAT, owner, "format", str(FORMAT), self.format, remedy)
+        formats.check("encoder", self.format, source="the encoder")
         check.choice(owner, "rows", self.rows, ("public", "private"))
         for name, given in (("columns", self.features), ("classes", self.classes or ())):
             once = len(set(given)) == len(given)

@@ -8,10 +8,11 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedprior.core import formats
 from fedprior.core.algorithm import PyTree
 from fedprior.exchange import trees
 
-_KIND, FORMAT = "exchange", 1
+_KIND, FORMAT = "exchange", formats.NUMBERS["exchange"]
 _TYPE = "train"  # Flower's name for what a ClientApp is asked; `do` in the facts says what it is
 _HEADER = 2**20  # bytes of a header and facts, beside the arrays
 

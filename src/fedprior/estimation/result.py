@@ -128,6 +128,9 @@ class Estimates:
     and `lookup` has the numbers of a group of that size with any mean.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
     `levels` has those of the groups in which groups lie, or which cross each other.
+    `checks` has the assumptions that were tested (`size`: small and large groups are alike,
+    `shape`: that of the population, `noise`: it is the same in all groups, `rows`: those of a group
+    have one rate), each with the note on what was found, empty if nothing was.
     """
 
     n: np.ndarray
@@ -152,6 +155,7 @@ class Estimates:
     size_name: str = "n"
     lookup: "MeanLookup | None" = None
     levels: Levels | None = None
+    checks: dict[str, str] = field(default_factory=dict)
 
     @property
     def num_groups(self) -> int:
@@ -199,12 +203,16 @@ class Estimates:
             "gains_are_bounds": self.gains_are_bounds,
             "sentence": self.sentence,
             "notes": list(self.notes),
+            "level": self.level,
+            "size_name": self.size_name,
+            "checks": self.checks,
         }
         if population.atoms is not None and population.weights is not None:
             summary["population"]["atoms"] = population.atoms.tolist()
             summary["population"]["weights"] = population.weights.tolist()
         if population.spread is not None:
             summary["population"]["spread"] = population.spread.tolist()
+            summary["population"]["member"] = population.member
         if population.coefficients is not None:
             summary["population"]["coefficients"] = population.coefficients.summary()
             summary["population"]["r_squared"] = population.coefficients.r_squared
@@ -216,6 +224,11 @@ class Estimates:
         if self.guarantee is not None:
             summary["privacy"] = self.guarantee.describe()
         return summary
+
+
+def found_by(**notes: str | None) -> dict[str, str]:
+    """The checks that were made, each with its note; None stands for one that was not."""
+    return {name: note for name, note in notes.items() if note is not None}
 
 
 def median(values: np.ndarray, count: np.ndarray | None = None) -> float:

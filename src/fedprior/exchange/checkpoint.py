@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fedprior.core import formats
 from fedprior.core.algorithm import PyTree
 from fedprior.exchange import trees
 
-_KIND, FORMAT = "checkpoint", 2
+_KIND, FORMAT = "checkpoint", formats.NUMBERS["checkpoint"]
 
 
 def fingerprint(identity: Any) -> str:

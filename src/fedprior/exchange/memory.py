@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core import check, lock
+from fedprior.core import check, formats, lock
 from fedprior.core.algorithm import Memory
 from fedprior.core.files import make_folder
 from fedprior.exchange import trees
 from fedprior.privacy.participation import Attendance, Participation
 
-_KIND, FORMAT = "memory", 2
+_KIND, FORMAT = "memory", formats.NUMBERS["memory"]
 _TOKEN = re.compile(r"[0-9a-f]{16,64}")
 
 

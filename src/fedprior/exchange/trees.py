@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core import tree
+from fedprior.core import formats, tree
 from fedprior.core.algorithm import PyTree
 from fedprior.core.files import write_atomically
 
@@ -105,11 +105,7 @@ def unpack(content: bytes, *, source: str, kind: str, format: int) -> Packed:
         raise ValueError(f"{source} is malformed: its header does not describe it.") from None
     if found_kind != kind:
         raise ValueError(f"{source} is not a {kind} file.")
-    if number > format:
-        raise ValueError(
-            f"{source}: format must be at most {format}, got {number}. "
-            "A newer fedprior wrote it; upgrade."
-        )
+    formats.check(kind, number, source=source, wanted=format)
     return Packed(source, facts, arrays)
 
 

@@ -6,18 +6,35 @@ from typing import Any
 
 from fedprior.experiments.dp_report import CORRELATED, ERRORS, METHODS, PrivateRow
 from fedprior.experiments.dp_settings import MATRIX
-from fedprior.experiments.figures import side_by_side
+from fedprior.reporting.figures import (
+    AMBER,
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PINK,
+    SKY,
+    label_ends,
+    side_by_side,
+)
 
-# Colors of Okabe and Ito, told apart without red and green.
 _STYLES = {
-    "adamap": ("#CC79A7", "P", "DP-AdaMAP"),
-    "adaped": ("#0072B2", "o", "DP-AdaPeD"),
-    "adaped-fine-tuning": ("#56B4E9", "s", "DP-AdaPeD, local fine-tuning"),
-    "fedavg": ("#D55E00", "^", "DP-FedAvg"),
-    "fedavg-fine-tuning": ("#E69F00", "v", "DP-FedAvg, fine-tuning"),
-    "fedem": ("#009E73", "D", "DP-FedEM"),
+    "adamap": (PINK, "P", "DP-AdaMAP"),
+    "adaped": (BLUE, "o", "DP-AdaPeD"),
+    "adaped-fine-tuning": (SKY, "s", "DP-AdaPeD, local fine-tuning"),
+    "fedavg": (ORANGE, "^", "DP-FedAvg"),
+    "fedavg-fine-tuning": (AMBER, "v", "DP-FedAvg, fine-tuning"),
+    "fedem": (GREEN, "D", "DP-FedEM"),
 }
-_SHADES = ("0.6", "#56B4E9", "#0072B2", "#D55E00", "#E69F00", "#009E73")
+# Of psi's paths, which may lie on each other: broad lines below, narrow dashed ones above.
+_PATHS = (
+    (GRAY, "-", 1.8, ""),
+    (SKY, "-", 7.0, ""),
+    (BLUE, (0, (4, 2)), 3.0, "o"),
+    (ORANGE, (0, (2, 3)), 1.4, "^"),
+    (AMBER, (0, (6, 2, 1, 2)), 1.2, "D"),
+    (GREEN, (0, (2, 6)), 1.0, "v"),
+)
 _GAP = 0.04  # between methods at one epsilon, so that their bars can be told apart
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 50)  # of psi
 
@@ -96,16 +113,23 @@ def _accuracy(axes: Any, rows: Sequence[PrivateRow]) -> None:
 
 
 def _psi(axes: Any, rows: Sequence[PrivateRow]) -> None:
-    for shade, row in zip(_SHADES, rows, strict=False):
+    """Psi by round: each path has its own width, dashes and places of its markers."""
+    ends = []
+    for number, (row, (color, dash, width, marker)) in enumerate(zip(rows, _PATHS, strict=False)):
         label = "without privacy" if row.epsilon is None else f"epsilon {row.epsilon:g}"
         psi = row.psi or ()
-        axes.plot(range(1, len(psi) + 1), psi, color=shade, label=label)
+        look: dict[str, Any] = {"linestyle": dash, "linewidth": width, "color": color}
+        every = max(1, len(psi) // 8)
+        where = (every * (1 + number) // (1 + len(rows)), every)
+        axes.plot(range(1, len(psi) + 1), psi, marker=marker, markevery=where, **look)
+        ends.append((len(psi), psi[-1], label, color))
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     ticks = [tick for tick in _TICKS if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
+    axes.set_ylim(low, high)
     axes.set_xlabel("round")
     axes.set_title(f"{rows[0].setting}: {rows[0].num_clients:,} clients", fontsize="medium")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    label_ends(axes, ends)

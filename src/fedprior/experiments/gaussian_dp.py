@@ -14,7 +14,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.estimation.risk import gaussian_risk
 from fedprior.estimation.statistics import Means
 from fedprior.experiments.compare import Watch, spread, unwatched
-from fedprior.experiments.figures import side_by_side
+from fedprior.reporting.figures import BLUE, GREEN, ORANGE, side_by_side
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 # Both scales are the paper's; it prints neither the bound on |mu| nor delta. At 10,000 clients this
@@ -182,9 +182,9 @@ def draw(rows: Sequence[MeanError], path: Path) -> None:
     """Error against epsilon: exact lines, simulated points with two standard errors."""
     figure, (axes,) = side_by_side(1, height=4.0)
     styles = {
-        "paper": ("tab:orange", "printed noise"),
-        "default": ("tab:blue", "analytic noise"),
-        "variances unknown": ("tab:green", "analytic noise, variances unknown"),
+        "paper": (ORANGE, "printed noise"),
+        "default": (BLUE, "analytic noise"),
+        "variances unknown": (GREEN, "analytic noise, variances unknown"),
     }
     for method, (color, label) in styles.items():
         own = sorted((row for row in rows if row.method == method), key=_claimed)

@@ -18,6 +18,7 @@ from fedprior.regression.logistic import (
 )
 from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
 from fedprior.regression.rows import GroupedRows
+from fedprior.reporting.figures import AMBER, BLUE, GREEN, ORANGE, label_ends, side_by_side
 
 SCALES = (0.25, 1.0, 2.0)  # of theta between groups: hardly different, as different as alike, more
 MEAN = (-0.5, 1.0, -1.0, 0.5, 0.0)  # the intercept first; the other features are N(0, 1)
@@ -27,13 +28,15 @@ NUM_TEST = 20  # rows held out of each group
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 TINY_RIDGE = 0.01
 BANDS = ((5, 9), (10, 19), (20, 29), (30, 40))
-_STYLES = {
-    "personal": ("#0072B2", "o"),
-    "local": ("#D55E00", "v"),
-    "local, tuned": ("#E69F00", "^"),
-    "pooled": ("#009E73", "s"),
-    "known": ("0.4", "x"),
+# Color, marker, dashes, width. Personal lies on the known population, which is broad and below it.
+_STYLES: dict[str, tuple[str, str, Any, float]] = {
+    "known": ("0.75", "", "-", 7.0),
+    "personal": (BLUE, "o", "-", 1.6),
+    "local": (ORANGE, "v", (0, (5, 2)), 1.4),
+    "local, tuned": (AMBER, "^", (0, (5, 2, 1, 2)), 1.4),
+    "pooled": (GREEN, "s", (0, (1, 1.5)), 1.6),
 }
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)  # of the log-loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,30 +222,27 @@ def remarks(rows: Sequence[Loss]) -> list[str]:
 
 def draw_losses(rows: Sequence[Loss], path: Path) -> None:
     """A panel a scale: log-loss above that of the true theta against a group's rows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     scales = list(dict.fromkeys(row.scale for row in rows))
-    figure = Figure(figsize=(max(6.4, 3.6 * len(scales)), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(1, len(scales), squeeze=False, sharey=True)[0]
+    figure, axes = side_by_side(len(scales), height=4.2)
+    drawn = [value for row in rows if row.method in _STYLES for value in row.by_size.values()]
     for place, scale in zip(axes, scales, strict=True):
-        for row in rows:
-            if row.scale == scale and row.method in _STYLES:
-                color, marker = _STYLES[row.method]
-                place.plot(
-                    list(row.by_size),
-                    list(row.by_size.values()),
-                    color=color,
-                    marker=marker,
-                    linestyle=":" if row.method == "known" else "-",
-                    label="known population" if row.method == "known" else row.method,
-                )
+        place.set_yscale("log")
+        place.set_ylim(0.8 * min(drawn), 1.2 * max(drawn))
+        place.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        place.set_ylim(0.8 * min(drawn), 1.2 * max(drawn))
+        place.minorticks_off()
+        own = {row.method: row for row in rows if row.scale == scale}
+        ends = []
+        for method, (color, marker, dash, width) in _STYLES.items():
+            y = list(own[method].by_size.values())
+            look: dict[str, Any] = {"marker": marker, "linestyle": dash, "linewidth": width}
+            place.plot(list(own[method].by_size), y, color=color, **look)
+            name, shade = ("known population", "0.4") if method == "known" else (method, color)
+            ends.append((len(y) - 1, y[-1], name, shade))
+        label_ends(place, ends)
         place.set_title(f"scale of theta {scale:g}", fontsize="medium")
         place.set_xlabel("rows of the group")
-        place.set_yscale("log")
+        place.grid(axis="y", color="0.92", linewidth=0.6)
         place.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("held-out log-loss above the true theta's")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(_STYLES), frameon=False)
     figure.savefig(path, dpi=150)

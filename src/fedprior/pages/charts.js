@@ -64,7 +64,7 @@ function label(one) {
 }
 function draw(chart) {
   const { canvas } = chart, width = Math.max(200, canvas.parentElement.clientWidth), ratio = window.devicePixelRatio || 1;
-  const height = chart.height ? chart.height(chart, width) : Math.round(Math.min(380, Math.max(240, width * 0.55)));
+  const height = chart.tall ? chart.tall(chart, width) : Math.round(Math.min(380, Math.max(240, width * 0.55)));
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   canvas.style.height = `${height}px`;
@@ -137,7 +137,7 @@ function level(chart, value) {
     path(chart, [[chart.box.left, chart.y(value)], [chart.box.right, chart.y(value)]], { dash: [5, 4], stroke: chart.color("accent") });
 }
 
-// ---- the kinds of charts: begin once; height, draw and legend; at(x, y) and order find rows
+// ---- the kinds of charts: begin once; tall, draw and legend; at(x, y) and order find rows
 const sorted = (values) => values.map((_, i) => i).filter((i) => Number.isFinite(values[i])).sort((a, b) => values[a] - values[b]);
 const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
 const kinds = {
@@ -155,7 +155,7 @@ const kinds = {
     legend: ({ one, cols, lo, o, order }) => [
       ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
       ...(o && order.length <= SINGLE ? [[cols[one.other].label, "ring"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : [])],
-    height: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
+    tall: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
     draw(chart) {
       const { one, cols, order, named, pen, color, v, lo, hi, o, width } = chart, style = cols[one.value].style;
       if (named) {
@@ -291,7 +291,7 @@ const kinds = {
       });
     },
     legend: () => [["mean", "bar"]],
-    height: (chart) => 58 * chart.bins.length + 30,
+    tall: (chart) => 58 * chart.bins.length + 30,
     draw(chart) {
       const { one, cols, pen, color, bins } = chart;
       axes(chart, chart.range, [bins.length, 0], { xStyle: cols[one.columns[0]].style, left: Math.min(150, chart.width * 0.3), names: true });
@@ -311,7 +311,7 @@ const kinds = {
   },
   shares: {
     legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `block s${(i % 8) + 1}`]),
-    height: ({ one }) => 34 * one.labels.length + 34,
+    tall: ({ one }) => 34 * one.labels.length + 34,
     draw(chart) {
       const { one, pen, color } = chart, parts = Object.values(one.parts), totals = one.labels.map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
       axes(chart, [0, Math.max(...totals) || 1], [one.labels.length - 0.5, -0.5], { xStyle: one.style, left: Math.min(170, chart.width * 0.32), names: true });

@@ -18,6 +18,7 @@ from fedprior.pages.page import Column, Rows
 _KEPT = 4  # digits of the spread of a column
 _WIDTHS = ((1, np.int8), (2, np.int16), (4, np.int32))
 _LARGEST = 2**31 - 2
+_FAR = 15  # powers of ten that a step may be away from 1
 
 
 def pack(tables: list[Rows]) -> tuple[list[dict[str, Any]], str]:
@@ -48,7 +49,7 @@ def _text(column: Column) -> dict[str, Any]:
 
 
 def decimals(values: np.ndarray) -> int:
-    """Decimals that keep four digits of the spread of the values, between -9 and 12.
+    """Decimals that keep four digits of the spread of the values; negative for large ones.
 
     >>> decimals(np.array([0.21, 0.34])), decimals(np.array([1.0, 25000.0]))
     (5, 0)
@@ -62,7 +63,7 @@ def decimals(values: np.ndarray) -> int:
     spread = max(float(high - low), spread / 1000)
     if not (math.isfinite(spread) and spread > 0):
         return 0
-    return int(np.clip(_KEPT - math.floor(math.log10(spread)) - 1, -9, 12))
+    return _KEPT - math.floor(math.log10(spread)) - 1
 
 
 def _numbers(
@@ -75,15 +76,20 @@ def _numbers(
     if digits is None:
         digits = 0 if column.style == "whole" else decimals(values)
     known = np.isfinite(values)
+    if abs(digits) > _FAR:
+        return _as_they_are(values, digits)
     scaled = np.round(np.where(known, values, 0.0) * 10.0**digits)
     if near:
         scaled = scaled - steps[near]
     if np.abs(scaled).max(initial=0) > _LARGEST:  # too far apart for whole steps
-        raw = values.astype("<f8").tobytes()
-        return {"bytes": raw, "width": 8, "near": "", "digits": max(digits, 0)}
+        return _as_they_are(values, digits)
     steps.setdefault(key, scaled + (steps[near] if near else 0))
     largest = np.abs(scaled).max(initial=0)
     width, kind = next(each for each in _WIDTHS if largest < 2 ** (8 * each[0] - 1) - 1)
     whole = np.where(known, scaled, -(2 ** (8 * width - 1))).astype(kind)
     planes = whole.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T
     return {"bytes": planes.tobytes(), "width": width, "near": near, "digits": digits}
+
+
+def _as_they_are(values: np.ndarray, digits: int) -> dict[str, Any]:
+    return {"bytes": values.astype("<f8").tobytes(), "width": 8, "near": "", "digits": digits}

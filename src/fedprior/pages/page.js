@@ -48,6 +48,7 @@ function format(value, style, digits, sign) {
   if (!formats.has(key)) {
     const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
     if (style === "percent") options.style = "percent";
+    if (style === "number" && digits > 8) Object.assign(options, { notation: "scientific", minimumFractionDigits: 2, maximumFractionDigits: 2 });
     if (sign) options.signDisplay = "exceptZero";
     formats.set(key, new Intl.NumberFormat(navigator.languages, options));
   }
@@ -55,7 +56,7 @@ function format(value, style, digits, sign) {
 }
 function cell(one, row) {
   if (one.style === "text") return one.values[row];
-  const digits = one.style === "whole" ? 0 : one.style === "percent" ? 1 : Math.min(8, Math.max(0, one.digits - 1));
+  const digits = one.style === "whole" ? 0 : one.style === "percent" ? 1 : Math.max(0, one.digits - 1);
   return format(one.values[row], one.style, digits);
 }
 for (const each of document.querySelectorAll("data[data-style]")) {
@@ -145,7 +146,7 @@ function listing(figure, one, number) {
       for (const key of shown) {
         const column = table.columns[key], named = key === table.name, td = make(named ? "th" : "td", named ? undefined : cell(column, row), named ? { scope: "row" } : column.style === "text" ? {} : { class: "num" });
         if (named) {
-          const button = make("button", table.names[row], { type: "button", "aria-pressed": String(row === table.pin) });
+          const button = make("button", table.names[row].trim() || "(no name)", { type: "button", "aria-pressed": String(row === table.pin) });
           button.addEventListener("click", () => pin(table, row));
           td.append(button);
         }

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedprior.core import formats
 from fedprior.core.check import PrivacyError
 from fedprior.privacy import fields
 from fedprior.privacy.events import Event
 
-FORMAT = 4
+FORMAT = formats.NUMBERS["ledger"]
 NOTHING = "0" * 64  # the hash before the first line
 Record = dict[str, Any]
 
@@ -158,12 +159,8 @@ def _decoded(text: bytes, path: Path, number: int) -> Record:
 def _check_opening(record: Record, path: Path, key: bytes | None) -> None:
     """Raise if the first line is of another format or key, before its hash is looked at."""
     version = record.get("format")
-    if record.get("kind") == "open" and version != FORMAT:
-        raise PrivacyError(
-            f"ledger: format of {path} must be {FORMAT}, got {version!r}. It was written by "
-            "another version of fedprior. Continue with that version, or start a new run; what "
-            "was spent still counts."
-        )
+    if record.get("kind") == "open":
+        formats.check("ledger", version, source=path, wanted=FORMAT, error=PrivacyError)
     wanted, got = record.get("key"), key_name(key)
     if wanted != got:
         reason = "was made with another key"

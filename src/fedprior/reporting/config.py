@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedprior.core import check
+from fedprior.core import check, formats
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 from fedprior.reporting.tables import as_tables, build, merged, put
 
-FORMAT = 1
+FORMAT = formats.NUMBERS["config"]
 _SCORES = ("release_scores", "score_epsilon", "unprotected_scores")  # of [privacy]
 _SUMS = ("secure_sums", "missing")
 SHIPPED = Path(__file__).parent / "configs"  # configurations by name
@@ -121,7 +121,7 @@ class Config:
 
     def __post_init__(self) -> None:
         owner = "config"
-        _check_format(self.format)
+        formats.check("config", self.format, source="the configuration")
         check.require(len(self.methods) > 0, owner, "methods", "at least one name", [])
         twice = [name for name in self.methods if self.methods.count(name) > 1]
         check.require(not twice, owner, "methods", "named once each", twice)
@@ -303,14 +303,14 @@ def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
     if path is None:
         tables["options"] = as_tables(Config())["options"]  # changes add to the defaults
     else:
-        tables = _tables(Path(path))
-        _check_format(tables.get("format", FORMAT))
+        tables = file_tables(Path(path))
+        tables["format"] = _current(tables.get("format", FORMAT), path)
     for change in changes:
         put(tables, change)
     return build(Config, tables, "config")
 
 
-def _tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The tables of a file, on those of the file that it extends."""
     if not path.suffix and not path.exists():
         check.choice("config", "name", path.name, sorted(each.stem for each in SHIPPED.iterdir()))
@@ -328,10 +328,11 @@ def _tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if parent is None:
         return tables
     file = Path(parent) if not Path(parent).suffix else path.parent / parent
-    return merged(_tables(file, (*above, path)), tables)
+    return merged(file_tables(file, (*above, path)), tables)
 
 
-def _check_format(number: Any) -> None:
-    if not isinstance(number, int) or number > FORMAT:
-        remedy = "A newer fedprior wrote it; upgrade."
-        raise ValueError(check.message("config", "format", f"at most {FORMAT}", number, remedy))
+def _current(number: Any, path: str | Path) -> int:
+    """The current format, for a file of this one or of 1, which had the same keys."""
+    if number != 1:
+        formats.check("config", number, source=path)
+    return FORMAT

@@ -17,6 +17,7 @@ from fedprior.data.writing import write_table, writing
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Events, Means, Repeats, Shares
+from fedprior.reporting import answers
 from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
@@ -264,12 +265,56 @@ def columns(estimates: Estimates) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(values) for name, values in found.items()}
 
 
-def write_population(estimates: Estimates, path: Path) -> None:
-    """The population alone: a table of one row, or all of the summary as JSON."""
+def level_rows(question: Question, groups: Groups, estimates: Estimates) -> dict[str, np.ndarray]:
+    """One row for every group of every level."""
+    from fedprior.estimation.levels.table import level_table
+    from fedprior.reporting.levels import level_keys
+
+    return level_table(estimates, level_keys(groups, question))
+
+
+def table(question: Question, groups: Groups, estimates: Estimates) -> dict[str, np.ndarray] | None:
+    """The rows that `--out` writes, with names; None if no group may be shown."""
+    if estimates.levels is not None:
+        return level_rows(question, groups, estimates)
+    if not question.shows_groups:
+        return None
+    names: dict[str, Any] = {"group": groups.names()}
+    if groups.categories is not None and groups.labels is not None:
+        names = {"group": groups.labels, "category": groups.categories}
+    return {name: np.asarray(each, object) for name, each in names.items()} | columns(estimates)
+
+
+def document(
+    question: Question, groups: Groups, estimates: Estimates, found: dict[str, Any]
+) -> dict[str, Any]:
+    """What `--json` prints, with what a page of the answer needs beside it."""
+    labels = 1 + (len(question.group) if question.structure is not None else 0)
+    labels += groups.categories is not None
+    return answers.document(
+        "estimate",
+        {name: each for name, each in found.items() if name != "out"},
+        question,
+        source=question.file or "baseball, the embedded table",
+        labels=labels if question.shows_groups else 0,
+        **page_keys(question, estimates),
+    )
+
+
+def page_keys(question: Question, estimates: Estimates) -> dict[str, Any]:
+    """What was asked for, and the standard errors of the groups of a meta-analysis."""
+    found: dict[str, Any] = {"kind": question.kind, "asked": question.asked}
+    if estimates.meta is not None and question.shows_groups:
+        found["study_errors"] = estimates.meta.study_errors
+    return found
+
+
+def write_population(estimates: Estimates, path: Path, found: dict[str, Any]) -> None:
+    """The population alone: a table of one row, or all of the summary, `found`, as JSON."""
     with writing(path, "--out", owner="estimate"):
         if path.suffix == ".json":
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (json.dumps(summary(estimates), indent=2) + "\n").encode())
+            write_atomically(path, (json.dumps(found, indent=2) + "\n").encode())
         else:
             write_table(_population_row(estimates), path, owner="estimate")
 

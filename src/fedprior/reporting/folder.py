@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedprior.core import check, lock
+from fedprior.core import check, formats, lock
 from fedprior.core.files import (
     TEMPORARY,
     make_folder,
@@ -17,7 +17,7 @@ from fedprior.core.files import (
 from fedprior.data import standard_input
 from fedprior.exchange import checkpoint
 from fedprior.reporting import federations
-from fedprior.reporting.config import Config, read
+from fedprior.reporting.config import Config, file_tables, read
 from fedprior.reporting.tables import as_tables
 
 
@@ -119,6 +119,11 @@ class Folder:
         write_atomically(self.config, seal(tomli_w.dumps(as_tables(config))).encode())
         return config
 
+    def check_format(self, kind: str) -> None:
+        """Raise if another version of fedprior, with another format, began what is here."""
+        read_sealed(self.config)  # checked; its last line is a comment
+        formats.check(kind, file_tables(self.config).get("format"), source=self.path)
+
     def read(self) -> Config:
         """The configuration of a run that was begun here."""
         if not self.config.exists():
@@ -129,7 +134,7 @@ class Folder:
                 f"run: {self.path} is the folder of a sweep, not of a run. "
                 "Train with the chosen values: fedprior train --out."
             )
-        read_sealed(self.config)  # checked; its last line is a comment
+        self.check_format("run")
         config = read(self.config)
         for path in sorted(self.path.glob("checkpoint/*/*/ledger.jsonl")):
             raise check.PrivacyError(

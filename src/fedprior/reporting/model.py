@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedprior.core import check, random
+from fedprior.core import check, formats, random
 from fedprior.core.algorithm import Memory, PyTree, State, Theta
 from fedprior.data.encoder import Encoder
 from fedprior.engines import cache
@@ -136,7 +136,9 @@ class Clients:
     """The clients of a run by name: each one's final model, and its memory."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
-        packed = trees.read(folder / "names.safetensors", kind="clients", format=model_file.FORMAT)
+        packed = trees.read(
+            folder / "names.safetensors", kind="clients", format=formats.NUMBERS["clients"]
+        )
         text, ends = packed.arrays["text"].tobytes(), packed.arrays["ends"].tolist()
         self.names = [text[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
         self.numbers = {name: number for number, name in enumerate(self.names)}

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core import check, random
+from fedprior.core import check, formats, random
 from fedprior.core.algorithm import Algorithm, Key, Memory, PyTree, State, Theta
 from fedprior.core.files import make_folder
 from fedprior.data.federation import ClientData
@@ -28,7 +28,7 @@ from fedprior.reporting.noise import PrivateSum, coefficients
 from fedprior.reporting.tables import as_tables, build
 from fedprior.reporting.training import Study, Training
 
-_KIND, FORMAT = "model", 1
+_KIND, FORMAT = "model", formats.NUMBERS["model"]
 
 
 def clients_folder(file: Path) -> Path:
@@ -98,7 +98,9 @@ def write_clients(
         "text": np.frombuffer(b"".join(encoded), np.uint8),
         "ends": np.cumsum([len(name) for name in encoded]),
     }
-    trees.write(folder / "names.safetensors", arrays, kind="clients", format=FORMAT)
+    trees.write(
+        folder / "names.safetensors", arrays, kind="clients", format=formats.NUMBERS["clients"]
+    )
 
 
 def export(file: Path, out: Path) -> dict[str, Any]:

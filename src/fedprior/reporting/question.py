@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedprior.core import check
 from fedprior.data import standard_input
 from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.database import check_database
 from fedprior.reporting.level_options import check_structure, refuse_options
-from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
+from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
 
 POPULATIONS = {
     "rates": ("beta", *SHAPES, "point", "auto"),
@@ -71,6 +72,7 @@ class Question:
     seed: int | None = None
     out: Path | None = None
     plot: Path | None = None
+    report: Path | None = None
     strict: bool = False
     missing: tuple[str, ...] | None = None
     force: bool = False
@@ -100,6 +102,18 @@ class Question:
     def source(self) -> str:
         """The file as messages have it."""
         return standard_input.shown(self.file or _OWNER)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is estimated, by which groups, in the words of the table."""
+        if self.file is None and self.table is None:
+            return {"group": ["player"], "of": "hits / at_bats"}
+        of = self.value or self.outcome or self.category or self.events
+        if of is None:
+            of = f"{self.successes} / {self.trials}"
+        elif self.exposure is not None:
+            of = f"{of} / {self.exposure}"
+        return {"group": list(self.group), "of": of}
 
     @property
     def structure(self) -> str | None:
@@ -327,11 +341,7 @@ class Question:
 
     def _check_files(self) -> None:
         known = OUT_SUFFIXES if self.shows_groups else (*OUT_SUFFIXES, ".json")
-        for option, path, endings in (
-            ("--out", self.out, known),
-            ("--plot", self.plot, PLOT_SUFFIXES),
-        ):
-            check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
+        check_files(_OWNER, self, known)
         alone = self.key is not None and self.ledger is None
         _require(not alone, "--key", "given with --ledger", "no --ledger")
         folder = self.ledger is not None and self.ledger.is_dir()

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedprior.core import check
 from fedprior.regression.result import Family
 from fedprior.reporting.level_options import check_structure, refuse_options
-from fedprior.reporting.outputs import OUT_SUFFIXES, PLOT_SUFFIXES, check_output, require
+from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
 
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial", "poisson")
 _OWNER = "regress"
@@ -37,6 +37,7 @@ class RegressQuestion:
     seed: int = 0
     out: Path | None = None
     plot: Path | None = None
+    report: Path | None = None
     strict: bool = False
     missing: tuple[str, ...] | None = None
     force: bool = False
@@ -159,11 +160,7 @@ class RegressQuestion:
         _require(fits, "--components", rule, f"--population {self.population}")
 
     def _check_files(self) -> None:
-        for option, path, endings in (
-            ("--out", self.out, OUT_SUFFIXES),
-            ("--plot", self.plot, PLOT_SUFFIXES),
-        ):
-            check_output(_OWNER, option, path, endings, source=self.file, force=self.force)
+        check_files(_OWNER, self, OUT_SUFFIXES)
 
 
 _require = partial(require, _OWNER)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedprior.data.writing import writing
 from fedprior.regression.face.analysis import Analysis
-from fedprior.reporting.shrinkage import (
+from fedprior.reporting.figures import (
     BLUE,
     GRAY,
     GREEN,

@@ -12,24 +12,23 @@ import numpy as np
 
 from fedprior.data.writing import writing
 from fedprior.estimation.result import Estimates
+from fedprior.reporting.figures import (
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    STYLE,
+    evenly_spaced,
+    save_figure,
+    short,
+)
 
 Names = Callable[[Sequence[int]], list[str]]
 
 MOST_ROWS = 60
 MOST_POINTS = 4_000  # more points would only overlap
 MOST_INTERVALS = 40
-# Okabe and Ito's palette, which the color-blind can tell apart.
-BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
-
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "fedprior",
-    "text.parse_math": False,  # a $ in a name is a dollar
-}
 _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
-_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # for reproducible files
 
 
 def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
@@ -49,15 +48,6 @@ def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
             _cloud(figure, estimates, there)
         save_figure(figure, aside, kind)
     return aside
-
-
-def save_figure(figure: Any, aside: Path, kind: str) -> None:
-    """Save the figure reproducibly; remove the file if that fails."""
-    try:
-        figure.savefig(aside, format=kind, dpi=160, metadata=_NO_DATE.get(kind))
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
@@ -83,7 +73,7 @@ def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) ->
     if wide:
         _funnel(axes["funnel"], estimates, there)
     _draw_rows(body, estimates, order)
-    body.set_yticks(np.arange(len(order)), [_short(name) for name in names(order.tolist())])
+    body.set_yticks(np.arange(len(order)), [short(name) for name in names(order.tolist())])
     body.set_ylim(-0.7, len(order) - 0.3)
     body.tick_params(axis="y", length=0)
     body.grid(axis="x", color="0.92", linewidth=0.6)
@@ -212,15 +202,3 @@ def _support(estimates: Estimates) -> np.ndarray:
     if population.kind == "gamma":
         low = max(low, 1e-6 * mean)
     return np.linspace(low, high, 400)
-
-
-def evenly_spaced(places: np.ndarray, number: int) -> np.ndarray:
-    """At most `number` of the places, evenly spaced from the first to the last."""
-    if len(places) <= number:
-        return places
-    return places[np.linspace(0, len(places) - 1, number).round().astype(int)]
-
-
-def _short(name: str) -> str:
-    """Shorten a long name in the middle, because its end may distinguish it from others."""
-    return name if len(name) <= 28 else f"{name[:15]}…{name[-12:]}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedprior.core import check, lock
+from fedprior.core import check, formats, lock
 from fedprior.core.files import (
     make_folder,
     may_be_folder,
@@ -20,10 +20,10 @@ from fedprior.core.files import (
 )
 from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
+from fedprior.reporting.folder import Folder
 from fedprior.reporting.sweep_plan import SweepPlan
 from fedprior.reporting.tables import as_tables
 
-FORMAT = 1
 _OWNER = "sweep"
 Watch = Callable[[str], Callable[[float, int], Any]]
 
@@ -64,6 +64,8 @@ class SweepFolder:
     def check(self, plan: SweepPlan) -> None:
         """Raise if the folder holds points of another plan."""
         self.check_place()
+        if self.config.is_file():
+            Folder(self.path).check_format("sweep")
         for grid in plan.grids:
             folder = self.part(grid.method)
             note, begun = folder / "sweep.json", (folder / "sweep.safetensors").exists()
@@ -85,21 +87,29 @@ class SweepFolder:
 
 
 def sweep_methods(
-    plan: SweepPlan, folder: SweepFolder, *, progress: Watch | None = None
+    plan: SweepPlan,
+    folder: SweepFolder,
+    *,
+    progress: Watch | None = None,
+    finish: Callable[[Mapping[str, Sweep]], Any] = lambda swept: None,
 ) -> dict[str, Any]:
     """Sweep every method as planned; finished points are read from the folder.
 
     Returns what sweep.json holds: one row per method, with the chosen values and its test scores,
-    all None where every point diverged.
+    all None where every point diverged. `finish` is called with every method's sweep at the end.
     """
     with lock.owned(folder.path):
-        return _sweep_methods(plan, folder, progress)
+        swept = _swept(plan, folder, progress)
+        _write_trainings(swept, folder.trainings)
+        summary = _summary(plan, folder, swept)
+        finish(swept)
+        return summary
 
 
-def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict[str, Any]:
+def _swept(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict[str, Sweep]:
     folder.begin(plan)
     tested = all(each.test.size.any() for each in plan.federations.values())
-    swept = {
+    return {
         grid.method: sweep(
             grid.build,
             plan.federations.__getitem__,
@@ -115,9 +125,11 @@ def _sweep_methods(plan: SweepPlan, folder: SweepFolder, progress: Watch | None)
         )
         for grid in plan.grids
     }
-    _write_trainings(swept, folder.trainings)
+
+
+def _summary(plan: SweepPlan, folder: SweepFolder, swept: Mapping[str, Sweep]) -> dict[str, Any]:
     summary = {
-        "format": FORMAT,
+        "format": formats.NUMBERS["sweep"],
         "sweep": str(folder.path),
         "over": {name: list(values) for name, values in plan.over.items()},
         "seeds": list(plan.federations),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core import formats
 from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
@@ -144,7 +145,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """What summary.json holds: scores by method, how runs ended, what was spent."""
     summary = {
-        "format": 1,
+        "format": formats.NUMBERS["run"],
         "run": str(folder.path),
         "methods": summarize(scores),
         "scores_withheld": scores_stay(config.privacy),

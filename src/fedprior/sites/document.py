@@ -15,7 +15,7 @@ from typing import Any
 
 import fedprior
 from fedprior.channels.distributed_gaussian import DistributedGaussian
-from fedprior.core import check
+from fedprior.core import check, formats
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
 from fedprior.exchange.agreement import Agreement
@@ -29,7 +29,7 @@ from fedprior.reporting.model_file import public_tables
 from fedprior.reporting.tables import build
 from fedprior.reporting.training import Study, Training
 
-FORMAT = 1
+FORMAT = formats.NUMBERS["agreement"]
 _OWNER = "agreement"
 
 
@@ -55,8 +55,6 @@ class Document:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        rule = f"{FORMAT}, that of this version of fedprior"
-        check.require(self.format == FORMAT, _OWNER, "format", rule, self.format)
         check.positive(_OWNER, deadline=self.deadline)
         check.choice(_OWNER, "method", self.method, METHODS)
         channel = self.training.channel
@@ -101,10 +99,15 @@ class Document:
         )
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Document":
+    def from_json(cls, text: str | bytes, *, source: object = "the agreement") -> "Document":
         """The document that `to_json` wrote; raises ValueError for anything else."""
         try:
             given = json.loads(text)
+            number = given.get("format", FORMAT)
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{_OWNER}: this is not an agreement of fedprior: {error}.") from None
+        formats.check("agreement", number, source=source)
+        try:
             known = {each.name for each in fields(cls)}
             if set(given) != known:
                 raise ValueError(f"its entries must be {', '.join(sorted(known))}")
@@ -118,7 +121,7 @@ class Document:
     def read(cls, path: Path) -> "Document":
         """The document in a file."""
         check.require(path.is_file(), _OWNER, "file", "a file that exists", str(path))
-        return cls.from_json(path.read_bytes())
+        return cls.from_json(path.read_bytes(), source=path)
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "facts": self.facts.as_json()}, indent=1, sort_keys=True)

@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core import check, lock
+from fedprior.core import check, formats, lock
 from fedprior.core.files import make_folder, read_json, write_atomically, write_json
 from fedprior.data.federation import Federation
 from fedprior.exchange import trees
 from fedprior.sites.document import Document
 
-_KIND, FORMAT = "samples", 1
+_KIND, FORMAT = "samples", formats.NUMBERS["samples"]
 _PARTS = ("train", "valid", "test")
 _PATIENCE = 30.0  # seconds to wait for a request that the node is answering
 _SETTINGS = """# The settings of this site. They are its own: nothing here comes from the server.
@@ -99,7 +99,7 @@ def open_site(folder: Path) -> Site:
         raise ValueError(
             f"site: {folder} is no site with data. Make one with fedprior deploy site."
         )
-    card, agreement = read_json(folder / "card.json"), folder / "agreement.json"
+    card, agreement = read_card(folder / "card.json"), folder / "agreement.json"
     settings = tomllib.loads((folder / "site.toml").read_text())
     names = tuple(card["clients"])
 
@@ -118,6 +118,13 @@ def open_site(folder: Path) -> Site:
         accepted=Document.read(agreement) if agreement.is_file() else None,
         key=folder / "node.key",
     )
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """What a site tells of itself."""
+    card = read_json(path)
+    formats.check("card", card.get("format"), source=path)
+    return card
 
 
 @contextlib.contextmanager
@@ -182,7 +189,7 @@ def _write_samples(folder: Path, clients: Federation) -> None:
 
 def _card(clients: Federation, key: str, private: bool) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": formats.NUMBERS["card"],
         "clients": [str(name) for name in clients.clients],
         "key": key,
         "shape": list(clients.shape),
@@ -206,7 +213,7 @@ def accept(folder: Path, path: Path) -> Document:
 
 
 def _check_fits(document: Document, site: Site) -> None:
-    card = read_json(site.folder / "card.json")
+    card = read_card(site.folder / "card.json")
     facts = document.facts
     agreed = {
         "shape": list(facts.shape),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprior.core import check
+from fedprior.core import check, formats
 from fedprior.core.files import read_json, write_json
 from fedprior.exchange.facts import Facts
 
@@ -34,12 +34,17 @@ class Roster:
     @classmethod
     def read(cls, path: Path) -> "Roster":
         document = read_json(path)
+        formats.check("roster", document.get("format"), source=path)
         forgotten = frozenset(document["forgotten"])
         return cls(document["numbers"], document["keys"], forgotten)
 
     def write(self, path: Path) -> None:
         parts = {"numbers": dict(self.numbers), "keys": dict(self.keys)}
-        write_json(path, {"format": 1, **parts, "forgotten": sorted(self.forgotten)}, indent=1)
+        write_json(
+            path,
+            {"format": formats.NUMBERS["roster"], **parts, "forgotten": sorted(self.forgotten)},
+            indent=1,
+        )
 
     def forget(self, name: str) -> "Roster":
         """The roster without a client's key; its number stays empty."""

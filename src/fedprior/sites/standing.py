@@ -104,9 +104,9 @@ def _site(found: dict[str, Any]) -> list[str]:
 
 
 def _turns(path: Path) -> int:
-    from fedprior.exchange import trees
+    from fedprior.exchange import memory, trees
 
     if not path.is_file():
         return 0
-    facts = trees.read(path, kind="memory", format=2).facts
+    facts = trees.read(path, kind="memory", format=memory.FORMAT).facts
     return int(facts.get("turns", {}).get("taken", 0))

@@ -1,6 +1,6 @@
 """The result of each way to estimate rates: a table of pairs, a population, expected errors."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class RateAnswer:
     population: FittedPopulation
     errors: ExpectedErrors
     notes: tuple[str, ...] = ()
+    checks: dict[str, str] = field(default_factory=dict)
 
     def with_notes(self, *notes: str | None) -> "RateAnswer":
         return replace(self, notes=(*self.notes, *(note for note in notes if note)))

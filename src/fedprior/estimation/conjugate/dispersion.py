@@ -15,7 +15,8 @@ def dispersion_note(
     """W_i = sum (y - t z_i / n_i)^2 / t over a group's rows has mean (rows - 1) V(theta_i).
 
     V(theta_i) has an unbiased estimate of its own, so the sum over groups of the difference has
-    mean 0 for any rates, if the rows of a group have one. The variance of a row's term is
+    mean 0 for any rates, if the rows of a group have one. The note is empty if nothing was found,
+    and None if no group has several rows. The variance of a row's term is
     2 V^2 + V (1 - 6 e V) / t, e the family's excess.
     """
     if repeats is None:
@@ -30,8 +31,10 @@ def dispersion_note(
     spread = 2 * number * inner**2 + np.maximum(inner * (1 - 6 * excess * inner) * inverses, 0.0)
     error = float(np.sqrt(spread.sum()))
     found, usual = float(within.sum()), float(expected.sum())
-    if usual <= 0 or found - usual <= _SIGNIFICANT * error or found < _MATERIAL * usual:
+    if usual <= 0:
         return None
+    if found - usual <= _SIGNIFICANT * error or found < _MATERIAL * usual:
+        return ""
     rows = "binomial" if family.top == 1 else "Poisson"
     return (
         f"The rows of a group vary more than {rows} counts of one rate: {found / usual:.2g} times "

@@ -1,6 +1,6 @@
 """Personalized rates of successes and of events, from the group's own data and all others'."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fedprior.estimation.families.poisson import POISSON
 from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
-from fedprior.estimation.result import Estimates, Ranks
+from fedprior.estimation.result import Estimates, Ranks, found_by
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.shapes.choice import pick
 from fedprior.estimation.shapes.lack_of_fit import shape_warning
@@ -216,11 +216,12 @@ def _answer(pairs: Pairs, options: RateOptions, *, minus_one: bool = True) -> Ra
     if options.intervals == "robust":
         answer = answers.robust_answer(answer, model, pairs, level=options.level)
     if prior is None:
-        note = _size_note(pairs, data, model)
+        size, shape = _size_note(pairs, data, model), None
         usual = population == family.population and options.method == "default"
-        if note is None and usual and not data.is_constant:
-            note = shape_warning(count_rows(pairs))
-        answer = answer.with_notes(note, _constant_note(data))
+        if not size and usual and not data.is_constant:
+            shape = shape_warning(count_rows(pairs))
+        answer = answer.with_notes(size, shape, _constant_note(data))
+        answer = replace(answer, checks=found_by(size=size, shape=shape))
     return answer
 
 
@@ -312,6 +313,7 @@ def _over_groups(
         gain_over_pooled=answer.errors.gain_over_pooled(),
         ranks=_ranks(rows, statistics, level) if ranks else None,
         notes=(*answer.notes, *([note] if note else [])),
+        checks=answer.checks | found_by(rows=note),
         count=statistics.count,
         size_name="exposure" if isinstance(statistics, Events) else "n",
     )

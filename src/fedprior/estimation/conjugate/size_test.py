@@ -18,8 +18,9 @@ _FEWEST = 20  # groups: the distribution of the test statistic is asymptotic
 
 
 def size_warning(pairs: Pairs, pooled: ConjugateFit) -> str | None:
-    """A warning if one population for all sizes wastes information, else None.
+    """A warning if one population for all sizes wastes information, else an empty one.
 
+    None if the groups are too few, or of one size, so that nothing was tested.
     Two tests must agree: one of moments, which is valid for any shape of the population but rejects
     too often with few groups, and the likelihood ratio test, which does not.
     """
@@ -28,12 +29,12 @@ def size_warning(pairs: Pairs, pooled: ConjugateFit) -> str | None:
         return None
     chance = chance_of_size(some, pooled)
     if chance >= _SIGNIFICANT:
-        return None
+        return ""
     fit = fit_by_size(some, pooled)
     chance = max(chance, _chance_of_ratio(some, pooled, fit))
     ratio = _error_ratio(some, pooled, fit)
     if chance >= _SIGNIFICANT or ratio > _MATERIAL:
-        return None
+        return ""
     return (
         "The size of a group carries information: groups of different size differ (p = "
         f"{chance:.1g}), and a population that depends on size would lower the expected error by "

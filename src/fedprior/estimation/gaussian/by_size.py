@@ -124,20 +124,23 @@ def chance_of_spread(bins: Bins, raw: np.ndarray, ratio: float) -> float:
 
 
 def warning(bins: Bins, raw: np.ndarray, fitted: RatioProfile) -> str | None:
-    """A warning if size carries information that a common population wastes, else None."""
+    """A warning if size carries information that a common population wastes, else an empty one.
+
+    None if all groups are of one size, so that nothing was tested.
+    """
     if bins.num_bins < 2:
         return None
     ratio = float(fitted.ratio[0])
     chance = 2 * min(chance_of_mean(bins, ratio), chance_of_spread(bins, raw, ratio))
     chance = max(chance, 1e-99)  # smaller values are rounding errors
     if chance >= _SIGNIFICANT:
-        return None
+        return ""
     law = size_law(bins, ratio)
     pooled = estimated_error(bins, common_law(bins), fitted)
     # An unbiased estimate of an error near 0 may be negative.
     apart = max(estimated_error(bins, law, restricted_maximum(bins, law)), 0.0)
     if not apart < _MATERIAL * pooled:
-        return None
+        return ""
     subject = "standard error" if bins.each_known else "size"
     return (
         f"The {subject} of a group carries information: small and large differ (p = "

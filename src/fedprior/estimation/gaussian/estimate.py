@@ -35,7 +35,7 @@ from fedprior.estimation.gaussian.posterior import (
 from fedprior.estimation.gaussian.robust import FEW, robust_half_widths
 from fedprior.estimation.gaussian.summary import gains, integrated_population, plug_in_population
 from fedprior.estimation.paper.means import paper_fit
-from fedprior.estimation.result import Estimates, FittedPopulation
+from fedprior.estimation.result import Estimates, FittedPopulation, found_by
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Means
 
@@ -132,15 +132,15 @@ def estimate_means(
     fixed = by_size or theta_variance is not None  # then the recommended option is not available
     fixed = fixed or statistics.count is not None
     warned = None if fixed else by_sizes.warning(bins, raw, common)
-    notes += [warned] if warned else []
     kind = "point" if population == "point" else method if method == "paper" else fit
     tested = noise_variance is None and kind not in ("point", "paper")
     tested = tested and statistics.count is None
     own, told = unequal.choose(statistics, raw, noise=noise if tested else "common", plain=plain)
-    notes += told
     usual = population == "gaussian" and kind != "paper" and not fixed
+    shape = None
     if usual and not (warned or told or covariates is not None):
-        notes += shaped.warning(statistics, bins, common)
+        shape = shaped.warning(statistics, bins, common)
+    checks = found_by(size=warned, noise=told, shape=shape)
     if own is not None:
         estimates = unequal.estimate_unequal(
             statistics, bins, raw, own, theta_variance=theta_variance, level=level, above=above
@@ -172,7 +172,8 @@ def estimate_means(
 
         places = rank(estimates.personal, estimates.scale, level=level)
         estimates = replace(estimates, ranks=places)
-    return replace(estimates, notes=(*notes, *estimates.notes))
+    found = filter(None, checks.values())
+    return replace(estimates, notes=(*notes, *found, *estimates.notes), checks=checks)
 
 
 def fit_gaussian(

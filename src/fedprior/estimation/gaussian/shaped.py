@@ -40,16 +40,17 @@ def pick_population(statistics: Means, bins: Bins, fitted: RatioProfile) -> tupl
     return pick(rows)
 
 
-def warning(statistics: Means, bins: Bins, fitted: RatioProfile) -> list[str]:
-    """A sentence if the shape of the population is not Gaussian.
+def warning(statistics: Means, bins: Bins, fitted: RatioProfile) -> str | None:
+    """A sentence if the shape of the population is not Gaussian; empty if nothing was found.
 
-    None if the noise differs between groups, which looks like a population with heavy tails.
+    None if it cannot be told: with too few groups, or if the noise differs between groups, which
+    looks like a population with heavy tails.
     """
     if bins.dimension > 1 or not (fitted.ratio[0] > 0 and fitted.noise[0] > 0):
-        return []
+        return None
     rows = _rows(statistics, bins, fitted)
     found = shape_warning(rows)
-    return [found] if found and not _noise_differs(statistics, bins, rows) else []
+    return None if found and _noise_differs(statistics, bins, rows) else found
 
 
 def _noise_differs(statistics: Means, bins: Bins, rows: NormalRows) -> bool:

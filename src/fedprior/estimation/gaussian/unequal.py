@@ -97,30 +97,32 @@ def unequal_noise(statistics: Means, raw: np.ndarray) -> UnequalNoise | None:
 
 def choose(
     statistics: Means, raw: np.ndarray, *, noise: str, plain: bool
-) -> tuple[UnequalNoise | None, list[str]]:
+) -> tuple[UnequalNoise | None, str | None]:
     """The noise that the estimates are to use, None for one common variance; and a note.
+
+    The note is empty if the noise was found to be equal, and None if nothing was tested.
 
     With sums of squares alone, heavy-tailed values cannot be told from unequal noise; moderated
     variances serve both (decision 0049). A variance that follows the mean, as that of counts, rates
     and amounts does, breaks the model: then the groups' own variances pull the mean to one side.
     """
     if noise == "common":
-        return None, []
+        return None, None
     found, n = unequal_noise(statistics, raw), np.asarray(statistics.n)
     if noise == "moderated":
         if found is None:
             raise ValueError(f"estimate_means: {_NEEDED}")
-        return found, [_NOT_APART] if found.clear and _follows(found, n, raw) else []
+        return found, _NOT_APART if found.clear and _follows(found, n, raw) else None
     if found is None or not found.clear:
-        return None, []
+        return None, None if found is None else ""
     if np.count_nonzero(found.freedom) < _FEWEST:
         reason = f"with fewer than {_FEWEST} groups that cannot be relied on"
-        return None, [f"{found.finding} {_COMMON}, since {reason}. {_MODERATED}"]
+        return None, f"{found.finding} {_COMMON}, since {reason}. {_MODERATED}"
     if _follows(found, n, raw):
-        return None, [f"{found.finding} {_COMMON}, since the noise goes with the mean. {_LOG}"]
+        return None, f"{found.finding} {_COMMON}, since the noise goes with the mean. {_LOG}"
     if not plain:
-        return None, [f"{found.finding} {_COMMON}, since the options chosen need it."]
-    return found, [f"{found.finding} {_OWN}"]
+        return None, f"{found.finding} {_COMMON}, since the options chosen need it."
+    return found, f"{found.finding} {_OWN}"
 
 
 def _follows(found: UnequalNoise, n: np.ndarray, raw: np.ndarray) -> bool:

@@ -33,18 +33,21 @@ _SEEN = 2e-4  # share of a direction's variance that the data show, and that the
 
 
 def shape_warning(rows: FamilyRows) -> str | None:
-    """A sentence if the usual population does not fit, unless another one would hardly help."""
+    """A sentence if the usual population does not fit, unless another one would hardly help.
+
+    Empty if nothing was found, None if the groups are too few to look.
+    """
     if rows.num_groups < FEWEST:
         return None
     some = _looked_at(rows)
     mean, spread = some.fit_member()
     chance = chance_of_shape(some, mean, spread)
     if chance >= SIGNIFICANT:
-        return None
+        return ""
     found = compare(some, folds=2 if some.num_groups >= _ENOUGH else 5)
     found = [each for each in found if each.gain + 2 * each.error >= MATERIAL]
     if not found:  # that another population would matter is ruled out
-        return None
+        return ""
     best = max(found, key=lambda each: each.gain if each.gain >= MATERIAL else each.error - 1e9)
     words = f"population={best.name!r} (--population {best.name} on the command line)"
     advice = f"{words} would lower the estimated error by {min(best.gain, 99.0):.0f}%."

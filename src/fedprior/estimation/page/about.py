@@ -1,0 +1,73 @@
+"""Facts of the gain, and what is folded away at the end of a page: parameters, settings."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedprior.estimation.page.answer import Answer, known, percent
+from fedprior.pages.page import Cell, Fact, Grid, Number
+
+
+def gain_facts(answer: Answer) -> list[Fact]:
+    """What sharing is expected to gain, where that is known."""
+    least = "at least, " * bool(answer.summary.get("gains_are_bounds"))
+    over = {
+        "gain_over_raw": ("Gain over raw values", "than each group's own value"),
+        "gain_over_pooled": ("Gain over one common value", "than one value for all"),
+    }
+    return [
+        Fact(title, percent(answer.number(name)), f"{least}less squared error {than}")
+        for name, (title, than) in over.items()
+        if math.isfinite(answer.number(name))
+    ]
+
+
+def parameter_grid(answer: Answer) -> Grid | None:
+    """The population's parameters with standard errors."""
+    found, errors = answer.population.get("parameters"), answer.population.get("standard_errors")
+    if not found:
+        return None
+    cells = [
+        (name.replace("_", " "), figure(value), figure((errors or {}).get(name)))
+        for name, value in found.items()
+    ]
+    law = f"{answer.population['kind']}, fitted by {answer.population['fitted_by']}"
+    return Grid(
+        title=f"Population: {law}", head=("parameter", "value", "standard error"),
+        cells=tuple(cells), folded=True,
+    )  # fmt: skip
+
+
+def figure(value: Any) -> Cell:
+    """A parameter to four digits."""
+    figure = known(value)
+    if not math.isfinite(figure):
+        return None
+    shown = 3 - math.floor(math.log10(abs(figure))) if figure else 0
+    return Number(figure, "number", min(max(0, shown), 10))
+
+
+def folded(answer: Answer) -> tuple[Grid, ...]:
+    """Parameters, settings and versions, which are hidden behind their titles."""
+    settings = answer.summary.get("settings") or {}
+    made = {"fedprior": answer.summary.get("version")}
+    grids = [
+        parameter_grid(answer),
+        _pairs("Settings", ("option", "value"), settings),
+        _pairs("Columns as they were read", ("column", "read as"), answer.summary.get("columns")),
+        _pairs("Versions", ("program", "version"), {k: v for k, v in made.items() if v}),
+    ]
+    return tuple(grid for grid in grids if grid is not None)
+
+
+def _pairs(title: str, head: tuple[str, str], pairs: Mapping[str, Any] | None) -> Grid | None:
+    if not pairs:
+        return None
+    cells = tuple((str(name), _shown(value)) for name, value in pairs.items())
+    return Grid(title=title, head=head, cells=cells, folded=True)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)

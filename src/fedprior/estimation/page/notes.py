@@ -1,0 +1,109 @@
+"""What was assumed and what was checked, in plain words."""
+
+from fedprior.estimation.page.answer import Answer
+from fedprior.pages.page import Note, Notes
+
+_LAWS = {
+    "gaussian": "a bell-shaped (Gaussian) population",
+    "beta": "a Beta population, a smooth hump between 0% and 100%",
+    "gamma": "a Gamma population, a smooth hump above 0",
+    "dirichlet": "a Dirichlet population of shares",
+    "scale-mixture": "a population with one middle and several widths, which allows for outliers",
+    "spike-and-slab": "a population in which some groups share one value exactly",
+    "nonparametric": "a population of any shape, learned from the data",
+    "point": "one value that all groups share",
+    "mixture": "several kinds of groups",
+}
+# Title; if nothing was found; why that matters, if something was; if it was not tested.
+_CHECKS = {
+    "shape": (
+        "Shape of the population",
+        "Tested: the groups look as they would if they came from such a population.",
+        "The assumed shape decides how far unusual groups are pulled to the middle.",
+        "Not tested: there are too few groups to see the shape, or the options settle it.",
+    ),
+    "size": (
+        "Small and large groups",
+        "Tested: large groups do not differ from small ones, apart from chance.",
+        "Small groups are pulled to the common mean. If they differ from large ones, that mean is "
+        "the wrong place for them.",
+        "Not tested: all groups have about the same size, there are too few of them, or the "
+        "options settle it.",
+    ),
+    "noise": (
+        "Equal noise",
+        "Tested: values vary equally within all groups, apart from chance.",
+        "Groups with noisier values should lean more on the others.",
+        "Not tested: the noise is known, or the groups do not show it.",
+    ),
+    "rows": (
+        "Rows of one group",
+        "Tested: the rows of a group vary no more than counts of one rate do.",
+        "Intervals that allow for too little chance are too short.",
+        "Not tested: a group has a single row, or the rows are single outcomes.",
+    ),
+}
+_OF_KIND = {
+    "means": ("shape", "size", "noise"),
+    "rates": ("shape", "size", "rows"),
+    "events": ("shape", "size", "rows"),
+}
+
+
+def checked(answer: Answer) -> Notes:
+    """The assumptions, the checks that were made, and every other note."""
+    notes = [*_assumed(answer), *_checks(answer), *_others(answer)]
+    return Notes(tuple(notes))
+
+
+def _assumed(answer: Answer) -> list[Note]:
+    found, notes = answer.population, []
+    if found.get("kind"):
+        law = _LAWS.get(found["kind"], f"a {found['kind']} population")
+        varies = " whose middle depends on the size of a group" * bool(found.get("by_size"))
+        varies += " whose middle depends on the covariates" * ("coefficients" in found)
+        notes.append(Note("Assumed: one population", f"The groups come from {law}{varies}."))
+    if answer.table is not None:
+        level = f"{100 * answer.level:g}%"
+        text = (
+            f"About {level} of all intervals hold the true value. This is an average over groups: "
+            "it says less about a group that was picked because it is extreme."
+        )
+        notes.append(Note("Intervals", text))
+    return notes
+
+
+def _checks(answer: Answer) -> list[Note]:
+    made = answer.summary.get("checks")
+    if made is None:
+        return []
+    notes = []
+    for name in _OF_KIND.get(answer.kind, ()) if "levels" not in answer.summary else ():
+        title, good, why, untested = _CHECKS[name]
+        if name not in made:
+            notes.append(Note(title, untested))
+        elif made[name]:
+            notes.append(Note(title, f"{made[name]} {why}", "warning"))
+        else:
+            notes.append(Note(title, good, "good"))
+    return notes
+
+
+def _others(answer: Answer) -> list[Note]:
+    """What was dropped, and notes that no check has made."""
+    told = {note for note in (answer.summary.get("checks") or {}).values() if note}
+    notes = []
+    for note in answer.summary.get("notes") or []:
+        if note not in told:
+            dropped = "ropped" in note  # rows or groups
+            calls = dropped or " Use " in note
+            notes.append(
+                Note("Left out" if dropped else "Note", note, "warning" if calls else "plain")
+            )
+    if answer.summary.get("alone"):
+        text = (
+            "This page was made from the table alone, without its summary. So it does not know "
+            "the population, what sharing gains, what was tested, or the command."
+        )
+        notes.append(Note("Not known", text, "warning"))
+    return notes

@@ -1,0 +1,157 @@
+"""Pictures of runs and sweeps: who gains over local, scores by method, scores on the way."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprior.data.scan import literal
+from fedprior.data.writing import writing
+from fedprior.engines.sweep import Sweep
+from fedprior.reporting.client_drawing import MOST_NAMED, draw_boxes, draw_gains
+from fedprior.reporting.figures import STYLE, label_ends, looks, save_figure
+from fedprior.reporting.folder import Folder
+from fedprior.reporting.sweep_drawing import draw_options
+
+_LOCAL = "local"
+_POINTS = 20  # validation scores in a curve, where the configuration does not say
+Scores = Mapping[str, np.ndarray]  # method -> scores of its clients, all in the same order
+
+
+def rounds_between(rounds: int) -> int:
+    """Rounds between two validation scores of a learning curve.
+
+    >>> rounds_between(200), rounds_between(7)
+    (10, 1)
+    """
+    return max(1, rounds // _POINTS)
+
+
+def draw_run(folder: Folder, methods: Sequence[str], path: Path) -> Path:
+    """Draws the picture of a run's folder into a file beside `path`, to be renamed to it."""
+    names, scores = _clients(folder.clients, methods)
+    history = _history(folder.metrics)
+    return _draw("train", path, names, scores, lambda axes: _learning(axes, history, scores))
+
+
+def draw_sweep(swept: Mapping[str, Sweep], names: Sequence[str], path: Path) -> Path:
+    """Draws the picture of a sweep into a file beside `path`, which is renamed to it.
+
+    Test scores are those of each method's chosen point.
+    """
+    scores = {name: each.scores.ravel() for name, each in swept.items() if each.scores.size}
+    options = list(dict.fromkeys(key for each in swept.values() for key in each.points[0]))
+    draws = [
+        lambda axes, option=option: draw_options(axes, swept, option, looks(list(swept)))
+        for option in options
+    ]
+    return _draw("sweep", path, list(names), scores, *draws)
+
+
+def _clients(path: Path, methods: Sequence[str]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """The clients' names and their scores by method; one row per seed and client."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        read = connection.execute(f"SELECT * FROM read_parquet({literal(str(path))})")
+        columns = read.fetchnumpy()
+    scores = {name: columns[name.replace("-", "_")] for name in methods}
+    filled = {name: np.ma.filled(each.astype(float), np.nan) for name, each in scores.items()}
+    return [str(each) for each in columns["client"]], filled
+
+
+def _history(path: Path) -> dict[str, dict[int, list[float]]]:
+    """Validation scores of each method by round, one per seed."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        if "valid" in entry:
+            found.setdefault(entry["method"], {}).setdefault(entry["round"], []).append(
+                entry["valid"]
+            )
+    return found
+
+
+def _draw(
+    owner: str, path: Path, names: list[str], scores: Scores, *more: Callable[[Any], None]
+) -> Path:
+    """Gains at the left where there is local, scores by method, then `more` panels below them."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    aside = path.with_name(path.name + ".tmp")
+    with writing(path, "--plot", owner=owner), mpl.rc_context(STYLE):
+        names, gains = _gains(names, scores)
+        right = [*["boxes"] * bool(scores), *(f"more {place}" for place in range(len(more)))]
+        layout: list[Any] = [[*["gains"] * bool(gains), each] for each in right]
+        heights = [max(1.5, 0.6 + 0.24 * len(scores)) if each == "boxes" else 3.2 for each in right]
+        rows = 0.2 * len(names) + 1.2 if gains and len(names) <= MOST_NAMED else 0.0
+        figure = Figure(
+            figsize=(11 if gains else 6.4, max(sum(heights) + 0.6, rows)), layout="constrained"
+        )
+        ratios = {"height_ratios": heights, "width_ratios": [1] * len(layout[0])}
+        axes = figure.subplot_mosaic(layout, gridspec_kw=ratios)
+        unit, highest, word = _unit(scores)
+        if gains:
+            draw_gains(axes["gains"], {name: unit * each for name, each in gains.items()}, names)
+            label = axes["gains"].set_xlabel if rows else axes["gains"].set_ylabel
+            label("gain (points)" if unit == 100 else "gain")
+        if scores:
+            colors = {name: look.color for name, look in looks(list(gains)).items()}
+            shown = {name: unit * each for name, each in scores.items()}
+            draw_boxes(axes["boxes"], shown, colors, highest=highest)
+            axes["boxes"].set_xlabel(f"test score of a client{word}")
+        for place, draw in enumerate(more):
+            draw(axes[f"more {place}"])
+        save_figure(figure, aside, path.suffix[1:])
+    return aside
+
+
+def _unit(scores: Scores) -> tuple[float, float, str]:
+    """The factor of scores, the highest there can be, and its unit in words.
+
+    Scores are shares of right answers, or minus mean squared errors.
+    """
+    error = any((each[np.isfinite(each)] < 0).any() for each in scores.values())
+    return (1.0, 0.0, ": minus the squared error") if error else (100.0, 100.0, " (%)")
+
+
+def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Each client's gain over local by method, averaged over seeds; none without local."""
+    if _LOCAL not in scores or len(scores) < 2:
+        return names, {}
+    every, place = np.unique(names, return_inverse=True)
+    own = list(dict.fromkeys(names))  # in the order of the data
+    order = np.searchsorted(every, own)
+    gains = {}
+    for method, values in scores.items():
+        if method != _LOCAL:
+            gain = values - scores[_LOCAL]
+            known = np.isfinite(gain)
+            count = np.bincount(place[known], minlength=len(every))
+            total = np.bincount(place[known], gain[known], minlength=len(every))
+            gains[method] = np.where(count > 0, total / np.maximum(count, 1), np.nan)[order]
+    return own, gains
+
+
+def _learning(axes: Any, history: Mapping[str, Mapping[int, list[float]]], scores: Scores) -> None:
+    """The mean validation score by round; each method is named at the end of its line."""
+    unit, _, word = _unit(scores)
+    own, ends = looks([name for name in scores if name != _LOCAL] + [_LOCAL]), []
+    for method, by_round in history.items():
+        rounds = sorted(by_round)
+        means = [unit * float(np.mean(by_round[each])) for each in rounds]
+        axes.plot(rounds, means, markersize=3.5, linewidth=1.3, **own[method].line())
+        ends.append((rounds[-1], means[-1], method, own[method].color))
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"validation score{word}")
+    axes.grid(color="0.92", linewidth=0.6)
+    if ends:
+        label_ends(axes, ends)
+    else:
+        text = "no validation scores on the way:\nset training.evaluate_every"
+        axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="0.4")
+        axes.set_xticks([])
+        axes.set_yticks([])
