@@ -18,6 +18,7 @@ KINDS: tuple[str, ...] = (
     "fedprior.reporting.pages.run",
     "fedprior.reporting.pages.sweep",
     "fedprior.reporting.pages.ledger",
+    "fedprior.sites.page",
     "fedprior.experiments.page",
 )
 _OWNER = "report"
