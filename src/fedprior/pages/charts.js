@@ -219,7 +219,7 @@ const kinds = {
     draw(chart) {
       const { one, cols, a, b, color, pen, order } = chart, room = one.margin ? Math.min(90, chart.width * 0.16) : 0;
       axes(chart, span(a), span(b), { xStyle: cols[one.x].style, yStyle: cols[one.y].style, xLabel: cols[one.x].label, yLabel: cols[one.y].label, right: 12 + room });
-      const { x, y, box } = chart, size = order.length > 5000 ? 1.6 : order.length > 500 ? 2.4 : 4;
+      const { x, y, box } = chart, size = order.length > 5000 ? 1.2 : order.length > 500 ? 2.4 : 4;
       if (one.margin) this.margin(chart, room);
       pen.save();
       pen.beginPath();
@@ -228,23 +228,35 @@ const kinds = {
       if (one.diagonal) path(chart, [x.back(box.left), x.back(box.right)].map((each) => [x(each), y(each)]), { dash: [3, 3], stroke: color("muted") });
       level(chart, one.line);
       pen.globalAlpha = order.length > 2000 ? 0.5 : 0.85;
-      const ramp = ["ramp1", "ramp2", "ramp3", "ramp4", "ramp5"].map(color);
-      for (const row of order) dot(chart, x(a[row]), y(b[row]), size, chart.words ? series(chart, chart.words.indexOf(chart.shade.values[row]))
-        : chart.reach ? ramp[Math.min(4, Math.floor((5 * (chart.shade.values[row] - chart.reach[0])) / (chart.reach[1] - chart.reach[0]))) || 0] : color("series1"));
+      const names = ["ramp1", "ramp2", "ramp3", "ramp4", "ramp5"], colors = chart.words ? chart.words.map((_, i) => series(chart, i)) : chart.reach ? names.map(color) : [color("series1")];
+      const places = colors.map(() => []), many = order.length > 5000; // of one color together: changing it takes time
+      for (const row of order) places[this.bucket(chart, row)].push(row);
+      places.forEach((rows, i) => {
+        pen.fillStyle = colors[i];
+        for (const row of rows) many ? pen.fillRect(x(a[row]) - size, y(b[row]) - size, 2 * size, 2 * size) : dot(chart, x(a[row]), y(b[row]), size, colors[i]);
+      });
       pen.restore();
       marked(chart, (row, ring) => dot(chart, x(a[row]), y(b[row]), 7, null, ring));
     },
+    bucket({ words, reach, shade }, row) {
+      const value = shade?.values[row];
+      if (words) return words.indexOf(value);
+      return reach ? Math.max(0, Math.min(4, Math.floor((5 * (value - reach[0])) / (reach[1] - reach[0])))) || 0 : 0;
+    },
     margin(chart, room) {
-      const { one, y, box, pen, color } = chart, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      const { one, y, box, pen, color } = chart, foot = box.right + 6, top = Math.max(...one.margin.y.filter(Number.isFinite));
+      pen.save();
+      pen.beginPath();
+      pen.rect(foot, box.top, room, box.bottom - box.top);
+      pen.clip();
       pen.fillStyle = color("accent");
       pen.globalAlpha = 0.35;
       pen.beginPath();
-      pen.moveTo(box.right + 6, y(one.margin.x[0]));
-      one.margin.x.forEach((value, i) => { const at = y(value); if (at >= box.top - 4 && at <= box.bottom + 4) pen.lineTo(box.right + 6 + (room - 8) * ((one.margin.y[i] ?? 0) / top), at); });
-      pen.lineTo(box.right + 6, y(one.margin.x.at(-1)) < box.top ? box.top : y(one.margin.x.at(-1)));
-      pen.closePath();
+      pen.moveTo(foot, y(one.margin.x[0]));
+      one.margin.x.forEach((value, i) => pen.lineTo(foot + ((room - 8) * (one.margin.y[i] ?? 0)) / top, y(value)));
+      pen.lineTo(foot, y(one.margin.x.at(-1)));
       pen.fill();
-      pen.globalAlpha = 1;
+      pen.restore();
     },
     at({ order, a, b, x, y }, px, py) {
       let best = -1, least = 400;
@@ -290,7 +302,7 @@ const kinds = {
         return { counts, mean: values.reduce((a, b) => a + b, 0) / values.length, most: Math.max(...counts, 1) };
       });
     },
-    legend: () => [["mean", "bar"]],
+    legend: () => [["mean", "tick"]],
     tall: (chart) => 58 * chart.bins.length + 30,
     draw(chart) {
       const { one, cols, pen, color, bins } = chart;
