@@ -20,6 +20,7 @@ COMMANDS = {
     "regress": "regress",
     "encoder": "encoder",
     "report": "report",
+    "watch": "watch",
     "personalize": "personalize",
     "export": "export",
     "algorithms": "catalog",
