@@ -35,6 +35,7 @@ autodoc_typehints_format = "short"
 python_display_short_literal_types = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
+add_module_names = False
 toc_object_entries_show_parents = "hide"
 nitpicky = True
 nitpick_ignore_regex = [  # types of other packages, and our own that are not public
@@ -57,5 +58,6 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system
 html_sidebars = {"index": [], "gallery": []}
 copybutton_exclude = ".linenos, .gp, .go"

@@ -163,7 +163,7 @@ def test_the_configuration_page_has_every_key(site):
     [
         ("docs/how-to", "[a](../explanation/trust.md#b)", "[a](/explanation/trust.md#b)"),
         ("docs/explanation", "[b](../../benchmarks/README.md)", "[b](/project/benchmarks.md)"),
-        ("docs", "[c](../tests/test_documents.py#d)", "c (`tests/test_documents.py`)"),
+        ("docs", "[c](../tests/test_documents.py#d)", "{download}`c </../tests/test_documents.py>`"),
         ("benchmarks", "[d](../docs/gallery.md)", "[d](/gallery.md)"),
     ],
 )

@@ -39,8 +39,8 @@ def _link(folder: Path, text: str, target: str, anchor: str | None) -> str:
     place = Path(os.path.normpath(folder / target)).relative_to(ROOT)
     if str(place) in _PAGES:
         return f"[{text}]({_PAGES[str(place)]})"
-    if place.parts[0] != "docs":  # a file of the source tree: its path is what can be looked up
-        return f"{text} (`{place}`)" if str(place) not in text else text
+    if place.parts[0] != "docs":  # a file of the source tree comes with the site
+        return f"{{download}}`{text} </../{place}>`"
     inside = place.relative_to("docs")
     return f"[{text}](/{inside}{anchor or ''})"
 
