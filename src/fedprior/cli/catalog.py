@@ -1,13 +1,11 @@
-"""`fedprior algorithms` and `fedprior datasets`."""
+"""`fedprior algorithms`."""
 
 import json
 import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedprior.cli import asked
 from fedprior.core import check
@@ -94,22 +92,3 @@ def _bytes(number: int | None) -> str:
     while size >= 999.5 and len(units) > 1:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}"
-
-
-def datasets(as_json: asked.AsJson = False) -> None:
-    """List the datasets and what each of them needs.
-
-    Example: `fedprior datasets`
-    """
-    from fedprior.data.datasets import describe
-
-    rows = describe()
-    if as_json:
-        typer.echo(json.dumps({"format": 1, "datasets": rows}))
-        return
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console(highlight=False).print(table)
