@@ -33,8 +33,7 @@ def _chance(logit: np.ndarray) -> np.ndarray:
 def counts(draws: Draws) -> dict[str, Columns]:
     """Races that counties of eight states have won."""
     state = np.repeat(np.arange(8), 15)
-    county = np.array([f"{place} {word}" for word in ("County", "Hills", "Coast", "Valley", "Plain")
-                       for place in PLACES])  # fmt: skip
+    county = _names(120, "County", "Hills", "Coast", "Valley", "Plain")
     income = draws.normal(50, 9, 120).round(1)
     logit = 0.35 * draws.standard_normal(8)[state] + 0.03 * (income - 50)
     races = _sizes(draws, 120, middle=12, most=90)
