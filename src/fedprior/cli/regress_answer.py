@@ -16,6 +16,7 @@ from rich.table import Table
 from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.writing import write_table
 from fedprior.pages.page import Page
+from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
 from fedprior.reporting import answers
@@ -138,8 +139,8 @@ def _head(found: Analysis) -> Table:
 def _coefficients(found: Analysis, level: float) -> Table:
     """Mean, its interval and spread of each coefficient, then the fixed ones."""
     population, names = found.fit.population, found.names
-    deviation, errors = reporting.deviations(found)
-    correlation = reporting.correlations(population.covariance)
+    deviation, errors = summary.deviations(found)
+    correlation = summary.correlations(population.covariance)
     shown = range(len(names) - 1 if len(names) <= _BESIDE and _has_correlations(found) else 0)
     heads = [f"corr\n{names[j]}" for j in shown]
     title = f"Coefficients, {100 * level:g}% intervals of the means"
@@ -168,7 +169,7 @@ def _coefficients(found: Analysis, level: float) -> Table:
 def _correlations(found: Analysis) -> Table:
     """Of more coefficients than have room beside their means; columns are numbered as rows are."""
     names = found.names
-    correlation = reporting.correlations(found.fit.population.covariance)
+    correlation = summary.correlations(found.fit.population.covariance)
     numbers = range(len(names) - 1)
     table = _table("Correlations between groups", "", *(str(j + 1) for j in numbers))
     for row, name in enumerate(names):

@@ -35,12 +35,6 @@ _METRICS = {
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
-_FAMILIES = {
-    "gaussian": "numbers",
-    "binomial": "two classes",
-    "multinomial": "classes",
-    "poisson": "counts",
-}
 
 
 def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] | None) -> Page:
@@ -57,7 +51,7 @@ def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] 
         *_population(answer),
         Section("Every group", tuple(_charts(answer, rows, shown)), text=_left(names, shown)),
         *_held_out(answer),
-        Section("All groups", (Listing(title="Search and sort", rows=rows, order="name"),)),
+        Section("All groups", (_listing(rows),)),
         Section("What was assumed and what was checked", (_notes(answer),)),
     ]
     return Page(
@@ -117,9 +111,10 @@ def _facts(answer: Answer, number: int) -> tuple[Fact, ...]:
     noise = summary.get("noise") or {}
     if noise.get("sd") is not None:
         facts.append(Fact("Noise", figure(noise["sd"]), "standard deviation within groups"))
-    if summary.get("family"):
-        kinds = ", ".join(summary.get("classes") or ())
-        facts.append(Fact("Target", _FAMILIES[summary["family"]], kinds))
+    classes = summary.get("classes")
+    if classes:
+        note = f"against {classes[0]}"
+        facts.append(Fact("Classes", ", ".join(classes[1:]), note))
     return tuple(facts)
 
 
@@ -137,7 +132,9 @@ def _population(answer: Answer) -> list[Section]:
     ]
     for name, each in (answer.summary.get("fixed") or {}).items():
         cells.append((name, *_valued(each), "the same in all groups", None))
-    blocks: list[Block] = [Grid(title="Population", head=head, cells=tuple(cells))]
+    wide = len(head) if any(row[-1] is not None for row in cells) else len(head) - 1
+    rows = tuple(row[:wide] for row in cells)
+    blocks: list[Block] = [Grid(title="Population", head=head[:wide], cells=rows)]
     kinds = found.get("components") or []
     if len(kinds) > 1:
         blocks.append(_kinds(kinds, found["coefficients"]))
@@ -185,6 +182,11 @@ def _rows(answer: Answer, names: list[str]) -> Rows:
             values = np.array([known(each) for each in alone[name]])
             columns[f"{name}_separate"] = Column(label=f"{name}, separate", values=values)
     return Rows(columns=columns)
+
+
+def _listing(rows: Rows) -> Listing:
+    shown = tuple(key for key in rows.columns if not key.endswith("_separate"))
+    return Listing(title="Search and sort", rows=rows, columns=shown, order="name")
 
 
 def _left(names: list[str], shown: list[str]) -> str:
@@ -275,8 +277,9 @@ def _errors(held: Mapping[str, Any]) -> Grid:
         ends = f"{low:z.1f}% to {high:z.1f}%" if math.isfinite(low) else None
         gain = percent(known(held[f"gain_over_{other}"]))
         cells.append((other, figure(held[other]), gain, ends))
-    head = ("fit", _METRICS[held["metric"]], "personal is lower by", "95% interval")
-    return Grid(title="Errors on held-out rows", head=head, cells=tuple(cells))
+    head = ("fit", "error", "personal is lower by", "95% interval")
+    title = f"Held-out rows: {_METRICS[held['metric']]}"
+    return Grid(title=title, head=head, cells=tuple(cells))
 
 
 def _notes(answer: Answer) -> Notes:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.plain import plain
 from fedprior.estimation.group_levels import GroupLevels
 from fedprior.estimation.groups import factorize
+from fedprior.regression.summary import FORMAT
 from fedprior.reporting import answers
-from fedprior.reporting.outputs import plain
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regress_table import read_rows
-from fedprior.reporting.regression import FORMAT, asked, family_of, whole_classes
+from fedprior.reporting.regression import asked, family_of, whole_classes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
