@@ -67,7 +67,7 @@ def train(
     Without arguments: AdaMAP, AdaPeD, FedAvg + fine-tuning and local training on the embedded
     digits.
 
-    Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
+    Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.folder import Folder
