@@ -122,10 +122,11 @@ def test_train_writes_the_page_last_and_resumed_runs_too(command, on_table, tmp_
     words = ("--algorithm", "local", "--algorithm", "fedavg")
     found = command("train", *on_table, *words, "--out", run, "--report", page)
     assert found.code == 0, found.err
-    assert found.err.splitlines()[-1] == f"Page: {page}"
+    assert found.err.splitlines()[-1] == f"Written to {page}"
     first = page.read_text()
     assert "accuracy" in first
-    again = command("train", "--resume", run, "--report", page)
+    assert command("train", "--resume", run, "--report", page).code == 2  # it exists
+    again = command("train", "--resume", run, "--report", page, "--force")
     assert again.code == 0, again.err
     reported = command("report", run)
     assert reported.code == 0, reported.err

@@ -9,6 +9,7 @@ import typer
 
 from fedprior.cli import asked
 from fedprior.cli.experiment import check_out, data_root, new_table, show
+from fedprior.cli.pages import check_report, write_report
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -51,14 +52,17 @@ def _command(name: str, words: str) -> Callable[..., None]:
         data: Data = None,
         out: Out = None,
         workers: Workers = 2,
+        report: asked.Report = None,
         as_json: asked.AsJson = False,
         quiet: asked.Quiet = False,
     ) -> None:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison import compare, read_all
         from fedprior.experiments.comparison_settings import COMPARISONS, GRID, QUICK_GRID
+        from fedprior.experiments.page import document_page
         from fedprior.reporting.figures import check_drawing
 
+        check_report(name, report)
         known = COMPARISONS[name]
         count = (1 if quick else known.seeds) if seeds is None else seeds
         check.count(name, seeds=count, workers=workers)
@@ -92,6 +96,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
                 made_by = " ".join([*line, *_pieces(parts, known)])
                 document = _report(parts, every, folder, name, made_by, quick)
             bar.say(f"Written to {folder}")
+            write_report(name, report, lambda: document_page(document), bar.say)
         if as_json:
             typer.echo(json.dumps(document))
         else:

@@ -1,14 +1,16 @@
 """`fedprior reproduce dp-figures`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, new_table, show, watching
-from fedprior.cli.progress import say
+from fedprior.cli.experiment import check_out, data_root, new_table, show
+from fedprior.cli.pages import check_report, write_report
+from fedprior.cli.progress import counting, say
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def dp_figures(
         typer.Option(help="Draw these rows.json again (one per setting); run nothing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
@@ -57,8 +60,10 @@ def dp_figures(
     """
     from fedprior.experiments import dp_drawing, dp_report, dp_settings
     from fedprior.experiments.dp_figures import dp_figures as run
+    from fedprior.experiments.page import document_page
     from fedprior.reporting.figures import check_drawing
 
+    check_report("dp-figures", report)
     check.seed("dp-figures", seed)
     count = (1 if quick else 3) if seeds is None else seeds
     check.count("dp-figures", seeds=count)
@@ -73,7 +78,7 @@ def dp_figures(
     else:
         check_out("dp-figures", out)
         known = None if noise is None else dp_settings.read_noise(noise, panels)
-        with watching("dp-figures", quiet) as watch:
+        with counting("dp-figures", quiet=quiet) as watch:
             rows = run(
                 panels,
                 seeds=range(seed, seed + count),
@@ -85,8 +90,10 @@ def dp_figures(
     dp_report.save(rows, out)
     dp_drawing.draw(rows, out)
     say(f"Written to {out}", quiet=quiet)
+    document = dp_report.to_json(rows)
+    write_report("dp-figures", report, lambda: document_page(document), partial(say, quiet=quiet))
     if as_json:
-        return typer.echo(json.dumps(dp_report.to_json(rows)))
+        return typer.echo(json.dumps(document))
     _print(rows)
 
 

@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from fedprior.core import check
 from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
-    from fedprior.experiments.compare import Watch
+    pass
 
 _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
 _WORDS |= {"setting", "verdict"}
@@ -77,24 +76,3 @@ def show_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: i
     """One object: the rows, what was asked for, and the remarks if there are any."""
     document = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
     typer.echo(json.dumps({**document, "remarks": list(remarks)} if remarks else document))
-
-
-@contextmanager
-def watching(name: str, quiet: bool) -> Iterator["Watch"]:
-    """A bar on standard error where that is a terminal, nothing elsewhere."""
-    console = Console(stderr=True, quiet=quiet, highlight=False)
-    if quiet or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

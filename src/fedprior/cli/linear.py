@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import new_table, show, show_json, watching
+from fedprior.cli.experiment import new_table, show, show_json
+from fedprior.cli.progress import counting
 from fedprior.core import check
 
 
@@ -28,7 +29,7 @@ def linear(
 
     check.count("linear", runs=runs)
     check.seed("linear", seed)
-    with watching("linear", quiet) as watch:
+    with counting("linear", quiet=quiet) as watch:
         rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
     if as_json:
         return show_json("linear", rows, remarks(rows), seed=seed, runs=runs)

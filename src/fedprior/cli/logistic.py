@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import new_table, show, show_json, watching
+from fedprior.cli.experiment import new_table, show, show_json
+from fedprior.cli.progress import counting
 
 
 def logistic(
@@ -28,7 +29,7 @@ def logistic(
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
     check_output("logistic", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
-    with watching("logistic", quiet) as watch:
+    with counting("logistic", quiet=quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:
         draw_losses(rows, plot)

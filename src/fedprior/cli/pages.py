@@ -2,25 +2,24 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedprior.pages.page import Page
 
-Report = Annotated[
-    Path | None, typer.Option(help="Write a page about the answer to this .html file, too.")
-]
 _MARK = b'<meta name="generator" content="fedprior'
 
 
-def check_report(owner: str, path: Path | None) -> None:
-    """Raise unless a page can be written to `path`; a page of fedprior may be replaced."""
-    from fedprior.reporting.outputs import check_output
+def check_report(owner: str, path: Path | None, *, force: bool | None = None) -> None:
+    """Raise unless a page can be written to `path`.
 
-    ours = path is not None and path.is_file() and _MARK in path.read_bytes()[:4096]
-    check_output(owner, "--report", path, (".html",), source=None, force=ours)
+    A file that exists is replaced with `force`; by None, in commands without it, if it is a page.
+    """
+    from fedprior.reporting.outputs import REPORT_SUFFIXES, check_output
+
+    if force is None:
+        force = path is not None and path.is_file() and _MARK in path.read_bytes()[:4096]
+    check_output(owner, "--report", path, REPORT_SUFFIXES, source=None, force=force)
 
 
 def write_report(
@@ -32,4 +31,4 @@ def write_report(
     from fedprior.pages.render import write
 
     write(page(), path, owner=owner)
-    say(f"Page: {path}")
+    say(f"Written to {path}")

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 # Modules of kinds of output, asked in this order. Each has `WHAT` (what it is, for an error), and
 # functions `owns(path)` (whether the path is of this kind) and `page_of(path)`, its page.
-KINDS = ("fedprior.reporting.answers", "fedprior.reporting.pages.run")
+KINDS: tuple[str, ...] = (
+    "fedprior.reporting.answers",
+    "fedprior.reporting.pages.run",
+    "fedprior.reporting.pages.sweep",
+    "fedprior.reporting.pages.ledger",
+    "fedprior.sites.page",
+    "fedprior.experiments.page",
+)
 _OWNER = "report"
 
 

@@ -10,9 +10,10 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
-from fedprior.cli.experiment import data_of, new_table, show, show_json, watching
+from fedprior.cli.experiment import data_of, new_table, show, show_json
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
+from fedprior.cli.progress import counting
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
 
@@ -70,7 +71,7 @@ def bernoulli(
     """
     from fedprior.experiments.bernoulli import bernoulli as run
 
-    with watching("bernoulli", quiet) as watch:
+    with counting("bernoulli", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     if as_json:
@@ -97,7 +98,7 @@ def elections(
     from fedprior.experiments.elections import read_votes, reasons
 
     votes = read_votes(data_of("elections", data))
-    with watching("elections", quiet) as watch:
+    with counting("elections", quiet=quiet) as watch:
         rows = run(votes, watch=watch)
     remarks = reasons(votes, rows)
     if as_json:
@@ -139,7 +140,7 @@ def gaussian_dp(
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
     check_output("gaussian-dp", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
-    with watching("gaussian-dp", quiet) as watch:
+    with counting("gaussian-dp", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:
         draw(rows, plot)
@@ -174,7 +175,7 @@ def private_rates(
     """
     from fedprior.experiments.private_rates import private_rates as run
 
-    with watching("private-rates", quiet) as watch:
+    with counting("private-rates", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if as_json:
         return show_json("private-rates", rows, [], seed=seed, runs=runs)
@@ -204,7 +205,7 @@ def batting(
     from fedprior.experiments.batting import read_careers, remarks
 
     careers = read_careers(data_of("empirical_bayes", data))
-    with watching("batting", quiet) as watch:
+    with counting("batting", quiet=quiet) as watch:
         rows = run(careers, watch=watch)
     if as_json:
         words = remarks(careers, rows)

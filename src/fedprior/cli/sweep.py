@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.cli.pages import check_report, write_report
 
 if TYPE_CHECKING:
     from fedprior.engines.sweep import Sweep
@@ -46,6 +47,7 @@ def sweep(
     ] = None,
     plot: asked.Plot = None,
     force: asked.Force = False,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
 ) -> None:
@@ -65,11 +67,13 @@ def sweep(
 
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
-    from fedprior.cli.progress import Trainings
+    from fedprior.cli.progress import Trainings, busy
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
+    from fedprior.reporting.pages.sweep import page_of
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
     from fedprior.reporting.sweep_plan import plan, read_over
 
+    check_report("sweep", report, force=force)
     settings = asked.configured(
         "sweep",
         config,
@@ -88,7 +92,8 @@ def sweep(
     folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
     folder.check_place()
     check_output("sweep", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
-    planned = plan(settings, over=read_over(over or []))
+    with busy("preparing", quiet=quiet):
+        planned = plan(settings, over=read_over(over or []))
     folder.check(planned)
 
     def draw(swept: "Mapping[str, Sweep]") -> None:
@@ -108,6 +113,7 @@ def sweep(
         bar.say(f"Written to {folder.path}")
         if plot is not None:
             bar.say(f"Written to {plot}")
+        write_report("sweep", report, lambda: page_of(folder.path), bar.say)
     if as_json:
         typer.echo(json.dumps(summary))
     else:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
-from fedprior.cli.pages import Report, check_report, write_report
+from fedprior.cli.pages import check_report, write_report
 from fedprior.core import lock
 from fedprior.data.standard_input import shown as shown_path
 
@@ -62,7 +62,7 @@ def train(
     ] = None,
     key: asked.Key = None,
     plot: asked.Plot = None,
-    report: Report = None,
+    report: asked.Report = None,
     force: asked.Force = False,
     as_json: asked.AsJson = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
@@ -73,11 +73,12 @@ def train(
     digits.
 
     --plot draws each client's gain over local, the scores by method and, by round, the validation
-    scores; a new run then computes them 20 times, unless training.evaluate_every says otherwise.
+    scores; --report writes a page with more. A new run then computes validation scores 20 times,
+    unless training.evaluate_every says otherwise.
 
-    Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
+    Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
-    from fedprior.cli.progress import Watcher
+    from fedprior.cli.progress import Watcher, busy
     from fedprior.reporting.folder import Folder
     from fedprior.reporting.outputs import save_plot
     from fedprior.reporting.pages.run import page_of
@@ -86,7 +87,7 @@ def train(
     from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
-    check_report("train", report)
+    check_report("train", report, force=force)
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
         others = (config, *of_table, algorithm, changes, seed, seeds, out, ledger, key)
@@ -127,11 +128,13 @@ def train(
             seeds=seeds,
             changes=[*switched, *(changes or [])],
         )
-        settings = asked.scored_on_the_way(settings) if plot is not None else settings
+        shown = plot or (report and settings.privacy.noise != "secure")
+        settings = asked.scored_on_the_way(settings) if shown else settings
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _check_plot(plot, settings, force=force)
-        _, remarks = check_run(settings)
+        with busy("preparing", quiet=quiet):
+            _, remarks = check_run(settings)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(quiet=quiet, scores=not scores_stay(settings.privacy), speed=not secure)
     for remark in remarks:

@@ -129,6 +129,8 @@ class Estimates:
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     With `count`, a row stands for so many groups with the same numbers; for means, with the same n,
     and `lookup` has the numbers of a group of that size with any mean.
+    `above` has the probabilities that the groups' true values are above a threshold, and `ranks`
+    their ranks, if they were asked for.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
     `levels` has those of the groups in which groups lie, or which cross each other.
     `checks` has the assumptions that were tested (`size`: small and large groups are alike,

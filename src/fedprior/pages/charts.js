@@ -155,7 +155,7 @@ const kinds = {
     legend: ({ one, cols, lo, o, order }) => [
       ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
       ...(o && order.length <= SINGLE ? [[cols[one.other].label, "ring"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : [])],
-    tall: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
+    tall: (chart, width) => (chart.named ? (chart.order.length > 30 ? 15 : 19) * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
     draw(chart) {
       const { one, cols, order, named, pen, color, v, lo, hi, o, width } = chart, style = cols[one.value].style;
       if (named) {
@@ -219,7 +219,7 @@ const kinds = {
     draw(chart) {
       const { one, cols, a, b, color, pen, order } = chart, room = one.margin ? Math.min(90, chart.width * 0.16) : 0;
       axes(chart, span(a), span(b), { xStyle: cols[one.x].style, yStyle: cols[one.y].style, xLabel: cols[one.x].label, yLabel: cols[one.y].label, right: 12 + room });
-      const { x, y, box } = chart, size = order.length > 5000 ? 1.6 : order.length > 500 ? 2.4 : 4;
+      const { x, y, box } = chart, size = order.length > 5000 ? 1.2 : order.length > 500 ? 2.4 : 4;
       if (one.margin) this.margin(chart, room);
       pen.save();
       pen.beginPath();
@@ -228,11 +228,20 @@ const kinds = {
       if (one.diagonal) path(chart, [x.back(box.left), x.back(box.right)].map((each) => [x(each), y(each)]), { dash: [3, 3], stroke: color("muted") });
       level(chart, one.line);
       pen.globalAlpha = order.length > 2000 ? 0.5 : 0.85;
-      const ramp = ["ramp1", "ramp2", "ramp3", "ramp4", "ramp5"].map(color);
-      for (const row of order) dot(chart, x(a[row]), y(b[row]), size, chart.words ? series(chart, chart.words.indexOf(chart.shade.values[row]))
-        : chart.reach ? ramp[Math.min(4, Math.floor((5 * (chart.shade.values[row] - chart.reach[0])) / (chart.reach[1] - chart.reach[0]))) || 0] : color("series1"));
+      const names = ["ramp1", "ramp2", "ramp3", "ramp4", "ramp5"], colors = chart.words ? chart.words.map((_, i) => series(chart, i)) : chart.reach ? names.map(color) : [color("series1")];
+      const places = colors.map(() => []), many = order.length > 5000; // of one color together: changing it takes time
+      for (const row of order) places[this.bucket(chart, row)].push(row);
+      places.forEach((rows, i) => {
+        pen.fillStyle = colors[i];
+        for (const row of rows) many ? pen.fillRect(x(a[row]) - size, y(b[row]) - size, 2 * size, 2 * size) : dot(chart, x(a[row]), y(b[row]), size, colors[i]);
+      });
       pen.restore();
       marked(chart, (row, ring) => dot(chart, x(a[row]), y(b[row]), 7, null, ring));
+    },
+    bucket({ words, reach, shade }, row) {
+      const value = shade?.values[row];
+      if (words) return words.indexOf(value);
+      return reach ? Math.max(0, Math.min(4, Math.floor((5 * (value - reach[0])) / (reach[1] - reach[0])))) || 0 : 0;
     },
     margin(chart, room) {
       const { one, y, box, pen, color } = chart, foot = box.right + 6, top = Math.max(...one.margin.y.filter(Number.isFinite));

@@ -11,7 +11,8 @@ function make(tag, text, attributes) {
 
 // ---- data: whole numbers of steps, byte by byte, as pages/pack.py writes them
 async function unpack() {
-  const packed = Uint8Array.from(atob($("data").textContent), (each) => each.charCodeAt(0));
+  const text = atob($("data").textContent), packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   for (const table of spec.tables) {

@@ -24,7 +24,6 @@ from fedprior.engines.simulate import Progress
 from fedprior.exchange.agreement import Agreement
 from fedprior.reporting.config import Privacy
 
-FORMAT = 1
 Follow = Callable[[Progress], Any]
 
 

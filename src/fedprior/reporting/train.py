@@ -31,7 +31,6 @@ from fedprior.reporting import federations, ledgers, model_file, population, rel
 from fedprior.reporting.config import Config, Privacy
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import (
-    FORMAT,
     Evaluation,
     classes_of,
     following,
@@ -136,7 +135,7 @@ def _write_clients(
     if not scores_stay(config.privacy):
         names = {seed: clients.clients for seed, clients in known.items()}
         write_clients(folder.clients, names, scores, columns)
-    document = {"format": FORMAT, "classes": classes, "runs": evaluations}
+    document = {"format": formats.NUMBERS["run"], "classes": classes, "runs": evaluations}
     write_json(folder.evaluation, document)
 
 

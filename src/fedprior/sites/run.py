@@ -27,7 +27,7 @@ from fedprior.privacy.records import Head
 from fedprior.reporting import ledgers, model_file, released
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
-from fedprior.reporting.record import scores_stay, shown_entry
+from fedprior.reporting.record import append, scores_stay, shown_entry
 from fedprior.reporting.summary import Scores, write_clients
 from fedprior.reporting.train import End, open_ledger, summary_of
 from fedprior.sites.answers import Nodes
@@ -53,6 +53,7 @@ class Deployment:
     ledger: Ledger | None = None
     history: list[dict[str, float]] = field(default_factory=list)
     accepted: dict[int, int] = field(default_factory=dict)  # client -> last accepted round
+    seconds: float = 0.0  # of the rounds that this process has played
 
     def __post_init__(self) -> None:
         cache.enable()
@@ -192,6 +193,11 @@ class Deployment:
             progress["answered"] = int(self.history[-1]["clients"])
             progress["present"] = len(self.nodes.present)
         write_json(self.folder.path / "progress.json", progress)
+        self.seconds += seconds
+        line: dict[str, Any] = {"method": self.document.method, "seed": self.document.seed}
+        line |= {name: progress[name] for name in ("round", "rounds")}
+        line |= {} if self.quiet else {"seconds": round(self.seconds, 3)}
+        append(self.folder.progress, line | shown_entry(self.history[-1], self.config.privacy))
         _log.info("fedprior: %s", ", ".join(f"{name} {each}" for name, each in progress.items()))
 
     def finish(self, ended_by: Any) -> None:

@@ -23,10 +23,12 @@ def best_method(methods: dict[str, dict[str, Any]]) -> str | None:
     return max(known, key=lambda name: known[name]) if known else None
 
 
-def lead(record: RunRecord, best: str | None, style: Style, rows: Rows | None) -> str:
+def lead(
+    record: RunRecord, best: str | None, style: Style, rows: Rows | None, again: str = ""
+) -> str:
     """The sentence that matters: what helped, by how much, and whom; or that nothing did."""
     if record.stage != "finished":
-        return _under_way(record)
+        return _under_way(record, again)
     if record.secure:
         return _secure_lead(record)
     if best is None:
@@ -41,9 +43,10 @@ def lead(record: RunRecord, best: str | None, style: Style, rows: Rows | None) -
     size = f"{abs(amount):.1f} points" if style == "percent" else f"{abs(amount):.4g}"
     whom = _whom(rows)
     if amount <= 0:
+        below = f"{size} below local" if amount < 0 else "as much as local"
         return (
             f"Sharing does not help here: no method beats models that clients train on their own "
-            f"data alone. The best, {best}, has a mean {name} of {mean}, {size} below local."
+            f"data alone. The best, {best}, has a mean {name} of {mean}, {below}."
         )
     if error is not None and amount < 2 * error:
         return (
@@ -76,7 +79,7 @@ def _whom(rows: Rows | None) -> str:
     return f" {won:,} of {int(np.isfinite(gain).sum()):,} clients gain, and {lost:,} lose."
 
 
-def _under_way(record: RunRecord) -> str:
+def _under_way(record: RunRecord, again: str) -> str:
     """How far a run is that has not ended."""
     whole, done = len(record.standings), sum(each.finished for each in record.standings)
     began = [each for each in record.standings if not each.finished and each.rounds is not None]
@@ -87,7 +90,7 @@ def _under_way(record: RunRecord) -> str:
     what = f"{done} of {whole} trainings are finished.{now}"
     if record.stage == "running":
         return f"The run is going on: {what}"
-    again = f"fedprior train --resume {shlex.quote(str(record.folder.path))}"
+    again = again or f"fedprior train --resume {shlex.quote(str(record.folder.path))}"
     return f"The run has stopped before its end: {what} Continue it with {again}."
 
 

@@ -42,8 +42,17 @@ def page_of(path: Path) -> Page:
     return run_page(RunRecord(folder))
 
 
-def run_page(record: RunRecord, *sections: Section) -> Page:
-    """The page of a run, with further `sections` of whoever knows more about it."""
+def run_page(
+    record: RunRecord,
+    *sections: Section,
+    title: str = "Training run",
+    again: str = "",
+    command: str = "",
+) -> Page:
+    """The page of a run, with further `sections` of whoever knows more about it.
+
+    `again` says how a run that has stopped is continued.
+    """
     config, methods = record.config, record.methods
     scores = [np.array([row["mean"] or 0.0]) for row in methods.values()]
     style = parts.style_of(scores)
@@ -63,13 +72,13 @@ def run_page(record: RunRecord, *sections: Section) -> Page:
         *sections,
     ]
     return Page(
-        title="Training run",
-        lead=lead(record, best, style, rows),
+        title=title,
+        lead=lead(record, best, style, rows, again),
         about=f"{record.folder.path.name}: {shown_path(config.data.path) or config.data.name}",
         facts=tuple(_facts(record, best, style, rows)),
         sections=tuple(found),
         folded=(settings(config), versions()),
-        command=f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
+        command=command or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
     )
 
 

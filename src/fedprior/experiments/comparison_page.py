@@ -1,0 +1,159 @@
+"""The page of a comparison of methods: one section per setting."""
+
+from typing import Any
+
+import numpy as np
+
+from fedprior.experiments.comparison_settings import COMPARISONS
+from fedprior.pages.page import (
+    Block,
+    Cell,
+    Column,
+    Curve,
+    Curves,
+    Fact,
+    Grid,
+    Intervals,
+    Number,
+    Page,
+    Rows,
+    Section,
+    Text,
+)
+
+Row = dict[str, Any]  # of rows.json
+_CURVES = 6  # more cannot be told apart
+
+
+def comparison_page(document: dict[str, Any]) -> Page:
+    """The page of rows.json as `comparison_report.to_json` writes it."""
+    name, rows = document["experiment"], document["rows"]
+    titles = {each.name: each.title for each in COMPARISONS[name].settings}
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    sections = [
+        _section(titles.get(each, each), [r for r in rows if r["setting"] == each], document)
+        for each in settings
+    ]
+    remarks = tuple(Text(remark) for remark in document["remarks"])
+    sections.append(Section("In words", remarks))
+    facts = [
+        Fact("methods", Number(len({row["method"] for row in rows}), "whole")),
+        Fact("settings", Number(len(settings), "whole")),
+        Fact("seeds", Number(len(document["seeds"]), "whole")),
+        Fact("rates tried", Number(len(document["grid"]), "whole")),
+    ]
+    return Page(
+        title=f"Comparison: {name}",
+        lead=_lead(rows, settings, titles),
+        about="quick: one seed, a fifth of the rounds" if document.get("quick") else "",
+        facts=tuple(facts),
+        sections=tuple(sections),
+        folded=tuple(_made_with(document)),
+        command=document["command"],
+    )
+
+
+def _lead(rows: list[Row], settings: list[str], titles: dict[str, str]) -> str:
+    """Which method leads in each setting, and whether others can be told apart from it."""
+    words = []
+    for name in settings:
+        own = sorted((r for r in rows if r["setting"] == name), key=lambda row: -row["mean"])
+        first = own[0]
+        words.append(f"{titles.get(name, name)}: {first['method']} leads with {first['mean']:.2f}%")
+    return f"{'; '.join(words)}. All methods were tuned alike and take as many gradient steps."
+
+
+def _section(title: str, rows: list[Row], document: dict[str, Any]) -> Section:
+    reference = rows[0]["reference"]
+    several = any(row["gap_low"] is not None for row in rows)
+    blocks: list[Block] = [_table(rows, several)]
+    others = [row for row in rows if row["method"] != reference]
+    if others:
+        blocks.append(_gaps(others, reference, several))
+    if len(document["grid"]) > 1:
+        blocks.append(_rates(rows, document["grid"]))
+    return Section(title, tuple(blocks))
+
+
+def _table(rows: list[Row], several: bool) -> Grid:
+    printed = any(row["paper_says"] is not None for row in rows)
+    spread = ("± over seeds",) if several else ()
+    says = ("the paper says",) if printed else ()
+    head = ("method", "accuracy", *spread, "worst decile", *says, "rate", "gap")
+
+    def cells(row: Row) -> tuple[Cell, ...]:
+        own = row["method"] == row["reference"]
+        paper = None if row["paper_says"] is None else Number(row["paper_says"] / 100, "percent", 2)
+        return (
+            row["method"],
+            Number(row["mean"] / 100, "percent", 2),
+            *((Number(row["sd"], digits=2),) if several and row["sd"] is not None else ()),
+            Number(row["worst_decile"] / 100, "percent", 2),
+            *((paper,) if printed else ()),
+            Number(row["tuned"]["rate"], digits=3),
+            None if own else Number(row["gap"], digits=2, sign=True),
+        )
+
+    title = "Test accuracy, mean over clients"
+    return Grid(title=title, head=head, cells=tuple(cells(row) for row in rows))
+
+
+def _gaps(rows: list[Row], reference: str, several: bool) -> Intervals:
+    """How far each method is behind the one that it is compared with, in points."""
+    columns = {
+        "name": Column(label="method", values=[row["method"] for row in rows], style="text"),
+        "gap": Column(label="ahead by (points)", values=_values(rows, "gap"), digits=2),
+    }
+    bounds = {}
+    if several:
+        for name in ("gap_low", "gap_high"):
+            label = "from" if name == "gap_low" else "to"
+            columns[name] = Column(label=label, values=_values(rows, name), digits=2)
+        bounds = {"lower": "gap_low", "upper": "gap_high"}
+    text = f"Right of zero, {reference} is ahead." + (
+        " Intervals are 95%, paired by seed: those that include zero cannot be told apart."
+        if several
+        else " There is one seed, and so no interval."
+    )
+    return Intervals(
+        title=f"Points that {reference} is ahead of each other method",
+        rows=Rows(columns=columns, noun="methods"),
+        value="gap",
+        line=0.0 if several else None,
+        line_label="no difference",
+        text=text,
+        **bounds,
+    )
+
+
+def _values(rows: list[Row], name: str) -> np.ndarray:
+    return np.array([np.nan if row[name] is None else row[name] for row in rows], float)
+
+
+def _rates(rows: list[Row], grid: list[float]) -> Curves:
+    curves = tuple(
+        Curve(
+            name=row["method"],
+            x=grid,
+            y=[np.nan if score is None else score / 100 for score in row["valid_by_rate"]],
+        )
+        for row in rows[:_CURVES]
+    )
+    return Curves(
+        title="Validation accuracy by rate",
+        curves=curves,
+        x_label="rate",
+        y_label="mean validation accuracy",
+        style="percent",
+        dots=True,
+        text=f"Of the best {len(curves)} methods. The rate with the highest one was tested.",
+    )
+
+
+def _made_with(document: dict[str, Any]) -> list[Grid]:
+    found = []
+    for each in document.get("made_with", ()):
+        cells = tuple((str(name), str(value)) for name, value in each.items())
+        head = ("program", "version")
+        found.append(Grid(title="Versions that made this", head=head, cells=cells, folded=True))
+    return found

@@ -1,0 +1,148 @@
+"""The page of a ledger: what a population may lose in all, who spent it, and what is left."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedprior.core import check
+from fedprior.pages.page import (
+    Block,
+    Curve,
+    Curves,
+    Fact,
+    Grid,
+    Note,
+    Notes,
+    Number,
+    Page,
+    Section,
+    Shares,
+)
+from fedprior.privacy.charging import total
+from fedprior.privacy.opening import read
+from fedprior.privacy.records import reservations
+from fedprior.reporting import population
+from fedprior.reporting.pages.made import versions
+from fedprior.reporting.pages.privacy import flow, limits
+
+WHAT = "a ledger (.jsonl)"
+_POINTS = 50  # epsilons that are computed for the page
+
+
+def owns(path: Path) -> bool:
+    """Whether the path is a ledger, by its first line; a damaged one says so when it is read."""
+    if not path.is_file() or path.suffix != ".jsonl":
+        return False
+    with path.open("rb") as file:
+        first = file.readline(2**16)
+    try:
+        line = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(line, dict) and line.get("kind") == "open" and "previous" in line
+
+
+def page_of(path: Path) -> Page:
+    """The page of a ledger, computed anew from its events."""
+    stated = population.statement(path)
+    budget = stated["budget"]
+    facts = [Fact("epsilon spent", population.figure(stated["spent"]))]
+    if budget is not None:
+        facts.append(Fact("budget", f"{budget:g}"))
+    facts += [
+        Fact("delta", f"{stated['delta']:g}"),
+        Fact("relation", stated["relation"]),
+        Fact("charges", Number(len(stated["charges"]), "whole")),
+    ]
+    sections = [Section("Budget", tuple(_budget(path, stated)))]
+    if stated["charges"]:
+        sections.append(Section("Who spent what", (_charges(stated),), _ALONE))
+        views = dict.fromkeys(row["view"] for row in stated["charges"])
+        sections.append(Section("Who is trusted", tuple(map(flow, views))))
+    sections.append(Section("Who learns how much", (_views(stated),)))
+    secure = stated["valid_for_release"]
+    sections.append(Section("What is not protected", (limits(secure=secure, scores=False),)))
+    head = stated["head"]
+    return Page(
+        title="Privacy ledger",
+        lead=population.sentence(stated).removeprefix(f"{stated['ledger']}: ").capitalize(),
+        about=path.name,
+        facts=tuple(facts),
+        sections=tuple(sections),
+        folded=(
+            Grid(
+                title="Head of the ledger",
+                head=("lines", "hash of the last line"),
+                cells=((str(head["lines"]), str(head["hash"])),),
+                folded=True,
+            ),
+            versions(),
+        ),
+        command=f"fedprior privacy ledger show {path}",
+    )
+
+
+_ALONE = "Each epsilon is that of the charge alone. Together they cost less than their sum."
+
+
+def _budget(path: Path, stated: dict[str, Any]) -> list[Block]:
+    parts: dict[str, tuple[float, ...]] = {"spent": (float(stated["spent"]),)}
+    if stated["left"] is not None:
+        parts["left"] = (float(stated["left"]),)
+    title = "Epsilon spent and left"
+    found: list[Block] = [Shares(title=title, labels=("budget",), parts=parts)]
+    points = _path(path)
+    if len(points) > 1:
+        numbers, spent = zip(*points, strict=True)
+        found.append(
+            Curves(
+                title="Epsilon after each charge",
+                curves=(Curve(name="who sees what was released", x=numbers, y=spent),),
+                x_label="charges",
+                y_label="epsilon",
+                dots=True,
+            )
+        )
+    return found
+
+
+def _path(path: Path) -> list[tuple[int, float]]:
+    """Epsilon after the first charges, at most `_POINTS` times."""
+    terms, records = read(path)
+    charged = list(reservations(records))
+    step = max(1, -(-len(charged) // _POINTS))
+    places = sorted({*range(step, len(charged) + 1, step), len(charged)}) if charged else []
+    return [(place, total(charged[:place], terms)) for place in places]
+
+
+def _charges(stated: dict[str, Any]) -> Grid:
+    cells = tuple(
+        (
+            row["who"],
+            Number(row["epsilon"], digits=3),
+            Number(row["rounds"], "whole"),
+            row["mechanism"],
+            row["view"],
+            row["noise"],
+            row["begun"],
+        )
+        for row in stated["charges"]
+    )
+    head = ("who", "epsilon", "rounds", "mechanism", "view", "noise", "since")
+    return Grid(title="Charges", head=head, cells=cells)
+
+
+def _views(stated: dict[str, Any]) -> Notes:
+    """Epsilon against everybody who might look."""
+    notes = []
+    for view in stated["views"]:
+        known = view["epsilon"] is not None
+        text = (
+            f"learns of one {stated['unit']} at most epsilon {population.figure(view['epsilon'])} "
+            f"at delta {stated['delta']:g} ({stated['relation']})."
+            if known
+            else "No bound is proven for what such a person learns."
+        )
+        notes.append(Note(f"Who {view['adversary']}", text, "plain" if known else "warning"))
+    check.expect(bool(notes), "report", "the ledger states no view.")
+    return Notes(tuple(notes))
