@@ -1,41 +1,66 @@
 """README and docs: examples run and print what they say; reference pages match the code."""
 
 import contextlib
+import importlib
 import importlib.util
 import inspect
 import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import fedprior
+from fedprior.cli import main
 from fedprior.core import check, random, tree
 from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.reporting import config
+from pages import WALKED
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
-EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\s*```text\n(.*?)```", re.S)
+MADE = {"commands", "api", "names"}  # folders of docs/reference that a build of the site writes
+PAGES = [
+    *("README.md", "CONTRIBUTING.md", "benchmarks/README.md"),
+    *(
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        if path.parent.name not in MADE
+    ),
+]
+BLOCK = re.compile(
+    r"(?:<!-- ([^>]*) -->\n)?```python\n((?:(?!```).)*)```(?:\s*```text\n(.*?)```)?", re.S
+)
 
 
 def examples():
-    for page in PAGES:
-        for code, output in EXAMPLE.findall((ROOT / page).read_text()):
-            yield pytest.param(code, output, id=page)
+    """Every Python block, unless the line above says why it is not run.
+
+    Of all pages but those that tests/test_commands.py follows from top to bottom.
+
+    `<!-- continues -->` above a block runs it after the blocks before it.
+    """
+    for page in sorted(set(PAGES) - set(WALKED)):
+        before: list[str] = []
+        for number, (note, code, output) in enumerate(BLOCK.findall((ROOT / page).read_text())):
+            if not re.match(r"not run: \w+", note):
+                before = [*before, code] if note == "continues" else [code]
+                yield pytest.param(before, output, id=f"{page}-{number}")
 
 
-@pytest.mark.parametrize(("code", "output"), list(examples()))
-def test_examples_print_what_the_page_says(code, output):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "example", "exec"), {})
+@pytest.mark.parametrize(("blocks", "output"), list(examples()))
+def test_examples_print_what_the_page_says(blocks, output):
+    names: dict[str, object] = {}
+    for code in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "example", "exec"), names)
     assert printed.getvalue() == output
 
 
 def test_readme_has_an_example():
-    assert EXAMPLE.search((ROOT / "README.md").read_text())
+    assert BLOCK.search((ROOT / "README.md").read_text())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -45,17 +70,112 @@ def test_links_lead_somewhere(page):
         assert ((ROOT / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "interface.md"])
-def test_reference_matches_the_code(page):
-    assert (ROOT / "docs/reference" / page).read_text() == script("reference").PAGES[page]()
+@pytest.fixture(scope="module")
+def site():
+    """The modules that make the site's reference."""
+    pytest.importorskip("sphinx", reason="the site needs the extra docs")
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        yield importlib.import_module("extensions")
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
 
 
-def test_the_reference_shows_arguments_types_and_defaults():
-    page = script("reference").interface()
-    assert "FixedSize(*, size: int, amplifies: bool = False)" in page
-    assert "    steps: Steps = Steps()," in page
-    for namespace in ("learning", "privacy", "channels", "estimation", "exchange"):
-        assert f"## fedprior.{namespace}\n" in page
+@pytest.fixture
+def interface(site):
+    return importlib.import_module("extensions.interface")
+
+
+def test_every_public_name_is_explained_with_its_arguments_and_types(interface):
+    assert interface.problems() == []
+
+
+def undocumented(count):
+    pass
+
+
+class Unexplained:
+    """A class with a method."""
+
+    def call(self, count: int, size: int) -> int:
+        """Return `count`."""
+        return count
+
+
+def test_a_gap_in_the_reference_stops_the_build(interface, monkeypatch):
+    public = {"fedprior.undocumented": undocumented, "fedprior.Unexplained": Unexplained}
+    monkeypatch.setattr(interface, "described", lambda: public)
+    monkeypatch.setattr(Unexplained.call, "__module__", "fedprior.example")
+    assert interface.problems() == [
+        "fedprior.undocumented has no docstring",
+        "fedprior.undocumented: count has no type",
+        "fedprior.undocumented: count is not explained",
+        "fedprior.Unexplained.call: size is not explained",
+    ]
+
+
+def test_every_public_name_has_a_page(interface):
+    public = {
+        id(getattr(space, name))
+        for space in interface.namespaces().values()
+        for name in space.__all__
+        if not name.startswith("__") and not inspect.ismodule(getattr(space, name))
+    }
+    assert {id(value) for value in interface.described().values()} == public
+    pages = interface.pages()
+    assert {path.removesuffix(".rst") for path in pages} == set(interface.described())
+    assert "   .. automethod:: amplify" in pages["fedprior.FixedSize.rst"]
+    assert "   fedprior.learning.fedrep" in interface.overviews()["fedprior.learning.rst"]
+
+
+def test_arguments_are_explained_where_they_occur(interface):
+    rows = re.findall(r"^\| `(\w+)` \|", interface.ARGUMENTS.read_text(), re.M)
+    used = {
+        argument
+        for path, value in interface.callables().items()
+        for argument in interface.unmentioned(path, value)
+    }
+    assert set(rows) == used
+
+
+def test_docstrings_become_text_for_sphinx(interface):
+    lines = interface.convert("`GroupRates` of x_i, *or*:\n- `a`: b\n\n>>> 1\n1\n\n    a  b")
+    assert lines[0] == r":py:obj:`GroupRates <fedprior.GroupRates>`\  of x\_i, \*or\*:"
+    assert lines[1:] == ["", r"- ``a``\ : b", "", ">>> 1", "1", "", "::", "", "    a  b", ""]
+
+
+def test_the_command_reference_has_every_option(site):
+    pages = importlib.import_module("extensions.commands").pages()
+    assert set(pages) == {f"{name}.md" for name in main.COMMANDS}
+    assert ":::{option} --group TEXT\n\nColumn that names" in pages["estimate.md"]
+    assert "### fedprior privacy ledger init\n" in pages["privacy.md"]
+    plan = pages["privacy.md"].split("## fedprior privacy plan\n")[1].split("\n## ")[0]
+    assert ":::{option} --sampling-rate FLOAT" in plan
+    assert "Default: `0.95`." in pages["estimate.md"]
+
+
+def test_the_configuration_page_has_every_key(site):
+    tables = importlib.import_module("extensions.configuration").tables()
+    for table in (config.Config, *(type(getattr(config.Config(), n)) for n in ("data", "privacy"))):
+        assert table.__doc__.splitlines()[0] in tables
+    assert "| `rounds` | `int` |" in tables
+
+
+@pytest.mark.parametrize(
+    ("folder", "link", "expected"),
+    [
+        ("docs/how-to", "[a](../explanation/trust.md#b)", "[a](/explanation/trust.md#b)"),
+        ("docs/explanation", "[b](../../benchmarks/README.md)", "[b](/project/benchmarks.md)"),
+        (
+            "docs",
+            "[c](../tests/test_documents.py#d)",
+            "{download}`c </../tests/test_documents.py>`",
+        ),
+        ("benchmarks", "[d](../docs/gallery.md)", "[d](/gallery.md)"),
+    ],
+)
+def test_links_lead_to_pages_of_the_site(site, folder, link, expected):
+    assert importlib.import_module("extensions.links").rewrite(link, ROOT / folder) == expected
 
 
 def test_the_reproduction_matches_its_rows():

@@ -1,4 +1,4 @@
-"""`fedprior algorithms`, `fedprior datasets`, and help."""
+"""`fedprior algorithms`, and help."""
 
 import json
 import re
@@ -50,13 +50,6 @@ def test_an_unknown_model_is_bad_input(command):
     found = command("algorithms", "--model", "lenet")
     assert (found.code, found.out) == (2, "")
     assert "Did you mean lenet5?" in found.err
-
-
-def test_datasets(command):
-    answer = json.loads(command("datasets", "--json").out)
-    names = [row["name"] for row in answer["datasets"]]
-    assert {"digits", "mnist", "mnist-writers"} <= set(names)
-    assert all(name in command("datasets").out for name in names)
 
 
 @pytest.mark.parametrize("name", ["train", "estimate", "personalize", "algorithms", "datasets"])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedprior.cli.regress_answer import _held_out, _sentence
+from fedprior.cli.regress_answer import _held_out
 from fedprior.regression.face.holdout import HeldOut
 
 
@@ -19,7 +19,7 @@ def said(separate: tuple[float, float], pooled: tuple[float, float]) -> str:
         interval_over_separate=separate,
         interval_over_pooled=pooled,
     )
-    return _sentence(held, 3)
+    return held.sentence(3)
 
 
 ROWS = ", on 200 held-out rows of 80 groups (seed 3)."
@@ -66,7 +66,7 @@ def test_a_comparison_without_errors_has_no_gain() -> None:
     )
     assert math.isnan(held.gain_over_separate)
     assert math.isnan(held.gain_over_pooled)
-    assert _sentence(held, 0).startswith("There is no clear difference")
+    assert held.sentence(0).startswith("There is no clear difference")
     assert "nan" not in "".join(str(each) for each in _held_out(held).columns[2]._cells)
 
 

@@ -15,6 +15,7 @@ LIGHT = [
     "fedprior.core.tree",
     "fedprior.data.datasets",
     "fedprior.data.digits",
+    "fedprior.data.examples",
     "fedprior.data.federation",
     "fedprior.data.folder",
     "fedprior.data.mnist",

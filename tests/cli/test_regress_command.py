@@ -94,7 +94,7 @@ def test_a_row_a_group_and_a_summary(command, shops, drawn, tmp_path, ending):
     assert answer["held_out"]["metric"] == "rmse"
     assert answer["held_out"]["personal"] == pytest.approx(held.personal, rel=1e-5)
     assert answer["held_out"]["gain_over_pooled"] == pytest.approx(held.gain_over_pooled, rel=1e-3)
-    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    assert {path.name for path in tmp_path.iterdir()} == {out.name, "o.summary.json"}
 
 
 def test_what_a_person_reads(command, shops):

@@ -80,7 +80,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
         if estimates.levels is not None:
             write_table(reporting.level_rows(question, groups, estimates), path, owner="estimate")
         elif question.shows_groups:
-            groups.write(reporting.columns(estimates), path)
+            groups.write(estimates.columns(), path)
         else:
             reporting.write_population(estimates, path, told)
         if path.suffix != ".json":
@@ -230,7 +230,7 @@ def groups_table(title: str, groups: Groups, estimates: Estimates, places: np.nd
     table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.collapse_padding, table.pad_edge = True, False  # all columns in 80 characters
     table.add_column("group", no_wrap=True, overflow="ellipsis", min_width=8)
-    found = reporting.columns(estimates)
+    found = estimates.columns()
     for name in found:
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
     digits = _digits(estimates)

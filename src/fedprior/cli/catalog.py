@@ -1,6 +1,6 @@
-"""`fedprior algorithms` and `fedprior datasets`.
+"""`fedprior algorithms`.
 
-What the first lists is in algorithms.json, so that it needs neither JAX nor 29 traced programs. A
+What it lists is in algorithms.json, so that it needs neither JAX nor 29 traced programs. A
 test compares that file with the methods themselves; `python -m fedprior.cli.catalog` writes it.
 """
 
@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedprior.cli import asked
 from fedprior.core import check
@@ -107,25 +105,6 @@ def _bytes(number: int | None) -> str:
     while size >= 999.5 and len(units) > 1:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}"
-
-
-def datasets(as_json: asked.AsJson = False) -> None:
-    """List the datasets and what each of them needs.
-
-    Example: `fedprior datasets`
-    """
-    from fedprior.data.datasets import describe
-
-    rows = describe()
-    if as_json:
-        typer.echo(json.dumps({"format": 1, "datasets": rows}))
-        return
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console(highlight=False).print(table)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def encoder(
     rows that everybody may know, never those of the clients who are to be protected. A private run
     on a table needs such a file.
 
-    Example: `fedprior encoder public.csv --client hospital --label outcome --out encoder.json`
+    Example: `fedprior encoder public.csv --client hospital --label recovered --out encoder.json`
     """
     from fedprior.cli.progress import Watcher
     from fedprior.core.files import write_atomically

@@ -24,7 +24,7 @@ COMMANDS = {
     "personalize": "personalize",
     "export": "export",
     "algorithms": "catalog",
-    "datasets": "catalog",
+    "datasets": "datasets",
     "reproduce": "reproduce",
     "privacy": "privacy",
     "deploy": "deploy",

@@ -15,8 +15,11 @@ from rich.table import Table
 
 from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.data.writing import write_table
+from fedprior.pages.page import Page
+from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
+from fedprior.reporting import answers
 from fedprior.reporting import regression as reporting
 from fedprior.reporting.outputs import save
 from fedprior.reporting.regress_question import RegressQuestion
@@ -49,7 +52,7 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
         typer.echo(json.dumps(reporting.summary(found) | more))
     else:
         _print(found)
-    for path in (question.out, question.plot):
+    for path in (question.out, question.plot, question.report):
         if path is not None:
             watcher.say(f"Written to {path}")
 
@@ -58,10 +61,25 @@ def _save(question: RegressQuestion, found: RegressAnswer) -> None:
     from fedprior.reporting.regression_plot import draw_coefficients
 
     def write(path: Path) -> None:
-        write_table(found.analysis.columns(question.level), path, owner="regress")
+        write_table(columns, path, owner="regress")
+        answers.write_summary(told, path, owner="regress")
 
+    def describe() -> Page:
+        return answers.page(told, columns)
+
+    if question.out is None and question.plot is None and question.report is None:
+        return
+    columns, told = found.analysis.columns(question.level), reporting.document(found)
     draw = partial(draw_coefficients, found.analysis)
-    save("regress", out=question.out, write=write, plot=question.plot, draw=draw)
+    save(
+        "regress",
+        out=question.out,
+        write=write,
+        plot=question.plot,
+        draw=draw,
+        report=question.report,
+        page=describe,
+    )
 
 
 def _print(answer: RegressAnswer) -> None:
@@ -76,7 +94,7 @@ def _print(answer: RegressAnswer) -> None:
     console.print(_variances(found))
     if answer.held_out is not None:
         console.print(_held_out(answer.held_out))
-        console.print(_sentence(answer.held_out, answer.question.seed), soft_wrap=True)
+        console.print(answer.held_out.sentence(answer.question.seed), soft_wrap=True)
     for note in answer.notes:
         console.print(f"Note: {note}", soft_wrap=True)
 
@@ -121,8 +139,8 @@ def _head(found: Analysis) -> Table:
 def _coefficients(found: Analysis, level: float) -> Table:
     """Mean, its interval and spread of each coefficient, then the fixed ones."""
     population, names = found.fit.population, found.names
-    deviation, errors = reporting.deviations(found)
-    correlation = reporting.correlations(population.covariance)
+    deviation, errors = summary.deviations(found)
+    correlation = summary.correlations(population.covariance)
     shown = range(len(names) - 1 if len(names) <= _BESIDE and _has_correlations(found) else 0)
     heads = [f"corr\n{names[j]}" for j in shown]
     title = f"Coefficients, {100 * level:g}% intervals of the means"
@@ -151,7 +169,7 @@ def _coefficients(found: Analysis, level: float) -> Table:
 def _correlations(found: Analysis) -> Table:
     """Of more coefficients than have room beside their means; columns are numbered as rows are."""
     names = found.names
-    correlation = reporting.correlations(found.fit.population.covariance)
+    correlation = summary.correlations(found.fit.population.covariance)
     numbers = range(len(names) - 1)
     table = _table("Correlations between groups", "", *(str(j + 1) for j in numbers))
     for row, name in enumerate(names):
@@ -204,30 +222,6 @@ def _held_out(held: HeldOut) -> Table:
         ends = f"{low:z.1f} to {high:z.1f}%" if math.isfinite(low) else ""
         table.add_row(name, f"{error:.4g}", f"{gain:z.1f}%" if math.isfinite(gain) else "", ends)
     return table
-
-
-def _sentence(held: HeldOut, seed: int) -> str:
-    """Whether it helps, in one plain sentence, and on which rows."""
-    others = {
-        "separate ones": held.interval_over_separate,
-        "a pooled one": held.interval_over_pooled,
-    }
-    better = [name for name, (low, _) in others.items() if low > 0]
-    worse = [name for name, (_, high) in others.items() if high < 0]
-    unclear = [name for name in others if name not in better + worse]
-    parts = [
-        f"{word} than {' and than '.join(names)}"
-        for word, names in (("better", better), ("worse", worse))
-        if names
-    ]
-    said = f"Personal fits predict {' and '.join(parts)}" if parts else ""
-    if unclear:
-        also = "; there is" if parts else "There is"
-        ends = " and ".join(unclear)
-        said += f"{also} no clear difference {'from' if parts else 'of personal fits from'} {ends}"
-    return (
-        f"{said}, on {held.num_rows:,} held-out rows of {held.num_groups:,} groups (seed {seed})."
-    )
 
 
 def _number(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -12,7 +13,10 @@ from fedprior.cli.progress import Watcher, keep_numbers
 from fedprior.cli.regressions import coefficients_table
 from fedprior.data.writing import write_table
 from fedprior.estimation.levels.table import level_table
-from fedprior.reporting.regress_levels import LevelsAnswer, regress_levels, summary
+from fedprior.pages.page import Page
+from fedprior.reporting import answers
+from fedprior.reporting.outputs import save
+from fedprior.reporting.regress_levels import LevelsAnswer, document, regress_levels, summary
 from fedprior.reporting.regress_question import RegressQuestion
 
 
@@ -20,10 +24,8 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
     """Read, fit, write the table if it is asked for, print."""
     with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
         found = regress_levels(question)
-    model = found.model
-    if question.out is not None:
-        columns = level_table(model.estimates_, model.keys_)
-        write_table(columns, question.out, owner="regress")
+    if question.out is not None or question.report is not None:
+        _save(question, found)
     for remark in found.remarks:
         watcher.say(remark)
     if as_json:
@@ -31,8 +33,23 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
         typer.echo(json.dumps(summary(found) | more))
     else:
         _print(found)
-    if question.out is not None:
-        watcher.say(f"Written to {question.out}")
+    for path in (question.out, question.report):
+        if path is not None:
+            watcher.say(f"Written to {path}")
+
+
+def _save(question: RegressQuestion, found: LevelsAnswer) -> None:
+    columns = level_table(found.model.estimates_, found.model.keys_)
+    told = document(found)
+
+    def write(path: Path) -> None:
+        write_table(columns, path, owner="regress")
+        answers.write_summary(told, path, owner="regress")
+
+    def describe() -> Page:
+        return answers.page(told, columns)
+
+    save("regress", out=question.out, write=write, report=question.report, page=describe)
 
 
 def _print(found: LevelsAnswer) -> None:

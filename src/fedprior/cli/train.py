@@ -76,7 +76,7 @@ def train(
     scores; --report writes a page with more. A new run then computes validation scores 20 times,
     unless training.evaluate_every says otherwise.
 
-    Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
+    Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.folder import Folder

@@ -29,12 +29,13 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
         sums = model._answers.sums
         for note in sums.notes:
             watcher.say(note)
-        answers = warehouse.save(model, question)
+        found = _as_json(question, model)
+        answers = warehouse.save(model, question, found)
         if as_json:
-            typer.echo(json.dumps(_as_json(question, model)))
+            typer.echo(json.dumps(found))
         else:
             _print(question, model, answers)
-    for place in (question.out, question.out_table):
+    for place in (question.out, question.out_table, question.report):
         if place is not None:
             watcher.say(f"Written to {place}")
 

@@ -19,14 +19,18 @@ Laws (tests/laws checks each of them for every algorithm):
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NewType
 
-PyTree = Any
-Array = Any  # a NumPy or a JAX array
-Key = Any  # a JAX random key
-State = PyTree  # held by the server; public to every client
-Memory = PyTree  # kept by one client between rounds; never sent
-Theta = PyTree  # one client's personal parameters; never sent
+if TYPE_CHECKING:
+    PyTree = Any
+    Array = Any  # a NumPy or a JAX array
+    Key = Any  # a JAX random key
+    State = PyTree  # held by the server; public to every client
+    Memory = PyTree  # kept by one client between rounds; never sent
+    Theta = PyTree  # one client's personal parameters; never sent
+else:  # names of their own, so that `help` and the reference show them in signatures
+    PyTree, Array, Key = (NewType(name, object) for name in ("PyTree", "Array", "Key"))
+    State, Memory, Theta = (NewType(name, object) for name in ("State", "Memory", "Theta"))
 
 
 class Message(NamedTuple):

@@ -25,11 +25,8 @@ NUMBERS = {
     "memory": 2,  # of a client, at its site
     "exchange": 1,  # messages between sites and coordinator
 }
-_LAST = {
-    ("config", 1): "0.1.0",
-    ("run", 1): "0.1.0",
-    ("sweep", 1): "0.1.0",
-}  # versions that wrote a format last
+# The last version that wrote a format.
+_LAST = {("config", 1): "0.1.0", ("run", 1): "0.1.0", ("sweep", 1): "0.1.0"}
 _AGREE = "enter the sites anew with fedprior deploy roster, and accept the agreement at each site"
 _SITE = "make the site anew with fedprior deploy site"
 _TRAIN = "train again with this version"

@@ -29,6 +29,7 @@ _PURPOSES = (
     "style",
     "channel",
     "score",
+    "table",
 )
 
 

@@ -19,7 +19,7 @@ _CHECK_ROWS = 65_536  # rows read at a time when a pool is checked; bounds memor
 
 
 class ClientData(NamedTuple):
-    """One client's samples: the rows `start .. start + size - 1` of the pool (x, y).
+    """One client's samples: the rows `start` to `start + size - 1` of the pool (x, y).
 
     A batch of clients has leading axes on `start` and `size`, and on (x, y) where each client
     brings padded rows of its own instead of sharing the pool. `rows` is 0, 1, ... up to a bound on
@@ -86,7 +86,7 @@ PADDED_AXES = ClientData(x=0, y=0, start=0, size=0, rows=None)
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of all clients: client i owns `start[i] .. start[i] + size[i] - 1`.
+    """Rows of all clients: client i owns `start[i]` to `start[i] + size[i] - 1`.
 
     `x` and `y` may be memory-mapped files.
     """

@@ -15,11 +15,13 @@ from fedprior.estimation import numeric
 from fedprior.estimation.covariate_rows import covariate_reader, selected
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.encoding import OnFrames
+from fedprior.estimation.page.reported import Reported
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
+from fedprior.pages.page import Page
 
 
-class GroupEstimator(OnFrames, BaseEstimator, ABC):
+class GroupEstimator(OnFrames, Reported, BaseEstimator, ABC):
     """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
@@ -34,6 +36,7 @@ class GroupEstimator(OnFrames, BaseEstimator, ABC):
     strict: bool
     level: float
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    _kind: ClassVar[str] = "means"
 
     def predict(self, groups: Any, *, covariates: Any = None) -> np.ndarray:
         """Return the personal estimate of each label.
@@ -90,6 +93,20 @@ class GroupEstimator(OnFrames, BaseEstimator, ABC):
             columns |= self._spread("rank_lower", self.ranks_.lower)
             columns |= self._spread("rank_upper", self.ranks_.upper)
         return columns
+
+    def _page(self, *, whole: bool) -> Page:
+        from fedprior.estimation.page.fitted import page_of, settings
+        from fedprior.estimation.page.whole import estimates_page
+
+        told: dict[str, Any] = {"kind": self._kind, "notes": list(self.notes_)}
+        told |= {"settings": settings(self), "dropped": self.num_dropped_}
+        if self._answers is None or not whole:
+            names = None if self._answers is not None else self.groups_
+            return page_of(self.estimates_, names, coordinates=self._coordinates, **told)
+        sums = self._answers.sums
+        told |= {"rows": sums.rows, "labels": len(sums.keys)}
+        table = sums.engine.read(self._answers.named())
+        return estimates_page({**self.estimates_.summary(), **told}, table)
 
     @property
     def sentence_(self) -> str:

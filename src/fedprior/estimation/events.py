@@ -29,6 +29,8 @@ class GroupEvents(GroupEstimator):
     True
     """
 
+    _kind: ClassVar[str] = "events"
+
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "population": ("gamma", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),

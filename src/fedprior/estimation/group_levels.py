@@ -17,9 +17,13 @@ from fedprior.estimation.levels.design import LevelData
 from fedprior.estimation.levels.estimate import fit_levels
 from fedprior.estimation.levels.result import Values
 from fedprior.estimation.levels.table import asked, level_table
+from fedprior.estimation.page.reported import Reported
+from fedprior.pages.page import Page
+
+_KINDS = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
 
 
-class GroupLevels(BaseEstimator):
+class GroupLevels(Reported, BaseEstimator):
     """Value of a row = x beta + one effect per grouping column + noise; effects are normal.
 
     With `structure="nested"`, columns go from coarse to fine (state, county), and a county is
@@ -134,6 +138,15 @@ class GroupLevels(BaseEstimator):
         """
         check_is_fitted(self, "estimates_")
         return labels.to_frame(level_table(self.estimates_, self.keys_), self._frame)
+
+    def _page(self, *, whole: bool) -> Page:
+        from fedprior.estimation.page.fitted import settings
+        from fedprior.estimation.page.whole import estimates_page
+
+        told = {"labels": 1 + len(self.names_), "kind": _KINDS[self.family]}
+        told |= {"notes": list(self.notes_), "settings": settings(self)}
+        table = level_table(self.estimates_, self.keys_)
+        return estimates_page({**self.estimates_.summary(), **told}, table)
 
     @property
     def _owner(self) -> str:

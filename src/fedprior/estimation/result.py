@@ -11,7 +11,10 @@ from fedprior.estimation.meta import MetaAnalysis
 from fedprior.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedprior.estimation.gaussian.lookup import MeanLookup
+    from fedprior.pages.report import Report
 
 FELL_BACK = "The private reports show no gain from sharing: every group keeps its own raw value."
 
@@ -126,6 +129,8 @@ class Estimates:
     `fell_back` means that private reports were too noisy, so that every group keeps its raw value.
     With `count`, a row stands for so many groups with the same numbers; for means, with the same n,
     and `lookup` has the numbers of a group of that size with any mean.
+    `above` has the probabilities that the groups' true values are above a threshold, and `ranks`
+    their ranks, if they were asked for.
     `meta` has the figures of a meta-analysis if every group came with its standard error.
     `levels` has those of the groups in which groups lie, or which cross each other.
     `checks` has the assumptions that were tested (`size`: small and large groups are alike,
@@ -182,6 +187,39 @@ class Estimates:
         some = self.n > 0
         count = None if self.count is None else self.count[some]
         return median(self.weight[some], count)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What `fedprior estimate --out` writes behind the group's name."""
+        found = {
+            self.size_name: np.asarray(self.n),
+            "raw": self.raw,
+            "personal": self.personal,
+            "weight": self.weight,
+            "lower": self.lower,
+            "upper": self.upper,
+        }
+        if self.above is not None:
+            found["above"] = self.above
+        if self.ranks is not None:
+            found["rank"] = self.ranks.mean
+            found["rank_lower"] = self.ranks.lower
+            found["rank_upper"] = self.ranks.upper
+        return {name: np.ascontiguousarray(values) for name, values in found.items()}
+
+    def report(self, path: "str | Path | None" = None, *, groups: Any = None) -> "Report":
+        """Return a page about the estimates, written to an .html file if `path` is given.
+
+        `groups` are names, by default numbers from 0. Of private estimates the page has the
+        population and the guarantee alone.
+        """
+        from fedprior.estimation.page.fitted import page_of
+        from fedprior.pages.report import report
+
+        names = range(len(self.n)) if groups is None else list(groups)
+        return report(page_of(self, names), path)
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
 
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints."""

@@ -1,6 +1,6 @@
 """`GroupShares`: rows of categories in, the shares of all categories a group out."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class GroupShares(GroupEstimator):
     >>> model.categories_.tolist(), model.raw_.round(2).tolist()
     (['a', 'b', 'c'], [[0.67, 0.33, 0.0], [0.33, 0.33, 0.33]])
     """
+
+    _kind: ClassVar[str] = "shares"
 
     def __init__(self, *, level: float = 0.95, strict: bool = False) -> None:
         self.level = level

@@ -144,6 +144,8 @@ class GroupRates(GroupEstimator):
     True
     """
 
+    _kind: ClassVar[str] = "rates"
+
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "population": ("beta", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),

@@ -18,11 +18,12 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.files import write_atomically
+from fedprior.core.plain import plain
 from fedprior.core.version import __version__
 from fedprior.data.scan import literal, quoted
 from fedprior.data.writing import writing
 from fedprior.pages.page import Page
-from fedprior.reporting.outputs import OUT_SUFFIXES, plain, summary_path
+from fedprior.reporting.outputs import OUT_SUFFIXES, summary_path
 
 WHAT = "a table of `fedprior estimate --out` or `regress --out`, or its .summary.json"
 FORMAT = 1

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.files import write_atomically
+from fedprior.core.plain import plain
 from fedprior.data.aggregate import Groups, aggregate
 from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
@@ -18,7 +19,6 @@ from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Events, Means, Repeats, Shares
 from fedprior.reporting import answers
-from fedprior.reporting.outputs import plain
 from fedprior.reporting.question import Question
 
 if TYPE_CHECKING:
@@ -246,25 +246,6 @@ def _smallest(values: np.ndarray, number: int) -> np.ndarray:
     return np.concatenate([below[np.argsort(values[below], kind="stable")], tied])
 
 
-def columns(estimates: Estimates) -> dict[str, np.ndarray]:
-    """What `--out` writes behind the group's name."""
-    found = {
-        estimates.size_name: np.asarray(estimates.n),
-        "raw": estimates.raw,
-        "personal": estimates.personal,
-        "weight": estimates.weight,
-        "lower": estimates.lower,
-        "upper": estimates.upper,
-    }
-    if estimates.above is not None:
-        found["above"] = estimates.above
-    if estimates.ranks is not None:
-        found["rank"] = estimates.ranks.mean
-        found["rank_lower"] = estimates.ranks.lower
-        found["rank_upper"] = estimates.ranks.upper
-    return {name: np.ascontiguousarray(values) for name, values in found.items()}
-
-
 def level_rows(question: Question, groups: Groups, estimates: Estimates) -> dict[str, np.ndarray]:
     """One row for every group of every level."""
     from fedprior.estimation.levels.table import level_table
@@ -282,7 +263,7 @@ def table(question: Question, groups: Groups, estimates: Estimates) -> dict[str,
     names: dict[str, Any] = {"group": groups.names()}
     if groups.categories is not None and groups.labels is not None:
         names = {"group": groups.labels, "category": groups.categories}
-    return {name: np.asarray(each, object) for name, each in names.items()} | columns(estimates)
+    return {name: np.asarray(each, object) for name, each in names.items()} | estimates.columns()
 
 
 def document(

@@ -1,12 +1,9 @@
 """Output files of a command: checked before anything is read, written last, all or none."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedprior.core import check
 from fedprior.core.files import replacing
@@ -74,13 +71,13 @@ def save(
     *,
     out: Path | None,
     write: Callable[[Path], None],
-    plot: Path | None,
-    draw: Callable[[Path], Path],
+    plot: Path | None = None,
+    draw: Callable[[Path], Path] | None = None,
     report: Path | None = None,
     page: Callable[[], Page] | None = None,
 ) -> None:
     """All files or none: picture and page wait under other names until the table is written."""
-    aside = None if plot is None else draw(plot)
+    aside = None if plot is None or draw is None else draw(plot)
     try:
         with _reported(report, page, owner=owner):
             if out is not None:
@@ -112,14 +109,3 @@ def _reported(
 def save_plot(owner: str, plot: Path, draw: Callable[[Path], Path]) -> None:
     """Draw the picture and put it in its place, whole."""
     save(owner, out=None, write=lambda path: None, plot=plot, draw=draw)
-
-
-def plain(value: Any) -> Any:
-    """Python's own numbers, lists and tables, None in place of what JSON has no word for."""
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.plain import plain
 from fedprior.estimation.group_levels import GroupLevels
 from fedprior.estimation.groups import factorize
-from fedprior.reporting.outputs import plain
+from fedprior.regression.summary import FORMAT
+from fedprior.reporting import answers
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regress_table import read_rows
-from fedprior.reporting.regression import FORMAT, family_of, whole_classes
+from fedprior.reporting.regression import asked, family_of, whole_classes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,3 +96,20 @@ def summary(answer: LevelsAnswer) -> dict[str, Any]:
         "columns": answer.columns,
         "notes": list(answer.model.notes_),
     }
+
+
+def document(answer: LevelsAnswer) -> dict[str, Any]:
+    """What `--json` prints, with what a page of the answer needs beside it."""
+    question = answer.question
+    kinds = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
+    return answers.document(
+        "regress",
+        summary(answer),
+        question,
+        source=str(question.file),
+        labels=1 + len(question.group),
+        kind=kinds[answer.model.levels_.family],
+        size_name=answer.model.estimates_.size_name,
+        num_groups=len(answer.model.estimates_.n),
+        asked=asked(question),
+    )

@@ -1,7 +1,7 @@
 """The shrinkage plot of regressions: the separate and the personal fit of each group.
 
 Two coefficients are plotted against each other with ellipses of the population; a single one as
-separate against personal.
+separate against personal. In a mixture, groups have the color and the marker of their kind.
 """
 
 from pathlib import Path
@@ -17,13 +17,20 @@ from fedprior.reporting.figures import (
     GREEN,
     ORANGE,
     STYLE,
+    Look,
     evenly_spaced,
+    looks,
     save_figure,
+    short,
 )
+from fedprior.reporting.labels import place_names
 
 MOST_GROUPS = 200  # more arrows would only overlap
-_FEW = 20  # up to so many groups are labeled
+_FEW = 20  # up to so many groups are named
 _KEPT = 0.02  # share of the separate fits at each end that may lie outside the plot
+_FAR = 1.5  # times the span of all else: how far a separate fit of few groups may lie outside it
+_AXIS = 60  # letters of an axis
+_LEGEND = 110  # letters of a legend in one line
 
 
 def draw_coefficients(found: Analysis, path: Path) -> Path:
@@ -36,15 +43,28 @@ def draw_coefficients(found: Analysis, path: Path) -> Path:
     with writing(path, "--plot", owner="regress"), mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 5.2), layout="constrained")
         axes = figure.subplots()
-        if len(found.names) > 1:
-            _plane(axes, found)
-        else:
-            _line(axes, found)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:.6g}")
         axes.grid(color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
-        figure.legend(loc="outside upper center", ncols=4, frameon=False)
+        draw = _plane if len(found.names) > 1 else _line
+        draw(axes, found)
         save_figure(figure, aside, kind)
     return aside
+
+
+def _kinds(found: Analysis, shown: np.ndarray) -> list[tuple[str, Look, np.ndarray]]:
+    """For each kind of groups its name, its look and which of `shown` are probably of it."""
+    components = found.fit.population.components
+    if len(components) == 1:
+        return [("personal", Look(BLUE, "o", "-"), np.ones(len(shown), bool))]
+    likeliest = found.fit.responsibilities[shown].argmax(axis=1)
+    names = [
+        f"personal, component {number} ({100 * each.share:.0f}%)"
+        for number, each in enumerate(components)
+    ]
+    own = looks(names)
+    return [(name, own[name], likeliest == number) for number, name in enumerate(names)]
 
 
 def _plane(axes: Any, found: Analysis) -> None:
@@ -54,27 +74,46 @@ def _plane(axes: Any, found: Analysis) -> None:
     personal = found.fit.theta[shown][:, :2]
     fitted = np.isfinite(alone).all(axis=1)
     _limits(axes, alone[fitted], found)
-    _ellipses(axes, found)
+    kinds = _kinds(found, shown)
+    _ellipses(axes, found, [GREEN] if len(kinds) == 1 else [look.color for _, look, _ in kinds])
     step = personal - alone
     axes.quiver(
         *alone[fitted].T, *step[fitted].T, angles="xy", scale_units="xy", scale=1, color=GRAY,
         alpha=0.5, width=0.0016, headwidth=5, zorder=2,
     )  # fmt: skip
-    dots = {"linestyle": "", "marker": "o", "markersize": 3.5}
-    axes.plot(
-        *alone[fitted].T, color="white", markeredgecolor=ORANGE, zorder=3, label="separate fit",
-        **dots,
-    )  # fmt: skip
-    axes.plot(*personal.T, color=BLUE, zorder=4, label="personal", **dots)
-    if len(shown) <= _FEW:
-        for name, at in zip(found.levels[shown].tolist(), personal, strict=True):
-            offset: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
-            axes.annotate(str(name)[:18], at, fontsize=7, color="0.3", clip_on=True, **offset)
-    axes.set_xlabel(found.names[0])
-    axes.set_ylabel(found.names[1])
+    dots = {"linestyle": "", "marker": "o", "markersize": 3.5, "color": "white"}
+    axes.plot(*alone[fitted].T, markeredgecolor=ORANGE, zorder=3, label="separate fit", **dots)
+    size = 3.5 if len(kinds) == 1 else 4.5
+    if found.fit.population.kind == "discrete":
+        size = 8.0  # all groups of a kind are at one place
+    for name, look, own in kinds:
+        mark = {"linestyle": "", "marker": look.marker, "markersize": size}
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.4} if len(kinds) > 1 else {}
+        axes.plot(*personal[own].T, color=look.color, zorder=6, label=name, **mark, **edge)
+    axes.set_xlabel(short(found.names[0], _AXIS))
+    axes.set_ylabel(short(found.names[1], _AXIS))
     few = int((~fitted).sum())
     left = f"; {few:,} without a fit of their own" if few else ""
-    axes.set_title(f"{_counted(found, shown)}{left}", loc="left", fontsize=9)
+    outside = int((~_inside(axes, alone[fitted])).sum())
+    left += f"; {outside:,} separate fit{'s' * (outside != 1)} outside the plot" if outside else ""
+    _finish(axes, f"{_counted(found, shown)}{left}")
+    if len(shown) <= _FEW:
+        names = [short(str(name), 24) for name in found.levels[shown].tolist()]
+        place_names(axes, personal, names, others=alone[fitted & _inside(axes, alone)])
+
+
+def _inside(axes: Any, points: np.ndarray) -> np.ndarray:
+    low, high = (np.array(each) for each in zip(axes.get_xlim(), axes.get_ylim(), strict=True))
+    return np.asarray(((points >= low) & (points <= high)).all(axis=1))
+
+
+def _finish(axes: Any, title: str) -> None:
+    """The title, and the legend above it, which the layout counts before names are placed."""
+    axes.set_title(title, loc="left", fontsize=9)
+    handles, names = axes.get_legend_handles_labels()
+    short_enough = sum(len(name) + 8 for name in names) <= _LEGEND
+    columns = {"ncols": len(names) if short_enough else 3, "frameon": False, "fontsize": 8}
+    axes.figure.legend(handles, names, loc="outside upper center", **columns)
 
 
 def _line(axes: Any, found: Analysis) -> None:
@@ -82,39 +121,56 @@ def _line(axes: Any, found: Analysis) -> None:
     shown = evenly_spaced(np.argsort(found.fit.theta[:, 0], kind="stable"), MOST_GROUPS)
     alone, personal = found.separate()[shown, 0], found.fit.theta[shown, 0]
     error = found.fit.errors[shown, 0]
-    axes.errorbar(
-        alone, personal, yerr=error, fmt="o", color=BLUE, ecolor=BLUE, elinewidth=0.8, alpha=0.7,
-        markersize=3.5, label="personal and its standard error",
-    )  # fmt: skip
+    kinds = _kinds(found, shown)
+    for name, look, own in kinds:
+        label = "personal and its standard error" if len(kinds) == 1 else name
+        axes.errorbar(
+            alone[own], personal[own], yerr=error[own], fmt=look.marker, color=look.color,
+            ecolor=look.color, elinewidth=0.8, alpha=0.7, markersize=3.5, label=label,
+        )  # fmt: skip
     mean = float(found.fit.population.mean[0])
     axes.axline((mean, mean), slope=1, color=GRAY, linewidth=0.8, label="personal = separate")
     axes.axhline(mean, color=GREEN, linewidth=1, linestyle=(0, (4, 3)), label="population mean")
-    axes.set_xlabel(f"{found.names[0]}, separate fit")
-    axes.set_ylabel(f"{found.names[0]}, personal")
-    axes.set_title(_counted(found, shown), loc="left", fontsize=9)
+    axes.set_xlabel(short(f"{found.names[0]}, separate fit", _AXIS))
+    axes.set_ylabel(short(f"{found.names[0]}, personal", _AXIS))
+    _finish(axes, _counted(found, shown))
 
 
-def _ellipses(axes: Any, found: Analysis) -> None:
+def _ellipses(axes: Any, found: Analysis, colors: list[str]) -> None:
     """One and two standard deviations of every component about its mean."""
     turn = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(turn), np.sin(turn)])
-    for number, each in enumerate(found.fit.population.components):
-        values, vectors = np.linalg.eigh(each.covariance[:2, :2])
+    for number, (each, color) in enumerate(zip(_components(found), colors, strict=True)):
+        mean, covariance = each
+        if not covariance.any():  # of a discrete population
+            continue
+        values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         label = "population mean, 1 and 2 sd" if number == 0 else None
-        axes.plot(*each.mean[:2], marker="+", color=GREEN, markersize=11, linestyle="", zorder=5)
+        axes.plot(*mean, marker="+", color=color, markersize=14, linestyle="", zorder=5)
         for reach in (1, 2):
-            curve = each.mean[:2, None] + reach * root @ circle
-            axes.plot(*curve, color=GREEN, linewidth=1, label=label if reach == 1 else None)
+            curve = mean[:, None] + reach * root @ circle
+            axes.plot(*curve, color=color, linewidth=1, label=label if reach == 1 else None)
+
+
+def _components(found: Analysis) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mean and covariance of the first two coefficients in each component."""
+    return [(each.mean[:2], each.covariance[:2, :2]) for each in found.fit.population.components]
 
 
 def _limits(axes: Any, alone: np.ndarray, found: Analysis) -> None:
     """Include all personal fits, the ellipses, and nearly all separate fits, except outliers."""
-    population = found.fit.population
-    reach = 2.2 * np.sqrt(np.diag(population.covariance))[:2]
-    inside = np.vstack([found.fit.theta[:, :2], population.mean[:2] - reach])
-    inside = np.vstack([inside, population.mean[:2] + reach])
-    if len(alone):
+    ends = [
+        mean + side * 2.2 * np.sqrt(np.diag(covariance))
+        for mean, covariance in _components(found)
+        for side in (-1, 1)
+    ]
+    inside = np.vstack([found.fit.theta[:, :2], *ends])
+    if len(found.levels) <= _FEW:
+        span = np.ptp(inside, axis=0)
+        low, high = inside.min(axis=0) - _FAR * span, inside.max(axis=0) + _FAR * span
+        inside = np.vstack([inside, alone[((alone >= low) & (alone <= high)).all(axis=1)]])
+    elif len(alone):
         inside = np.vstack([inside, np.quantile(alone, [_KEPT, 1 - _KEPT], axis=0)])
     low, high = inside.min(axis=0), inside.max(axis=0)
     room = 0.05 * np.where(high > low, high - low, 1.0)

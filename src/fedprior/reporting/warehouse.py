@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,10 @@ from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
+from fedprior.pages.page import Page
+from fedprior.reporting import answers as saved
+from fedprior.reporting.estimates import page_keys
+from fedprior.reporting.outputs import save as save_all
 from fedprior.reporting.question import Question
 
 _OWNER = "estimate"
@@ -103,16 +108,43 @@ def _model(question: Question) -> Any:
     return GroupMeans(**options)
 
 
-def save(model: Any, question: Question) -> Any:
-    """Write what is asked for; gives the answers, from the new table where there is one."""
+def save(model: Any, question: Question, found: dict[str, Any]) -> Any:
+    """Write what is asked for; gives the answers, from the new table where there is one.
+
+    `found` is what `--json` prints.
+    """
     answers = model._answers.named()
     engine = model._answers.sums.engine
     if question.out_table is not None:
         answers = engine.write(answers, question.out_table, replace=question.force)
-    if question.out is not None:
+    if question.out is not None or question.report is not None:
         keys = len(model._answers.sums.keys)
-        write_table(_ordered(engine.read(answers), keys), question.out, owner=_OWNER)
+        _save_files(question, model, found, _ordered(engine.read(answers), keys), keys)
     return answers
+
+
+def _save_files(
+    question: Question, model: Any, found: dict[str, Any], rows: dict[str, np.ndarray], keys: int
+) -> None:
+    """The table with its summary, and the page."""
+    names = ("out", "out_table")
+    told = saved.document(
+        "estimate",
+        {name: each for name, each in found.items() if name not in names},
+        question,
+        source=str(question.table),
+        labels=keys,
+        **page_keys(question, model.estimates_),
+    )
+
+    def write(path: Path) -> None:
+        write_table(rows, path, owner=_OWNER)
+        saved.write_summary(told, path, owner=_OWNER)
+
+    def describe() -> Page:
+        return saved.page(told, rows)
+
+    save_all(_OWNER, out=question.out, write=write, report=question.report, page=describe)
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:

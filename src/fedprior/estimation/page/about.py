@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedprior.estimation.page.answer import Answer, known, percent
+from fedprior.estimation.result import FELL_BACK
 from fedprior.pages.page import Cell, Fact, Grid, Number
 
 
 def gain_facts(answer: Answer) -> list[Fact]:
     """What sharing is expected to gain, where that is known."""
+    if answer.summary.get("sentence") == FELL_BACK:
+        return []
     least = "at least, " * bool(answer.summary.get("gains_are_bounds"))
     over = {
         "gain_over_raw": ("Gain over raw values", "than each group's own value"),
@@ -31,7 +34,7 @@ def parameter_grid(answer: Answer) -> Grid | None:
         (name.replace("_", " "), figure(value), figure((errors or {}).get(name)))
         for name, value in found.items()
     ]
-    law = f"{answer.population['kind']}, fitted by {answer.population['fitted_by']}"
+    law = f"{answer.population['kind']} ({answer.population['fitted_by']})"
     return Grid(
         title=f"Population: {law}", head=("parameter", "value", "standard error"),
         cells=tuple(cells), folded=True,

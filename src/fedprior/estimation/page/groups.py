@@ -70,12 +70,20 @@ def cloud(answer: Answer, rows: Rows) -> Scatter:
         rows=rows,
         x="raw",
         y="personal",
-        shade="weight" if "weight" in rows.columns else "",
+        shade="weight" if _varies(rows) else "",
         diagonal=True,
         line=answer.mean if math.isfinite(answer.mean) else None,
         margin=density(answer),
         text="A group on the diagonal keeps its raw value; those off it moved toward the others.",
     )
+
+
+def _varies(rows: Rows) -> bool:
+    """Whether groups differ in their weight."""
+    if "weight" not in rows.columns:
+        return False
+    weight = np.asarray(rows.columns["weight"].values, np.float64)
+    return bool(np.nanmax(weight) - np.nanmin(weight) > 0.005)
 
 
 def changes(answer: Answer, rows: Rows) -> Grid:

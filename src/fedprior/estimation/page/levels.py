@@ -101,9 +101,9 @@ def _level_section(part: Answer, level: str, keys: list[str]) -> Section:
         " / ".join(str(cell) for cell in row if cell is not None)
         for row in zip(*columns, strict=True)
     ]
-    rows = rows_of(part, names, label=level, noun=f"groups of {level}")
+    rows = rows_of(part, names, label=level, noun=f"groups of {level}", ranked=False)
     blocks: list[Block] = [caterpillar(part, rows)]
     if len(names) > 2:
-        blocks.append(cloud(part, rows))
+        blocks.append(replace(cloud(part, rows), margin=None))  # that is of the finest groups
     blocks.append(listing(rows))
     return Section(f"{level}: {len(names):,} groups", tuple(blocks))

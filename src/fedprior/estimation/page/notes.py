@@ -43,6 +43,13 @@ _CHECKS = {
         "Not tested: a group has a single row, or the rows are single outcomes.",
     ),
 }
+_PRECISE = (
+    "Precise and imprecise groups",
+    "Tested: groups with small standard errors do not differ from the others, apart from chance.",
+    "Imprecise groups are pulled to the common mean. If they differ from precise ones, as they do "
+    "where small studies without an effect are not published, it is the wrong place for them.",
+    "Not tested: all standard errors are about the same, or the options settle it.",
+)
 _OF_KIND = {
     "means": ("shape", "size", "noise"),
     "rates": ("shape", "size", "rows"),
@@ -77,9 +84,13 @@ def _checks(answer: Answer) -> list[Note]:
     made = answer.summary.get("checks")
     if made is None:
         return []
+    if answer.summary.get("privacy"):
+        text = "Private reports say too little for tests of the population's shape."
+        return [Note("Nothing was tested", text)]
     notes = []
     for name in _OF_KIND.get(answer.kind, ()) if "levels" not in answer.summary else ():
-        title, good, why, untested = _CHECKS[name]
+        precise = name == "size" and bool(answer.summary.get("study_errors"))
+        title, good, why, untested = _PRECISE if precise else _CHECKS[name]
         if name not in made:
             notes.append(Note(title, untested))
         elif made[name]:
@@ -96,7 +107,7 @@ def _others(answer: Answer) -> list[Note]:
     for note in answer.summary.get("notes") or []:
         if note not in told:
             dropped = "ropped" in note  # rows or groups
-            calls = dropped or " Use " in note
+            calls = dropped or " Use " in note or "fallback" in note
             notes.append(
                 Note("Left out" if dropped else "Note", note, "warning" if calls else "plain")
             )

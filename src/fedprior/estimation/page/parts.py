@@ -18,9 +18,12 @@ from fedprior.pages.page import (
 )
 
 _MOST = 6  # parts with a chart each
+_FEW = 3  # so many where charts are tall: a line for each of so many groups
+_NAMED = (20, 60)
 _CELLS = 100_000  # numbers up to which more than one part is drawn
 _BARS = 25  # groups with a bar of shares
 _CHANGED = 10
+_LISTED = ("raw", "personal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,13 +67,16 @@ def sections(answer: Answer, found: Parts) -> list[Section]:
     text = f"The {len(shown)} largest of {len(found.parts)} {word}." if left else ""
     every = Section("Every group", (*blocks, *charts), text=text)
     changed = Section("Largest changes", (_changes(answer, found),))
-    listed = Section("All groups", (Listing(title="Search and sort", rows=rows, order="name"),))
+    keys = ("name", "n", "weight", *(f"{name} {place}" for place in shown for name in _LISTED))
+    table = Listing(title="Search and sort", rows=rows, columns=keys, order="name")
+    listed = Section("All groups", (table,))
     return [every, changed, listed]
 
 
 def _shown(found: Parts) -> list[int]:
     """Places of the parts that are drawn, the largest ones, in their own order."""
-    most = max(1, min(_MOST, _CELLS // max(len(found.names), 1)))
+    tall = _NAMED[0] < len(found.names) <= _NAMED[1]
+    most = max(1, min(_FEW if tall else _MOST, _CELLS // max(len(found.names), 1)))
     size = np.nanmean(np.abs(found.personal), axis=0)
     return sorted(np.argsort(-size, kind="stable")[:most].tolist())
 
@@ -88,7 +94,7 @@ def _rows(answer: Answer, found: Parts, shown: list[int]) -> Rows:
         key = f"personal {place}"
         for name in ("personal", "raw", "lower", "upper"):
             columns[f"{name} {place}"] = Column(
-                label=f"{part}, {name}" if name != "personal" else part,
+                label=f"{part}, {name}",
                 values=getattr(found, name)[:, place],
                 style=answer.style,
                 near="" if name == "personal" else key,

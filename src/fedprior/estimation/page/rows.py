@@ -11,7 +11,9 @@ from fedprior.pages.page import Column, Curve, Rows
 RANKED = 20_000  # groups up to which ranks are computed, and shown
 
 
-def rows_of(answer: Answer, names: Sequence[str], *, label: str, noun: str) -> Rows:
+def rows_of(
+    answer: Answer, names: Sequence[str], *, label: str, noun: str, ranked: bool = True
+) -> Rows:
     """The rows of one table: name, size, raw, personal, weight, limits and what was asked for."""
     table = answer.table
     assert table is not None
@@ -36,7 +38,7 @@ def rows_of(answer: Answer, names: Sequence[str], *, label: str, noun: str) -> R
         columns["above"] = Column(
             label=title, values=answer.column("above"), style="percent", digits=3
         )
-    return Rows(columns=columns | _ranks(answer), noun=noun)
+    return Rows(columns=columns | (_ranks(answer) if ranked else {}), noun=noun)
 
 
 def _ranks(answer: Answer) -> dict[str, Column]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.estimation.page import groups, levels, meta, parts
+from fedprior.estimation.page import groups, levels, meta, parts, private
 from fedprior.estimation.page.about import folded, gain_facts
 from fedprior.estimation.page.answer import Answer, cell, decimals, known
 from fedprior.estimation.page.notes import checked
 from fedprior.estimation.page.rows import rows_of
 from fedprior.estimation.result import median
-from fedprior.pages.page import Fact, Note, Notes, Number, Page, Section
+from fedprior.pages.page import Fact, Number, Page, Section
 
 _TITLES = {"means": "Means", "rates": "Rates", "events": "Rates of events", "shares": "Shares"}
 _CHECKED = "What was assumed and what was checked"
@@ -34,9 +34,9 @@ def estimates_page(
         found = parts.parts_of(answer) if coordinates is None else coordinates
         return _page(answer, _facts(answer, found.n, found.weight), parts.sections(answer, found))
     if table is None:
-        return _page(answer, _facts(answer), _private(answer))
+        return _page(answer, _facts(answer), private.sections(answer))
     if summary.get("levels"):
-        lead = summary.get("sentence") or levels.lead(answer)
+        lead = f"{summary.get('sentence') or ''} {levels.lead(answer)}".strip()
         told = _facts(answer, size=None, weight=None)
         return _page(answer, (*levels.facts(answer), *told), levels.sections(answer), lead=lead)
     labels = list(table.values())[: int(summary.get("labels") or 1)]
@@ -143,31 +143,3 @@ def _mean(answer: Answer) -> Fact:
     digits = decimals(width, answer.style) if width > 0 else 3
     note = f"± {answer.written(error, digits)}, its standard error" if error > 0 else ""
     return Fact("Population mean", answer.cell(answer.mean, digits), note)
-
-
-def _private(answer: Answer) -> list[Section]:
-    """The guarantee in words, and what the ledger says; nothing of any group."""
-    found = answer.summary.get("privacy")
-    if not found:
-        return []
-    delta = f" and delta {known(found['delta']):g}" if found.get("delta") else ""
-    valid = bool(found.get("valid_for_release"))
-    protects = (
-        f"What was published about {found['unit']} has epsilon {known(found['epsilon']):g}{delta} "
-        f"({found['neighbors']}), by {found['mechanism']}. Trusted: {found['trust']}."
-    )
-    release = (
-        "The noise was seeded by the operating system, and is not reproducible."
-        if valid
-        else "The noise was simulated from a seed. The result is not valid for release."
-    )
-    notes = [
-        Note("The guarantee", protects, "good" if valid else "plain"),
-        Note("Noise", release, "good" if valid else "warning"),
-        Note("Not protected", "The number of groups and the size of each count as public."),
-    ]
-    if answer.summary.get("ledger"):
-        spent = answer.summary["ledger"]
-        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in spent.items())
-        notes.append(Note("Ledger", text))
-    return [Section("Privacy", (Notes(tuple(notes)),))]

@@ -2,23 +2,26 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedprior.core import check
+from fedprior.core.version import __version__
 from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.features import feature_columns
+from fedprior.estimation.page.reported import Reported
+from fedprior.pages.page import Page
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 
 
-class PersonalEstimator(BaseEstimator, ABC):
+class PersonalEstimator(Reported, BaseEstimator, ABC):
     """Common part of regressions in which every group has its own coefficients.
 
     Fitted attributes with one row per group: `groups_` (labels), `n_`, `theta_` and
@@ -32,6 +35,7 @@ class PersonalEstimator(BaseEstimator, ABC):
     feature or group are dropped, or refused if `strict`.
     """
 
+    _fitted: ClassVar[str] = "analysis_"
     population: str
     covariance: str
     method: str
@@ -111,6 +115,22 @@ class PersonalEstimator(BaseEstimator, ABC):
         check_is_fitted(self, "analysis_")
         analysis = self.analysis_
         return compare(analysis.rows, analysis.specification, share=share, seed=seed)
+
+    def _page(self, *, whole: bool) -> Page:
+        from fedprior.estimation.page.fitted import settings
+        from fedprior.regression.page import regression_page
+        from fedprior.regression.summary import page_keys, summary_of
+
+        found, held = self.analysis_, None
+        told = {"notes": list(self.notes_), "settings": settings(self), "version": __version__}
+        if whole:
+            try:
+                held = self.held_out()
+            except ValueError as error:  # groups are too small
+                told["notes"] = [*self.notes_, f"No held-out comparison: {error}"]
+            told |= page_keys(found, held)
+        summary = summary_of(found, self.level, held)
+        return regression_page({**summary, **told}, found.columns(self.level))
 
     @property
     def _owner(self) -> str:

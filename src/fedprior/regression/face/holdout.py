@@ -1,7 +1,7 @@
 """What personal, separate and pooled regressions predict of rows that none of them has seen."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,13 +17,16 @@ from fedprior.regression.logistic import (
     predictive,
     probabilities,
 )
-from fedprior.regression.result import RegressionFit, quantile
+from fedprior.regression.result import Family, RegressionFit, quantile
 from fedprior.regression.rows import GroupedRows
 
 _LEAST_ROWS = 3  # of a group that gives some away: two are left to fit it alone
 _METRICS = {"gaussian": "rmse", "poisson": "deviance"}
 _LEVEL = 0.95  # of the intervals of gains
+_BINS, _LEAST_IN_BIN = 15, 10  # of a curve of predictions
 _LEAST_PROBABILITY = 1e-15  # log loss of a separate fit that was certain, and wrong
+
+Calibration = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,8 @@ class HeldOut:
 
     For counts the error is the mean Poisson deviance ("deviance"). Gains are the percentages by
     which the personal error is below the others, with 95% intervals over groups (NaN from a single
-    group, and where the others make no error).
+    group, and where the others make no error). `curves` of personal, separate and pooled fits are
+    mean predictions of rows with similar ones, and their mean outcomes.
     """
 
     metric: str
@@ -43,6 +47,7 @@ class HeldOut:
     num_groups: int
     interval_over_separate: tuple[float, float] = (math.nan, math.nan)
     interval_over_pooled: tuple[float, float] = (math.nan, math.nan)
+    curves: dict[str, Calibration] = field(default_factory=dict)
 
     @property
     def gain_over_separate(self) -> float:
@@ -51,6 +56,30 @@ class HeldOut:
     @property
     def gain_over_pooled(self) -> float:
         return _gain(self.personal, self.pooled)
+
+    def sentence(self, seed: int) -> str:
+        """Whether it helps, in one plain sentence, and on which rows."""
+        others = {
+            "separate ones": self.interval_over_separate,
+            "a pooled one": self.interval_over_pooled,
+        }
+        better = [name for name, (low, _) in others.items() if low > 0]
+        worse = [name for name, (_, high) in others.items() if high < 0]
+        unclear = [name for name in others if name not in better + worse]
+        parts = [
+            f"{word} than {' and than '.join(names)}"
+            for word, names in (("better", better), ("worse", worse))
+            if names
+        ]
+        said = f"Personal fits predict {' and '.join(parts)}" if parts else ""
+        if unclear:
+            also = "; there is" if parts else "There is"
+            ends = " and ".join(unclear)
+            said += (
+                f"{also} no clear difference {'from' if parts else 'of personal fits from'} {ends}"
+            )
+        rows = f"{self.num_rows:,} held-out rows of {self.num_groups:,} groups"
+        return f"{said}, on {rows} (seed {seed})."
 
 
 def _gain(own: float, other: float) -> float:
@@ -93,11 +122,12 @@ def compare(
     common = np.broadcast_to(pooled[:width], (asked.num_rows, width))
     beta = pooled[width:]
     squared = specification.family == "gaussian"
-    losses = [
-        _of_fit(asked, fit),
-        _of_theta(asked, separate[place], beta, specification),
-        _of_theta(asked, common, beta, specification),
-    ]
+    predicted = {
+        "personal": _of_fit(asked, fit),
+        "separate": _of_theta(asked, separate[place], beta, specification),
+        "pooled": _of_theta(asked, common, beta, specification),
+    }
+    losses = [_losses(asked, each, specification.family) for each in predicted.values()]
     means = [float(each.mean()) for each in losses]
     personal, alone, together = np.sqrt(means).tolist() if squared else means
     return HeldOut(
@@ -109,6 +139,7 @@ def compare(
         num_groups=int((asked.sizes > 0).sum()),
         interval_over_separate=_gain_interval(asked, losses[0], losses[1], squared=squared),
         interval_over_pooled=_gain_interval(asked, losses[0], losses[2], squared=squared),
+        curves={name: _calibrated(asked, each) for name, each in predicted.items()},
     )
 
 
@@ -135,34 +166,55 @@ def _gain_interval(
 
 
 def _of_fit(asked: GroupedRows, fit: RegressionFit) -> np.ndarray:
-    """The loss of each row under the fit, theta averaged over for classes and counts."""
+    """What the fit predicts of each row, theta averaged over for classes and counts."""
     if fit.family == "gaussian":
-        return _squares(asked, fit.theta[asked.place], fit.population.fixed)
+        return _lines(asked, fit.theta[asked.place], fit.population.fixed)
     if fit.family == "poisson":
         exposure = 1.0 if asked.offset is None else np.exp(asked.offset)
-        return deviances(asked.y, expected_counts(fit, asked.x, asked.fixed, asked.place, exposure))
-    return _log_loss(asked, predictive(fit, asked.x, asked.place, fixed=asked.fixed))
+        return expected_counts(fit, asked.x, asked.fixed, asked.place, exposure)
+    return predictive(fit, asked.x, asked.place, fixed=asked.fixed)
 
 
 def _of_theta(
     asked: GroupedRows, theta: np.ndarray, beta: np.ndarray, specification: Specification
 ) -> np.ndarray:
-    """The loss of each row under its own theta (rows, D) with common coefficients beta."""
+    """What is predicted of each row by its own theta (rows, D) with common coefficients beta."""
     if specification.family == "gaussian":
-        return _squares(asked, theta, beta)
+        return _lines(asked, theta, beta)
     if specification.family == "poisson":
-        return deviances(asked.y, rates_at(asked, theta, beta))
+        return rates_at(asked, theta, beta)
     classes = specification.num_classes
-    return _log_loss(
-        asked,
-        probabilities(theta, asked.x, fixed=asked.fixed, coefficients=beta, num_classes=classes),
-    )
+    return probabilities(theta, asked.x, fixed=asked.fixed, coefficients=beta, num_classes=classes)
 
 
-def _squares(asked: GroupedRows, theta: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    return (asked.y - (asked.x * theta).sum(axis=1) - asked.fixed @ beta) ** 2
+def _lines(asked: GroupedRows, theta: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    return (asked.x * theta).sum(axis=1) + asked.fixed @ beta
 
 
-def _log_loss(asked: GroupedRows, found: np.ndarray) -> np.ndarray:
-    of_class = found[np.arange(asked.num_rows), asked.y.astype(np.int64)]
+def _losses(asked: GroupedRows, predicted: np.ndarray, family: Family) -> np.ndarray:
+    """The loss of each row: squared error, deviance, or -log of the probability of its class."""
+    if family == "gaussian":
+        return (asked.y - predicted) ** 2
+    if family == "poisson":
+        return deviances(asked.y, predicted)
+    of_class = predicted[np.arange(asked.num_rows), asked.y.astype(np.int64)]
     return -np.log(np.maximum(of_class, _LEAST_PROBABILITY))
+
+
+def _calibrated(asked: GroupedRows, predicted: np.ndarray) -> Calibration:
+    """Means of predictions and of outcomes in bins of rows with similar predictions.
+
+    Of more than two classes, each class of each row is an outcome of 0 or 1.
+    """
+    outcome = asked.y
+    if predicted.ndim == 2:
+        classes = range(predicted.shape[1])[1 if predicted.shape[1] == 2 else 0 :]
+        outcome = np.concatenate([asked.y == each for each in classes]).astype(np.float64)
+        predicted = np.concatenate([predicted[:, each] for each in classes])
+    some = np.flatnonzero(np.isfinite(predicted))
+    order = some[np.argsort(predicted[some], kind="stable")]
+    bins = np.array_split(order, max(min(_BINS, len(order) // _LEAST_IN_BIN), 1))
+    means = [
+        (float(predicted[each].mean()), float(outcome[each].mean())) for each in bins if len(each)
+    ]
+    return tuple(each[0] for each in means), tuple(each[1] for each in means)

@@ -1,0 +1,78 @@
+"""The page of a private estimate: the guarantee and the budget, and nothing of any group."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedprior.estimation.page.answer import Answer, known
+from fedprior.pages.page import Block, Flow, Note, Notes, Party, Section, Shares
+from fedprior.privacy.guarantee import shown
+
+
+def sections(answer: Answer) -> list[Section]:
+    """The guarantee in a sentence, who sees what, and what the ledger says."""
+    found = answer.summary.get("privacy")
+    if not found:
+        return []
+    blocks: list[Block] = [Notes(tuple(_notes(found))), _flow(found)]
+    if answer.summary.get("ledger"):
+        blocks += _budget(answer.summary["ledger"])
+    return [Section("Privacy", tuple(blocks), text=sentence(found))]
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """The guarantee, as one sentence that can be quoted."""
+    epsilon, delta = known(found["epsilon"]), known(found.get("delta"))
+    factor = shown(math.exp(epsilon), digits=3) if epsilon < 50 else f"e^{epsilon:g}"
+    rest = f", apart from a probability of {delta:g}" if delta > 0 else ""
+    return (
+        f"Whatever anybody knows beforehand: had {found['unit']} been different, nothing that was "
+        f"sent would have been more than {factor} times as likely, or as unlikely, as it was"
+        f"{rest} (differential privacy with epsilon = {shown(epsilon, digits=6)}"
+        + (f", delta = {delta:g}" if delta > 0 else "")
+        + f"; {found['neighbors']})."
+    )
+
+
+def _notes(found: Mapping[str, Any]) -> list[Note]:
+    valid = bool(found.get("valid_for_release"))
+    release = (
+        "It was seeded by the operating system and cannot be made again."
+        if valid
+        else "It was simulated from a seed, so that it can be made again. The result is not valid "
+        "for release."
+    )
+    return [
+        Note("Mechanism", f"Each group sent {found['mechanism']}."),
+        Note("Noise", release, "good" if valid else "warning"),
+        Note(
+            "Not protected",
+            "That a group takes part, the number of groups and the size of each count as public.",
+        ),
+    ]
+
+
+def _flow(found: Mapping[str, Any]) -> Flow:
+    trusted = not str(found["trust"]).startswith("nobody")
+    return Flow(
+        title="Who sees what",
+        parties=(
+            Party("A group", "keeps its own data", True),
+            Party("Whoever collects", "sees private reports only", trusted),
+            Party("Everybody else", "may see the population", False),
+        ),
+        passes=("one private report", "the population"),
+        text=f"Trusted: {found['trust']}.",
+    )
+
+
+def _budget(spent: Mapping[str, Any]) -> list[Block]:
+    epsilon, budget = known(spent["epsilon"]), known(spent.get("budget"))
+    text = f"Of all questions that the ledger {Path(spent['file']).name} has recorded."
+    parts: dict[str, tuple[float, ...]] = {"spent": (epsilon,)}
+    if math.isfinite(budget):
+        parts["left"] = (max(budget - epsilon, 0.0),)
+    else:
+        text += " It has no limit: --budget sets one."
+    return [Shares(title="Epsilon", labels=("epsilon",), parts=parts, text=text)]
