@@ -249,3 +249,13 @@ def test_a_page_of_many_groups_is_small(command, tmp_path):
     (rows,) = tables_of(page.read_text("utf-8"))
     assert rows["name"][1234] == "hospital 001234"
     assert rows["raw"][7] == pytest.approx(won[7] / n[7], abs=1e-3)
+
+
+def test_the_page_in_its_own_place_is_replaced_and_nothing_else(command, refused, tmp_path):
+    table, page = tmp_path / "t.csv", tmp_path / "t.html"
+    assert command("estimate", "--out", table).code == 0
+    assert command("report", table).code == 0
+    assert command("report", table).code == 0
+    page.write_text("mine")
+    refused("report", table, wanted="t.html exists already")
+    assert page.read_text() == "mine"

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli.pages import write_report
+from fedprior.cli.progress import say
 from fedprior.core import check
 from fedprior.core.files import may_be_folder
 
@@ -72,7 +75,22 @@ def show(*parts: Table | str) -> None:
         console.print(part, markup=False)
 
 
-def show_json(name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int) -> None:
+def document_of(
+    name: str, rows: Sequence[Any], remarks: Sequence[str], **facts: int
+) -> dict[str, Any]:
     """One object: the rows, what was asked for, and the remarks if there are any."""
     document = {"format": 1, "experiment": name, **facts, "rows": [asdict(row) for row in rows]}
-    typer.echo(json.dumps({**document, "remarks": list(remarks)} if remarks else document))
+    return {**document, "remarks": list(remarks)} if remarks else document
+
+
+def show_json(document: dict[str, Any]) -> None:
+    """The object on standard output."""
+    typer.echo(json.dumps(document))
+
+
+def write_page(report: Path | None, document: dict[str, Any], *, quiet: bool) -> None:
+    """The page of an experiment, if it was asked for."""
+    from fedprior.experiments.page import document_page
+
+    tell = partial(say, quiet=quiet)
+    write_report(document["experiment"], report, lambda: document_page(document), tell)

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import new_table, show, show_json
+from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
+from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
 
@@ -14,6 +15,7 @@ def linear(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the clients.")] = False,
     runs: Annotated[int, typer.Option("--runs", "--seeds", help="How many seeds.")] = 1,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
@@ -27,12 +29,15 @@ def linear(
     """
     from fedprior.experiments.linear import remarks, run
 
+    check_report("linear", report)
     check.count("linear", runs=runs)
     check.seed("linear", seed)
     with counting("linear", quiet=quiet) as watch:
         rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
+    document = document_of("linear", rows, remarks(rows), seed=seed, runs=runs)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        return show_json("linear", rows, remarks(rows), seed=seed, runs=runs)
+        return show_json(document)
     clients = "1,000" if quick else "10,000"
     title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
     command = f"fedprior reproduce linear --runs {runs} --seed {seed}" + " --quick" * quick

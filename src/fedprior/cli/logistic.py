@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import new_table, show, show_json
+from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
+from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 
 
@@ -14,6 +15,7 @@ def logistic(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the groups.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
@@ -29,12 +31,15 @@ def logistic(
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
     check_output("logistic", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
+    check_report("logistic", report)
     with counting("logistic", quiet=quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:
         draw_losses(rows, plot)
+    document = document_of("logistic", rows, remarks(rows), seed=seed)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        return show_json("logistic", rows, remarks(rows), seed=seed)
+        return show_json(document)
     groups = "1,000" if quick else "10,000"
     title = f"Held-out log-loss, {groups} groups of 5 to 40 rows, 5 features"
     command = f"fedprior reproduce logistic --seed {seed}" + " --quick" * quick

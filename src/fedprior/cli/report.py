@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
+from fedprior.core import check
 
 if TYPE_CHECKING:
     from fedprior.pages.page import Page
@@ -24,13 +25,17 @@ KINDS: tuple[str, ...] = (
 _OWNER = "report"
 
 
-def page_of(path: Path) -> "Page":
-    """The page of what lies at `path`, whatever kind of output it is."""
+def page_of(path: Path, key: Path | None = None) -> "Page":
+    """The page of what lies at `path`, whatever kind of output it is; `key` opens a ledger."""
     if not path.exists():
         raise ValueError(f"{_OWNER}: PATH must be a file or folder that exists, got {path}.")
     for kind in _kinds():
         if kind.owns(path):
-            return kind.page_of(path)
+            if key is None:
+                return kind.page_of(path)
+            takes = hasattr(kind, "TAKES_KEY")
+            check.require(takes, _OWNER, "--key", "for a ledger with a key", str(path))
+            return kind.page_of(path, key=key)
     known = "; ".join(kind.WHAT for kind in _kinds())
     raise ValueError(
         f"{_OWNER}: PATH must be an output of fedprior, got {path}. What can be reported: {known}."
@@ -51,7 +56,10 @@ def place_of(path: Path) -> Path:
 def report(
     path: Annotated[
         Path,
-        typer.Argument(help="A table of `estimate --out` or `regress --out`, or a run's folder."),
+        typer.Argument(
+            help="A table of `estimate --out` or `regress --out`; the folder of a run, a "
+            "deployment, a sweep or an experiment; or a ledger."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -62,23 +70,27 @@ def report(
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in the browser, too.")
     ] = False,
+    key: asked.Key = None,
     force: asked.Force = False,
     quiet: asked.Quiet = False,
 ) -> None:
     """Write a page about an answer: one HTML file, which needs no network.
 
     The page has the answer in one sentence, charts, a table to search and sort, what was assumed
-    and what was checked, and the command that makes the answer again.
+    and what was checked, and the command that makes the answer again. Without --out, the page that
+    an earlier call left in the same place is replaced.
 
     Example: `fedprior report rates.csv --out rates.html`
     """
+    from fedprior.cli.pages import is_page
     from fedprior.cli.progress import say
     from fedprior.pages.render import write
     from fedprior.reporting.outputs import check_output
 
     target = place_of(path) if out is None else out
-    check_output(_OWNER, "--out", target, (".html",), source=str(path), force=force)
-    write(page_of(path), target, owner=_OWNER)
+    replaces = force or (out is None and is_page(target))
+    check_output(_OWNER, "--out", target, (".html",), source=str(path), force=replaces)
+    write(page_of(path, key), target, owner=_OWNER)
     say(f"Written to {target}", quiet=quiet)
     if open_page:
         import webbrowser

@@ -10,9 +10,17 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
-from fedprior.cli.experiment import data_of, new_table, show, show_json
+from fedprior.cli.experiment import (
+    data_of,
+    document_of,
+    new_table,
+    show,
+    show_json,
+    write_page,
+)
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
+from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
@@ -60,7 +68,11 @@ def reproduce(context: typer.Context, as_json: asked.AsJson = False) -> None:
 
 @app.command()
 def bernoulli(
-    runs: Runs = 20, seed: Seed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
+    runs: Runs = 20,
+    seed: Seed = 0,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Gains over raw means for rates drawn from four populations (m = 10,000, n = 14).
 
@@ -71,11 +83,14 @@ def bernoulli(
     """
     from fedprior.experiments.bernoulli import bernoulli as run
 
+    check_report("bernoulli", report)
     with counting("bernoulli", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
+    document = document_of("bernoulli", rows, [], seed=seed, runs=runs)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        return show_json("bernoulli", rows, [], seed=seed, runs=runs)
+        return show_json(document)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
     table = new_table(title, "population", "method", "gain", "the paper says", caption=command)
     for row in rows:
@@ -86,7 +101,11 @@ def bernoulli(
 
 @app.command()
 def elections(
-    data: Data = None, seed: NoSeed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
+    data: Data = None,
+    seed: NoSeed = 0,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """County elections, one left out at a time: gains over raw means on the one left out.
 
@@ -97,13 +116,16 @@ def elections(
     from fedprior.experiments.elections import elections as run
     from fedprior.experiments.elections import read_votes, reasons
 
+    check_report("elections", report)
     votes = read_votes(data_of("elections", data))
     with counting("elections", quiet=quiet) as watch:
         rows = run(votes, watch=watch)
     remarks = reasons(votes, rows)
+    facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
+    document = document_of("elections", rows, remarks, **facts)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
-        return show_json("elections", rows, remarks, **facts)
+        return show_json(document)
     years = [str(year) for year in votes.years]
     title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
     columns = ("outcome", "method", "gain", "the paper says", "expected")
@@ -125,6 +147,7 @@ def gaussian_dp(
     runs: Runs = 50,
     seed: Seed = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
+    report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
@@ -140,12 +163,15 @@ def gaussian_dp(
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
     check_output("gaussian-dp", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
+    check_report("gaussian-dp", report)
     with counting("gaussian-dp", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:
         draw(rows, plot)
+    document = document_of("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        return show_json("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
+        return show_json(document)
     title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
     command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
     columns = ("method", "epsilon", "true\nepsilon", "risk", "simulated", "gain")
@@ -164,7 +190,11 @@ def gaussian_dp(
 
 @app.command("private-rates")
 def private_rates(
-    runs: Runs = 100, seed: Seed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
+    runs: Runs = 100,
+    seed: Seed = 0,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Gains that private rates promise, and gains that came true, for 19 populations.
 
@@ -175,10 +205,13 @@ def private_rates(
     """
     from fedprior.experiments.private_rates import private_rates as run
 
+    check_report("private-rates", report)
     with counting("private-rates", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
+    document = document_of("private-rates", rows, [], seed=seed, runs=runs)
+    write_page(report, document, quiet=quiet)
     if as_json:
-        return show_json("private-rates", rows, [], seed=seed, runs=runs)
+        return show_json(document)
     title = f"Gain over raw rates in percent, {runs} settings for each population"
     command = f"fedprior reproduce private-rates --runs {runs} --seed {seed}"
     columns = ("population", "promised", "realized", "broken", "worse\nthan raw", "shared")
@@ -192,7 +225,11 @@ def private_rates(
 
 @app.command()
 def batting(
-    data: Data = None, seed: NoSeed = 0, as_json: asked.AsJson = False, quiet: asked.Quiet = False
+    data: Data = None,
+    seed: NoSeed = 0,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """A player's later batting average predicted from his first season (Lahman database).
 
@@ -204,12 +241,15 @@ def batting(
     from fedprior.experiments.batting import batting as run
     from fedprior.experiments.batting import read_careers, remarks
 
+    check_report("batting", report)
     careers = read_careers(data_of("empirical_bayes", data))
     with counting("batting", quiet=quiet) as watch:
         rows = run(careers, watch=watch)
+    words = remarks(careers, rows)
+    document = document_of("batting", rows, words, num_players=len(careers.first.n))
+    write_page(report, document, quiet=quiet)
     if as_json:
-        words = remarks(careers, rows)
-        return show_json("batting", rows, words, num_players=len(careers.first.n))
+        return show_json(document)
     title = f"Later batting averages from the first season, {len(careers.first.n):,} players"
     columns = ["players", "method", "error", "gain\nover raw", "over\npooled"]
     columns += ["at-bats:\nover raw", "over\npooled "]
@@ -224,4 +264,4 @@ def batting(
             f"{row.gain_by_at_bats:.1f}",
             f"{row.gain_over_pooled_by_at_bats:.1f}",
         )
-    show(table, *remarks(careers, rows))
+    show(table, *words)

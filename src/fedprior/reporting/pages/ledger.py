@@ -1,6 +1,7 @@
 """The page of a ledger: what a population may lose in all, who spent it, and what is left."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedprior.reporting.pages.made import versions
 from fedprior.reporting.pages.privacy import flow, limits
 
 WHAT = "a ledger (.jsonl)"
+TAKES_KEY = True
 _POINTS = 50  # epsilons that are computed for the page
 
 
@@ -42,9 +44,9 @@ def owns(path: Path) -> bool:
     return isinstance(line, dict) and line.get("kind") == "open" and "previous" in line
 
 
-def page_of(path: Path) -> Page:
+def page_of(path: Path, *, key: Path | None = None) -> Page:
     """The page of a ledger, computed anew from its events."""
-    stated = population.statement(path)
+    stated = population.statement(path, key)
     budget = stated["budget"]
     facts = [Fact("epsilon spent", population.figure(stated["spent"]))]
     if budget is not None:
@@ -54,7 +56,7 @@ def page_of(path: Path) -> Page:
         Fact("relation", stated["relation"]),
         Fact("charges", Number(len(stated["charges"]), "whole")),
     ]
-    sections = [Section("Budget", tuple(_budget(path, stated)))]
+    sections = [Section("Budget", tuple(_budget(path, key, stated)))]
     if stated["charges"]:
         sections.append(Section("Who spent what", (_charges(stated),), _ALONE))
         views = dict.fromkeys(row["view"] for row in stated["charges"])
@@ -78,20 +80,20 @@ def page_of(path: Path) -> Page:
             ),
             versions(),
         ),
-        command=f"fedprior privacy ledger show {path}",
+        command=f"fedprior privacy ledger show {shlex.quote(str(path))}",
     )
 
 
 _ALONE = "Each epsilon is that of the charge alone. Together they cost less than their sum."
 
 
-def _budget(path: Path, stated: dict[str, Any]) -> list[Block]:
+def _budget(path: Path, key: Path | None, stated: dict[str, Any]) -> list[Block]:
     parts: dict[str, tuple[float, ...]] = {"spent": (float(stated["spent"]),)}
     if stated["left"] is not None:
         parts["left"] = (float(stated["left"]),)
     title = "Epsilon spent and left"
     found: list[Block] = [Shares(title=title, labels=("budget",), parts=parts)]
-    points = _path(path)
+    points = _path(path, key)
     if len(points) > 1:
         numbers, spent = zip(*points, strict=True)
         found.append(
@@ -106,9 +108,9 @@ def _budget(path: Path, stated: dict[str, Any]) -> list[Block]:
     return found
 
 
-def _path(path: Path) -> list[tuple[int, float]]:
+def _path(path: Path, key: Path | None) -> list[tuple[int, float]]:
     """Epsilon after the first charges, at most `_POINTS` times."""
-    terms, records = read(path)
+    terms, records = read(path, key)
     charged = list(reservations(records))
     step = max(1, -(-len(charged) // _POINTS))
     places = sorted({*range(step, len(charged) + 1, step), len(charged)}) if charged else []

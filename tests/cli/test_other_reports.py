@@ -1,0 +1,109 @@
+"""`fedprior report` for sweeps, ledgers and experiments."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedprior.experiments.page import document_page
+from fedprior.experiments.page import page_of as experiment_page
+from fedprior.pages.page import Curves, Grid, Intervals, Shares
+from fedprior.pages.render import render
+from fedprior.reporting.pages.ledger import page_of as ledger_page
+from fedprior.reporting.pages.sweep import page_of as sweep_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page, kind):
+    return [each for part in page.sections for each in part.blocks if isinstance(each, kind)]
+
+
+def test_a_sweep_s_folder_has_a_page(command, fast, tmp_path):
+    folder, page = tmp_path / "s", tmp_path / "s.html"
+    small = ["--algorithm", "fedavg", "--algorithm", "local", *fast()]
+    words = ["sweep", "--over", "lr=0.01,0.5", "--seeds", "2", *small, "--out", folder]
+    found = command(*words, "--report", page)
+    assert found.code == 0, found.err
+    assert f"Written to {page}" in found.err
+    made = sweep_page(folder)
+    summary = json.loads((folder / "sweep.json").read_text())["methods"]
+    (grid,) = [each for each in blocks(made, Grid) if each.title == "By method"]
+    tests = {row[0]: row[4].value for row in grid.cells}
+    assert tests == {name: row["test"] for name, row in summary.items()}
+    (chart,) = blocks(made, Curves)
+    assert {curve.name for curve in chart.curves} >= {"fedavg", "local", "fedavg, chosen"}
+    assert "--over lr=0.01,0.5" in made.command
+    again = command(*made.command.replace("NEW", str(tmp_path / "again")).split()[1:], "--json")
+    assert json.loads(again.out)["methods"] == summary  # the command makes it again
+    (folder / "sweep.json").unlink()
+    assert command("report", folder).code == 2
+
+
+def test_a_ledger_has_a_page(command, refused, tmp_path):
+    path, table, key = tmp_path / "clinics.jsonl", tmp_path / "t.csv", tmp_path / "key"
+    rows = [f"c{k},{int((7 * k + 3 * r) % 10 < 4)}" for k in range(60) for r in range(20)]
+    table.write_text("clinic,ill\n" + "\n".join(rows) + "\n")
+    words = ("--epsilon", "3", "--delta", "1e-3", "--clients", "60", "--key", key)
+    assert command("privacy", "ledger", "init", path, *words).code == 0
+    asked = ("estimate", table, "--group", "clinic", "--outcome", "ill")
+    asked += ("--epsilon", "1", "--ledger", path, "--key", key, "--seed", "1", "--quiet")
+    found = command(*asked)
+    assert found.code == 0, found.err
+    refused("report", path, wanted="opened only with it (--key FILE)")
+    out = tmp_path / "page.html"
+    assert command("report", path, "--key", key, "--out", out).code == 0
+    page = ledger_page(path, key=key)
+    (bar,) = blocks(page, Shares)
+    assert bar.parts["spent"][0] + bar.parts["left"][0] == pytest.approx(3)
+    assert 0 < bar.parts["spent"][0] <= 1.01
+    assert [note for note in page.sections if note.title == "What is not protected"]
+    (charges,) = blocks(page, Grid)
+    assert len(charges.cells) == 1
+    assert page.lead.startswith("Epsilon")
+
+
+@pytest.mark.parametrize("name", ["table1", "beyond", "ablation", "fedem"])
+def test_comparisons_have_a_page(name):
+    folder = DOCS / "reproduction" / name
+    document = json.loads((folder / "rows.json").read_text())
+    page = experiment_page(folder)
+    assert page.command == document["command"]
+    tables = [each for each in blocks(page, Grid) if each.title.startswith("Test accuracy")]
+    assert sum(len(each.cells) for each in tables) == len(document["rows"])
+    assert all(len(row) == len(each.head) for each in tables for row in each.cells)
+    assert len(blocks(page, Intervals)) == len(tables)
+    assert "leads with" in page.lead
+    assert len(render(page)) < 200_000
+
+
+def test_the_private_figures_have_a_page():
+    page = experiment_page(DOCS / "explanation" / "private-figures")
+    titles = [section.title for section in page.sections]
+    assert titles[-2:] == ["Privacy", "What is not protected"]
+    for chart in blocks(page, Curves):
+        assert chart.curves
+    html = render(page)
+    assert "not valid for release" in html
+    assert "Who is trusted with what" in html
+
+
+def test_other_experiments_have_a_table(command, tmp_path):
+    out = tmp_path / "b.html"
+    found = command("reproduce", "bernoulli", "--runs", "1", "--json", "--report", out)
+    assert found.code == 0, found.err
+    assert out.is_file()
+    document = json.loads(found.out)
+    page = document_page(document)
+    (grid,) = blocks(page, Grid)
+    assert len(grid.cells) == len(document["rows"])
+    assert page.command == "fedprior reproduce bernoulli --runs 1 --seed 0"
+    saved = tmp_path / "b.json"
+    saved.write_text(found.out)
+    assert command("report", saved, "--out", out, "--force").code == 0
+
+
+def test_anything_else_is_refused_by_name(refused, tmp_path):
+    other = tmp_path / "x.json"
+    other.write_text("[]")
+    refused("report", other, wanted="the folder of fedprior reproduce")
