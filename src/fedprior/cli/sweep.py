@@ -68,8 +68,10 @@ def sweep(
     """
     from fedprior.cli.progress import Trainings, busy
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
-    from fedprior.reporting.sweep import SweepFolder, sweep_methods
-    from fedprior.reporting.sweep_plan import plan, read_over
+
+    with busy("loading", quiet=quiet):
+        from fedprior.reporting.sweep import SweepFolder, sweep_methods
+        from fedprior.reporting.sweep_plan import plan, read_over
 
     settings = asked.configured(
         "sweep",

@@ -78,10 +78,12 @@ def train(
     Example: `fedprior train --data visits.csv --client hospital --label outcome --out runs/a`
     """
     from fedprior.cli.progress import Watcher, busy
-    from fedprior.reporting.folder import Folder
-    from fedprior.reporting.outputs import save_plot
-    from fedprior.reporting.train import check_run, scores_stay
-    from fedprior.reporting.train import train as run
+
+    with busy("loading", quiet=quiet):
+        from fedprior.reporting.folder import Folder
+        from fedprior.reporting.outputs import save_plot
+        from fedprior.reporting.train import check_run, scores_stay
+        from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
     if resume is not None:
