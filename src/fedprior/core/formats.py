@@ -18,6 +18,7 @@ NUMBERS = {
     "clients": 1,  # names of the clients, beside a model
     "ledger": 4,
     "encoder": 1,
+    "answer": 1,  # the summary beside a table of estimates or of a regression
     "agreement": 1,
     "roster": 1,
     "card": 1,  # of a site
@@ -38,6 +39,7 @@ _INSTEAD = {
     "clients": _TRAIN,
     "ledger": "start a new run",
     "encoder": "write it anew with fedprior encoder",
+    "answer": "estimate again with this version",
     "agreement": _AGREE,
     "roster": _AGREE,
     "card": _SITE,
