@@ -12,7 +12,7 @@ import typer
 from packaging.requirements import Requirement
 
 from fedprior.cli.main import build
-from pages import MARKS, ROOT, WALKED, Walk, blocks, commands
+from pages import MARKS, ROOT, WALKED, Block, Walk, blocks, commands
 
 # Ibis calls what the newest DuckDB deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
@@ -134,11 +134,38 @@ def spoken(page):
 def test_commands_in_sentences_exist(page):
     """Those that are not run have at least the options that they are printed with."""
     for command in spoken(page):
-        context, words = None, shlex.split(command, comments=True)
-        step = typer.main.get_command(build())
-        while hasattr(step, "commands") and words and not words[0].startswith("-"):
-            name, *words = words
-            assert name in step.commands, command
-            step = step.commands[name]
-        context = step.make_context("fedprior", list(words), resilient_parsing=True)
-        step.make_parser(context).parse_args(list(words))
+        check_exists(command)
+
+
+def check_exists(command):
+    words = shlex.split(command, comments=True)
+    step = typer.main.get_command(build())
+    while hasattr(step, "commands") and words and not words[0].startswith("-"):
+        name, *words = words
+        assert name in step.commands, command
+        step = step.commands[name]
+    context = step.make_context("fedprior", list(words), resilient_parsing=True)
+    context.resilient_parsing = False  # now, options that do not exist are errors
+    step.make_parser(context).parse_args(list(words))
+
+
+def test_the_walk_would_notice(tmp_path, monkeypatch):
+    """A command that is refused, another output, a figure, an option that does not exist."""
+    walk = Walk("README.md", tmp_path, monkeypatch)
+    walk.run(Block("bash", "fedprior datasets write radon | tail -1\n", ""))
+    assert (walk.folder / "radon.csv").exists()
+    with pytest.raises(AssertionError, match="exists already"):
+        walk.run(Block("bash", "fedprior datasets write radon\n", ""))
+    walk.run(Block("bash", "fedprior datasets write radon\n", "exit 2"))
+    said = Block("text", "a\n...\nscore 1.5 of ...\n", "")
+    walk.run(Block("python", "print('a\\n\\nb\\nscore 1.5 of 2')", "", said))
+    with pytest.raises(AssertionError, match="The page says"):
+        walk.run(Block("python", "print('a\\nscore 1.6 of 2')", "", said))
+    varying = Block("text", "score 1.5\n", "figures vary")
+    walk.run(Block("python", "print('score  20')", "", varying))
+    with pytest.raises(AssertionError, match="The page says"):
+        walk.run(Block("python", "print('scores 1.5')", "", varying))
+    with pytest.raises(Exception, match="No such option"):
+        check_exists("train --rounds 3")
+    with pytest.raises(AssertionError, match="trian"):
+        check_exists("trian")

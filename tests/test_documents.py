@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -176,6 +177,46 @@ def test_the_configuration_page_has_every_key(site):
 )
 def test_links_lead_to_pages_of_the_site(site, folder, link, expected):
     assert importlib.import_module("extensions.links").rewrite(link, ROOT / folder) == expected
+
+
+@pytest.fixture
+def gallery(site):
+    return importlib.import_module("extensions.gallery")
+
+
+def test_the_gallery_has_real_data_only_where_they_are(gallery, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDPRIOR_DATA", str(tmp_path))
+    real = [each for each in gallery.EXAMPLES if each.real]
+    assert real
+    assert not any(each.possible for each in real)
+    source = ["# Gallery\n"]
+    gallery.read(None, "gallery", source)
+    assert source[0].count("{grid-item-card}") == len(gallery.EXAMPLES) - len(real)
+    assert "`fedprior estimate --report batting.html`" in source[0]
+
+
+def test_the_gallery_keeps_what_commands_write_and_says_what_failed(gallery, monkeypatch, tmp_path):
+    def run(command, cwd, **_):
+        if "good.html" in command:
+            (Path(cwd) / "good.html").write_text("a page")
+        return SimpleNamespace(stderr="no such table")
+
+    examples = [gallery.Example(name, name, "", "fedprior estimate") for name in ("good", "bad")]
+    warnings = []
+    monkeypatch.setattr(gallery, "EXAMPLES", examples)
+    monkeypatch.setattr(gallery.Example, "possible", True)
+    monkeypatch.setattr(gallery.subprocess, "run", run)
+    monkeypatch.setattr(gallery, "warn", lambda *words: warnings.append(words[1:]))
+    gallery.make(SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path), None)
+    assert [page.name for page in (tmp_path / "gallery").iterdir()] == ["good.html"]
+    assert warnings == [("fedprior estimate --report bad.html", "no such table")]
+
+
+def test_pictures_of_the_gallery_are_small_and_show_no_real_data(gallery):
+    for each in gallery.EXAMPLES:
+        picture = gallery.PICTURES / f"{each.name}.png"
+        assert picture.exists() != each.real
+        assert each.real or picture.stat().st_size < 150_000
 
 
 def test_the_reproduction_matches_its_rows():

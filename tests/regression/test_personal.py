@@ -454,7 +454,9 @@ def test_scikit_learn_conventions(model):
         twin.predict(x[:, :1], labels)
     with pytest.raises(ValueError, match="X and groups must be of one length"):
         twin.predict(x, labels[:-1])
-    assert "Personal" in twin._repr_html_()
+    assert "Personal" in clone(twin)._repr_html_()
+    assert f"Regressions of {len(twin.groups_)} groups" in twin._repr_html_()
+    assert twin._repr_mimebundle_()["text/html"] == twin._repr_html_()
 
 
 class ByDigit(PersonalRegression):

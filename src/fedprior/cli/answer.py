@@ -2,7 +2,7 @@
 
 import json
 import math
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ NO_DELTA = "Rates need no --delta: the guarantee holds with delta = 0."
 def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
     """Read, estimate, write the files that are asked for, print; files come last and whole."""
     with ExitStack() as stack:
-        with watcher.console.status("reading") if watcher.console.is_terminal else nullcontext():
+        with watcher.busy("reading"):
             groups = stack.enter_context(reporting.open_groups(question))
-        estimates, spent = _estimate(question, groups)
+        with watcher.busy("estimating"):
+            estimates, spent = _estimate(question, groups)
         found = _as_json(question, groups, estimates)
         found |= {} if spent is None else {"ledger": spent}
         _save(question, groups, estimates, found)

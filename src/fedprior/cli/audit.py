@@ -1,15 +1,13 @@
 """`fedprior privacy audit`."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedprior.cli import asked
+from fedprior.cli.progress import counting
 
 if TYPE_CHECKING:
     from fedprior.audit.finding import Finding
@@ -45,9 +43,9 @@ def audit(
 
     planned = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
     findings = []
-    with _watching(len(planned), quiet) as show:
-        for task in planned:
-            show(task.name)
+    with counting("audit", quiet=quiet) as show:
+        for done, task in enumerate(planned):
+            show(done, len(planned), task.name)
             findings.append(task.check())
     if as_json:
         attacks = [finding.describe() for finding in findings]
@@ -97,21 +95,3 @@ def _line(finding: "Finding") -> str:
         f"{verdict}  {finding.mechanism}: {finding.detail}. Claimed: {finding.said}. "
         f"Measured: {finding.found}. Detects {finding.detects}; {rate}."
     )
-
-
-@contextmanager
-def _watching(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on standard error if it is a terminal, else nothing."""
-    console = Console(stderr=True, quiet=quiet, highlight=False)
-    if quiet or not console.is_terminal:
-        yield lambda name: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("audit", total=total, completed=-1)
-        yield lambda name: bar.update(task, description=name, advance=1)

@@ -117,7 +117,7 @@ def site(
 
     Example: `fedprior deploy site clinic --app app --data visits.csv --name "clinic 7"`
     """
-    from fedprior.cli.progress import say
+    from fedprior.cli.progress import busy, say
     from fedprior.sites import folder as folders
     from fedprior.sites.guarantee import counted
 
@@ -130,7 +130,8 @@ def site(
         sentence = "--data needs --app: the app says what rows must look like."
         if app_folder is None:
             raise ValueError(f"deploy site: {sentence}")
-        answer = _make_site(folder, app_folder, data, name)
+        with busy("reading", quiet=quiet):
+            answer = _make_site(folder, app_folder, data, name)
         card = f"{folder / 'card.json'}"
         names = ", ".join(answer["clients"][:3]) + (", ..." if len(answer["clients"]) > 3 else "")
         number = counted(len(answer["clients"]))
@@ -166,7 +167,7 @@ def roster(
 
     Example: `fedprior deploy roster app clinic-1/card.json clinic-2/card.json`
     """
-    from fedprior.cli.progress import say
+    from fedprior.cli.progress import busy, say
     from fedprior.deploy.app_folder import write_agreement
     from fedprior.sites.folder import read_card
     from fedprior.sites.guarantee import guarantee, sentences
@@ -175,8 +176,10 @@ def roster(
     sentence = f"{path} exists, and sites may have accepted it. --force makes another agreement."
     check.expect(force or not path.exists(), "deploy roster", sentence)
     found = {str(card): read_card(card) for card in cards}
-    document, listed = write_agreement(app_folder, settings, found, deadline=deadline)
-    answer = {"token": document.token, "clients": listed.active, "guarantee": guarantee(document)}
+    with busy("writing the agreement", quiet=quiet):
+        document, listed = write_agreement(app_folder, settings, found, deadline=deadline)
+        shown = guarantee(document)
+    answer = {"token": document.token, "clients": listed.active, "guarantee": shown}
     lines = [*sentences(document), f"Send {path} to the sites, to be accepted."]
     _tell(answer, lines, as_json=as_json, quiet=quiet, say=say)
 
@@ -199,7 +202,7 @@ def rehearse(
 
     Example: `fedprior deploy rehearse app --nodes 4`
     """
-    from fedprior.cli.progress import Rehearsing
+    from fedprior.cli.progress import Rehearsing, busy
     from fedprior.cli.train import table
     from fedprior.deploy.rehearsal import prepare
     from fedprior.reporting import federations
@@ -219,7 +222,8 @@ def rehearse(
     folder = out or Path("runs") / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     check.require(free, "rehearse", "--out", "a new or empty folder", str(folder))
-    begun = prepare(app_folder, settings, clients, nodes=nodes, out=folder, deadline=deadline)
+    with busy("preparing", quiet=quiet):
+        begun = prepare(app_folder, settings, clients, nodes=nodes, out=folder, deadline=deadline)
     watch = Rehearsing(quiet=quiet, rounds=begun.document.training.rounds)
     for line in sentences(begun.document):
         watch.say(line)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, new_table, show, watching
+from fedprior.cli.experiment import check_out, data_root, new_table, show
 from fedprior.cli.pages import check_report, write_report
-from fedprior.cli.progress import say
+from fedprior.cli.progress import counting, say
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def dp_figures(
     else:
         check_out("dp-figures", out)
         known = None if noise is None else dp_settings.read_noise(noise, panels)
-        with watching("dp-figures", quiet) as watch:
+        with counting("dp-figures", quiet=quiet) as watch:
             rows = run(
                 panels,
                 seeds=range(seed, seed + count),

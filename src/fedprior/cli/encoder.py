@@ -46,22 +46,23 @@ def encoder(
 
     Example: `fedprior encoder public.csv --client hospital --label recovered --out encoder.json`
     """
-    from fedprior.cli.progress import Watcher
+    from fedprior.cli.progress import Watcher, busy
     from fedprior.core.files import write_atomically
     from fedprior.data.standard_input import shown
     from fedprior.data.table import fit_encoder
     from fedprior.reporting.outputs import check_output
 
     check_output("encoder", "--out", out, (".json",), source=str(public), force=force)
-    found = fit_encoder(
-        public,
-        client=client,
-        label=label,
-        features=asked.listed(features) or None,
-        exclude=asked.listed(exclude),
-        missing=missing,
-        regression=regression,
-    )
+    with busy("reading", quiet=quiet):
+        found = fit_encoder(
+            public,
+            client=client,
+            label=label,
+            features=asked.listed(features) or None,
+            exclude=asked.listed(exclude),
+            missing=missing,
+            regression=regression,
+        )
     write_atomically(out, found.to_json().encode())
     if as_json:
         facts = {"features": found.features, "inputs": len(found.feature_names)}

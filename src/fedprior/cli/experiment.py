@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from fedprior.core import check
 from fedprior.core.files import may_be_folder
 
 if TYPE_CHECKING:
-    from fedprior.experiments.compare import Watch
+    pass
 
 _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
 _WORDS |= {"setting", "verdict"}
@@ -95,24 +94,3 @@ def write_page(report: Path | None, document: dict[str, Any], *, quiet: bool) ->
 
     tell = partial(say, quiet=quiet)
     write_report(document["experiment"], report, lambda: document_page(document), tell)
-
-
-@contextmanager
-def watching(name: str, quiet: bool) -> Iterator["Watch"]:
-    """A bar on standard error where that is a terminal, nothing elsewhere."""
-    console = Console(stderr=True, quiet=quiet, highlight=False)
-    if quiet or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

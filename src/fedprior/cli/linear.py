@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import document_of, new_table, show, show_json, watching, write_page
+from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
 from fedprior.cli.pages import check_report
+from fedprior.cli.progress import counting
 from fedprior.core import check
 
 
@@ -31,7 +32,7 @@ def linear(
     check_report("linear", report)
     check.count("linear", runs=runs)
     check.seed("linear", seed)
-    with watching("linear", quiet) as watch:
+    with counting("linear", quiet=quiet) as watch:
         rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
     document = document_of("linear", rows, remarks(rows), seed=seed, runs=runs)
     write_page(report, document, quiet=quiet)

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import document_of, new_table, show, show_json, watching, write_page
+from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
 from fedprior.cli.pages import check_report
+from fedprior.cli.progress import counting
 
 
 def logistic(
@@ -31,7 +32,7 @@ def logistic(
 
     check_output("logistic", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
     check_report("logistic", report)
-    with watching("logistic", quiet) as watch:
+    with counting("logistic", quiet=quiet) as watch:
         rows = run(seed=seed, quick=quick, watch=watch)
     if plot is not None:
         draw_losses(rows, plot)

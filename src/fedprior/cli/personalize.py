@@ -48,16 +48,16 @@ def personalize(
 
     exists = is_standard_input(data) or data.exists() or has_magic(str(data))
     check.require(exists, "personalize", "--data", "a file or folder that exists", str(data))
-    from fedprior.cli.progress import Rows, say
+    from fedprior.cli.progress import counting, say
     from fedprior.data.writing import write_table
     from fedprior.reporting.model import load, predictions
     from fedprior.reporting.outputs import OUT_SUFFIXES, check_output
 
     check_output("personalize", "--out", out, OUT_SUFFIXES, source=str(data), force=force)
-    model = load(run, method=algorithm, seed=seed)
-    if name is None and (run / "card.json").is_file() and model.clients is not None:
-        name = model.clients.names[0] if len(model.clients.names) == 1 else None
-    with Rows(quiet=quiet) as progress:
+    with counting("rows", quiet=quiet) as progress:
+        model = load(run, method=algorithm, seed=seed)
+        if name is None and (run / "card.json").is_file() and model.clients is not None:
+            name = model.clients.names[0] if len(model.clients.names) == 1 else None
         table = predictions(model, data, client=name, progress=progress)
     write_table(table, out, owner="personalize")
     models = [str(whose) for whose in table["model"]]

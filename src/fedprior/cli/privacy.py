@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedprior.cli import asked, ledger
 from fedprior.cli.audit import audit
+from fedprior.cli.progress import busy
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def plan(
     ] = None,
     allow_delta: asked.AllowDelta = False,
     as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Plan a private run: give two of epsilon, noise and rounds to compute the third.
 
@@ -107,29 +109,32 @@ def plan(
     check.expect(missing is None or secure_sums, "plan", sentence)
     rule = None if participation is None else turns.parse(participation)
     searched = clients is None
-    if clients is None:
-        clients = _fewest(cohort_size, epsilon, noise_multiplier, rounds, delta)
-    rate = _rate(clients, sampling_rate, cohort_size)
-    planned = make(
-        delta=delta,
-        num_clients=clients,
-        rate=rate,
-        rounds=rounds,
-        target=epsilon,
-        noise_multiplier=noise_multiplier,
-        num_parameters=parameters,
-        local_steps=local_steps,
-        allow_delta=allow_delta,
-    )
-    fits = None
-    if None not in (epsilon, noise_multiplier, rounds) and not searched:
-        cost = planned.views[0].epsilon
-        fits = cost is not None and epsilon is not None and cost <= epsilon
-    compared = rule and turns.compare(planned, rule, rate=rate, num_clients=clients, target=epsilon)
-    shared = None
-    if secure_sums:
-        asked_for = {"target": epsilon, "noise_multiplier": noise_multiplier}
-        shared = shares.compare(planned, missing, rate=rate, num_clients=clients, **asked_for)
+    with busy("accounting", quiet=quiet):
+        if clients is None:
+            clients = _fewest(cohort_size, epsilon, noise_multiplier, rounds, delta)
+        rate = _rate(clients, sampling_rate, cohort_size)
+        planned = make(
+            delta=delta,
+            num_clients=clients,
+            rate=rate,
+            rounds=rounds,
+            target=epsilon,
+            noise_multiplier=noise_multiplier,
+            num_parameters=parameters,
+            local_steps=local_steps,
+            allow_delta=allow_delta,
+        )
+        fits = None
+        if None not in (epsilon, noise_multiplier, rounds) and not searched:
+            cost = planned.views[0].epsilon
+            fits = cost is not None and epsilon is not None and cost <= epsilon
+        compared = rule and turns.compare(
+            planned, rule, rate=rate, num_clients=clients, target=epsilon
+        )
+        shared = None
+        if secure_sums:
+            asked_for = {"target": epsilon, "noise_multiplier": noise_multiplier}
+            shared = shares.compare(planned, missing, rate=rate, num_clients=clients, **asked_for)
     setting = {"clients": clients, "sampling": "poisson", "sampling_rate": rate, "unit": "client"}
     if as_json:
         answer = {**planned.describe(), **setting, "trusts": _trusts(), "fits": fits}
@@ -258,6 +263,7 @@ def _print(
 def spent(
     run: Annotated[Path, typer.Argument(help="A run folder, or a ledger.jsonl.")],
     as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
 ) -> None:
     """Compute what a run has spent from its ledgers, after verifying their hashes.
 
@@ -269,10 +275,10 @@ def spent(
     from fedprior.reporting.ledgers import spent as read
 
     check.require(run.exists(), "privacy spent", "RUN", "a run folder or a ledger", str(run))
-    rows = read(run)
+    with busy("accounting", quiet=quiet):
+        rows, whole = read(run), together(run)
     rule = "a run with a ledger"
     check.require(bool(rows), "privacy spent", "RUN", rule, str(run), "Was the run private?")
-    whole = together(run)
     if as_json:
         typer.echo(json.dumps({"format": 1, "ledgers": rows, "together": whole}))
         return

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,12 +15,11 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
 from rich.text import Text
-
-_PATIENCE = 2  # seconds before a bar appears
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
@@ -62,6 +61,10 @@ class _Lines:
     def say(self, line: str) -> None:
         """Print one line."""
         self.console.print(line, markup=False, soft_wrap=True)
+
+    def busy(self, what: str) -> AbstractContextManager[object]:
+        """A line that stands on a terminal while something goes on."""
+        return self.console.status(what) if self.console.is_terminal else nullcontext()
 
 
 class Watcher(_Lines):
@@ -163,32 +166,35 @@ class Trainings(_Lines):
         return move
 
 
-class Rows:
-    """Shows how many rows are predicted, once that has taken `_PATIENCE` seconds."""
+@contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
+    """A bar on standard error where that is a terminal; yields `move(done, total, what)`.
 
-    def __init__(self, *, quiet: bool) -> None:
-        console = Console(stderr=True, quiet=quiet, highlight=False)
-        self._bar = Progress(
-            TextColumn("rows"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
-        self._begun, self._task = time.perf_counter(), self._bar.add_task("rows", total=None)
+    It pulses until the first call. `move` need not name what is done.
+    """
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    if quiet or not console.is_terminal:
+        yield lambda done, total, what="": None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
 
-    def __enter__(self) -> "Rows":
-        return self
+        def move(done: float, total: float, what: str = "") -> None:
+            bar.update(task, completed=done, total=total, description=what or None)
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        yield move
 
-    def __call__(self, done: int, total: int) -> None:
-        if time.perf_counter() - self._begun > _PATIENCE:
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+
+def busy(what: str, *, quiet: bool) -> AbstractContextManager[object]:
+    """A line on standard error while something goes on, where that is a terminal."""
+    return _Lines(quiet=quiet).busy(what)
 
 
 class Rehearsing(_Lines):

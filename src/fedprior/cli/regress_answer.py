@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
 
         regress_levels.answer(question, watcher, as_json=as_json)
         return
-    with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
+    with watcher.busy("fitting"):
         found = reporting.regress(question)
     _save(question, found)
     for remark in found.remarks:

@@ -1,7 +1,6 @@
 """What `fedprior regress --nested` and `--crossed` print and write."""
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import typer
@@ -22,7 +21,7 @@ from fedprior.reporting.regress_question import RegressQuestion
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
     """Read, fit, write the table if it is asked for, print."""
-    with watcher.console.status("fitting") if watcher.console.is_terminal else nullcontext():
+    with watcher.busy("fitting"):
         found = regress_levels(question)
     if question.out is not None or question.report is not None:
         _save(question, found)

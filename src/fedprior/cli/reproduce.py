@@ -16,12 +16,12 @@ from fedprior.cli.experiment import (
     new_table,
     show,
     show_json,
-    watching,
     write_page,
 )
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
 from fedprior.cli.pages import check_report
+from fedprior.cli.progress import counting
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
 
@@ -84,7 +84,7 @@ def bernoulli(
     from fedprior.experiments.bernoulli import bernoulli as run
 
     check_report("bernoulli", report)
-    with watching("bernoulli", quiet) as watch:
+    with counting("bernoulli", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     document = document_of("bernoulli", rows, [], seed=seed, runs=runs)
@@ -118,7 +118,7 @@ def elections(
 
     check_report("elections", report)
     votes = read_votes(data_of("elections", data))
-    with watching("elections", quiet) as watch:
+    with counting("elections", quiet=quiet) as watch:
         rows = run(votes, watch=watch)
     remarks = reasons(votes, rows)
     facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
@@ -164,7 +164,7 @@ def gaussian_dp(
 
     check_output("gaussian-dp", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
     check_report("gaussian-dp", report)
-    with watching("gaussian-dp", quiet) as watch:
+    with counting("gaussian-dp", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     if plot is not None:
         draw(rows, plot)
@@ -206,7 +206,7 @@ def private_rates(
     from fedprior.experiments.private_rates import private_rates as run
 
     check_report("private-rates", report)
-    with watching("private-rates", quiet) as watch:
+    with counting("private-rates", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     document = document_of("private-rates", rows, [], seed=seed, runs=runs)
     write_page(report, document, quiet=quiet)
@@ -243,7 +243,7 @@ def batting(
 
     check_report("batting", report)
     careers = read_careers(data_of("empirical_bayes", data))
-    with watching("batting", quiet) as watch:
+    with counting("batting", quiet=quiet) as watch:
         rows = run(careers, watch=watch)
     words = remarks(careers, rows)
     document = document_of("batting", rows, words, num_players=len(careers.first.n))

@@ -67,7 +67,7 @@ def sweep(
 
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
-    from fedprior.cli.progress import Trainings
+    from fedprior.cli.progress import Trainings, busy
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
     from fedprior.reporting.pages.sweep import page_of
     from fedprior.reporting.sweep import SweepFolder, sweep_methods
@@ -92,7 +92,8 @@ def sweep(
     folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
     folder.check_place()
     check_output("sweep", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
-    planned = plan(settings, over=read_over(over or []))
+    with busy("preparing", quiet=quiet):
+        planned = plan(settings, over=read_over(over or []))
     folder.check(planned)
 
     def draw(swept: "Mapping[str, Sweep]") -> None:

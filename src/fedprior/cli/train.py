@@ -78,7 +78,7 @@ def train(
 
     Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
-    from fedprior.cli.progress import Watcher
+    from fedprior.cli.progress import Watcher, busy
     from fedprior.reporting.folder import Folder
     from fedprior.reporting.outputs import save_plot
     from fedprior.reporting.pages.run import page_of
@@ -133,7 +133,8 @@ def train(
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _check_plot(plot, settings, force=force)
-        _, remarks = check_run(settings)
+        with busy("preparing", quiet=quiet):
+            _, remarks = check_run(settings)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(quiet=quiet, scores=not scores_stay(settings.privacy), speed=not secure)
     for remark in remarks:

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import typer
@@ -21,7 +20,7 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
     """Sum, fit and join in the user's database; write what is asked for; print."""
     with warehouse.open_database(question) as database:
         with (
-            watcher.console.status("summing") if watcher.console.is_terminal else nullcontext(),
+            watcher.busy("summing"),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore", EstimationWarning)  # it is among the notes

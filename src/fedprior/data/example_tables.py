@@ -104,6 +104,15 @@ def hospitals(draws: Draws) -> dict[str, Columns]:
     }
 
 
+def practices(draws: Draws) -> dict[str, Columns]:
+    """Visits to so many practices that a private training can learn from them."""
+    number = 2_000
+    place = np.repeat(np.arange(number), draws.integers(8, 20, number))
+    names = np.array([f"practice {1 + each}" for each in range(number)])
+    rows = _patients(draws, place, _effects(draws, number))
+    return {"practices.csv": {"practice": names[place], **rows}}
+
+
 def clinics(draws: Draws) -> dict[str, Columns]:
     """Patients who recovered in each of many small clinics."""
     number = 20_000

@@ -106,6 +106,12 @@ EXAMPLES = _listed(
         make=tables.hospitals,
     ),
     Example(
+        name="practices",
+        description="the same columns for 2,000 practices, for private training",
+        files=("practices.csv",),
+        make=tables.practices,
+    ),
+    Example(
         name="clinics",
         description="patients who recovered in 20,000 small clinics, for private estimates",
         files=("clinics.csv",),

@@ -155,7 +155,7 @@ const kinds = {
     legend: ({ one, cols, lo, o, order }) => [
       ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
       ...(o && order.length <= SINGLE ? [[cols[one.other].label, "ring"]] : []), ...(one.line !== null ? [[one.line_label || "population mean", "dash"]] : [])],
-    tall: (chart, width) => (chart.named ? 18 * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
+    tall: (chart, width) => (chart.named ? (chart.order.length > 30 ? 15 : 19) * chart.order.length + 36 : Math.round(Math.min(340, Math.max(240, width * 0.4)))),
     draw(chart) {
       const { one, cols, order, named, pen, color, v, lo, hi, o, width } = chart, style = cols[one.value].style;
       if (named) {

@@ -56,7 +56,7 @@ def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] 
     ]
     return Page(
         title=_title(answer, len(rows)),
-        lead=_lead(answer, names),
+        lead=_lead(answer, len(rows)),
         about=str(summary.get("source") or ""),
         facts=_facts(answer, len(rows)),
         sections=tuple(sections),
@@ -78,10 +78,10 @@ def _title(answer: Answer, number: int) -> str:
     return f"Regressions of {number:,} groups"
 
 
-def _lead(answer: Answer, names: list[str]) -> str:
+def _lead(answer: Answer, number: int) -> str:
     held = answer.summary.get("held_out")
     if not held:
-        return f"Every group has {len(names)} coefficients of its own; nothing was held out."
+        return f"Each of {number:,} groups has a regression that learns from all the others."
     gains = [known(held[f"gain_over_{other}"]) for other in ("separate", "pooled")]
     parts = [
         f"{abs(gain):.1f}% {'below' if gain >= 0 else 'above'} that of {other}"
