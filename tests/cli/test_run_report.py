@@ -186,6 +186,7 @@ def test_a_private_run_shows_budget_path_trust_and_limits(private_run):
     for word in (
         *("differentially private with epsilon =", "delta = 0.01", "one client", "add-remove"),
         *("central view", "Poisson sampling at rate", "not valid for a release", "e^"),
+        *("In plain words", "has to trust whoever adds up the messages"),
         *("Who is trusted with what", "Epsilon over rounds", "Budget: epsilon spent and left"),
         *("Personal models are not protected", "The noise is simulated"),
     ):
@@ -215,7 +216,7 @@ def test_a_page_of_a_secure_run_holds_what_the_guarantee_covers(private_run):
     page, html = assert_nothing_secret(private_run("secure"))
     assert "local" not in page.lead
     assert [fact.label for fact in page.facts] == ["privacy budget", "noise"]
-    assert "seeded by the operating system" in html
+    assert "noise seeded by the operating system" in html
     assert not [each for each in blocks(page, Grid) if each.title != "By method"]
 
 
@@ -278,6 +279,31 @@ def test_clients_of_seeds_are_averaged_only_where_they_are_the_same():
     gains = np.asarray(apart.columns["gain"].values)
     assert gains[:3].tolist() == [25, 50, 0]
     assert np.isnan(gains[3])
+
+
+def test_many_clients_have_room_for_the_best_methods():
+    names = tuple(f"method-{k}" for k in range(8))
+    table = {"seed": np.zeros(20_001), "client": np.arange(20_001)}
+    table |= {name.replace("-", "_"): np.full(20_001, k / 10) for k, name in enumerate(names)}
+    table["local"] = np.zeros(20_001)
+    asked = {"methods": (*names, "local"), "style": "percent", "best": "method-7", "same": True}
+    kept = set(client_rows(table, **asked).columns) & {*names, "local"}
+    assert kept == {"method-7", "method-6", "method-5", "method-4", "local"}
+    few = {name: values[:100] for name, values in table.items()}
+    assert {*names, "local"} <= set(client_rows(few, **asked).columns)
+
+
+def test_a_page_of_many_clients_is_small(trained, tmp_path):
+    copy, draws = shutil.copytree(trained, tmp_path / "copy"), np.random.default_rng(0)
+    number = 100_000
+    size, tests = draws.integers(10, 200, number), draws.integers(8, 60, number)
+    table = {"seed": np.zeros(number, np.int32), "size": size}
+    table["client"] = np.array([f"hospital {k:06d}" for k in range(number)], object)
+    table["largest_class"] = np.round(draws.beta(4, 6, number) * size) / size
+    for name in ("adaped", "fedavg_fine_tuning", "local"):
+        table[name] = draws.binomial(tests, 0.8) / tests
+    write_table(table, copy / "clients.parquet", owner="test")
+    assert len(render(page_of(copy)).encode()) < 2_000_000
 
 
 def test_folders_of_other_things_are_not_runs(tmp_path, trained):

@@ -62,6 +62,10 @@ def test_the_error_is_the_mean_distance():
     np.testing.assert_allclose(chart.curves[0].y, [0.7, 0.9])
     assert "fedavg 12.5" in chart.text
     assert calibration({"fedavg": [Calibration().describe()]}) == []
+    sums[2] = (3, 0.7, 3)  # too few to be drawn; they count in the error
+    (chart,) = calibration({"fedavg": [Calibration(sums=sums).describe()]})
+    np.testing.assert_allclose(chart.curves[0].x, [0.55, 0.95])
+    assert f"fedavg {100 * (0.5 + 4.5 + 2.3) / 43:.1f}" in chart.text
 
 
 def test_classes_are_counted_by_client():

@@ -20,6 +20,7 @@ from fedprior.pages.page import (
 Line = Mapping[str, Any]  # of a history: round, and figures by name; method and seed, if several
 _NOT_SCALARS = {"method", "seed", "round", "rounds", "seconds", "clients", "left_out", "valid"}
 _MOST_CLASSES = 20  # shown by name
+_FEW = 10  # samples of a bin below which its share of right predictions says little
 
 # What is said of the scalars of a state that readers will ask about.
 _SCALARS = {
@@ -101,20 +102,22 @@ def calibration(described: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Bl
     curves, words = [], []
     for method, own in described.items():
         count = np.sum([each["count"] for each in own], axis=0)
-        known = count > 0
-        if not known.any():
+        if not count.sum():
             continue
+        known = count > 0
         confidence, right = (
             _pooled(own, name, count)[known] for name in ("confidence", "accuracy")
         )
         error = float(np.abs(confidence - right) @ count[known] / count.sum())
         words.append(f"{method} {100 * error:.1f}")
-        curves.append(Curve(name=method, x=confidence, y=right))
+        many = count[known] >= _FEW
+        curves.append(Curve(name=method, x=confidence[many], y=right[many]))
     if not curves:
         return []
     text = (
         "On the diagonal, predictions are right as often as they claim; below it they claim too "
-        f"much. Mean distance from it, in points: {', '.join(words)}."
+        f"much. Mean distance from it, in points: {', '.join(words)}. Bins with fewer than {_FEW} "
+        "samples are not drawn."
     )
     return [
         Curves(

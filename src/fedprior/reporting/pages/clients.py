@@ -22,6 +22,7 @@ from fedprior.pages.page import (
 
 MOST_ROWS = 120_000  # of a page; beyond, those of the first seed
 _NAMED = 5  # clients with the largest losses and gains
+_MANY, _METHODS = 20_000, 5  # beyond so many clients, so many methods are shown client by client
 
 Table = Mapping[str, np.ndarray]  # columns of clients.parquet
 
@@ -56,7 +57,7 @@ def client_rows(
         columns["largest_class"] = Column(
             label=label, values=table["largest_class"], style="percent", digits=3
         )
-    for name in methods:
+    for name in _fitting(table, len(names), methods, best):
         values = table.get(name.replace("-", "_"))
         if values is not None:
             columns[name] = Column(label=name, values=values, style=style, digits=digits)
@@ -65,6 +66,16 @@ def client_rows(
         label = "gain (points)" if style == "percent" else "gain"
         columns["gain"] = Column(label=label, values=gain, digits=1 if digits else None)
     return Rows(columns=columns, noun="clients")
+
+
+def _fitting(table: Table, number: int, methods: Sequence[str], best: str | None) -> Sequence[str]:
+    """The methods that a page of many clients has room for: the best, local, and the next ones."""
+    if number <= _MANY or len(methods) <= _METHODS:
+        return methods
+    column = {name: table.get(name.replace("-", "_"), np.array([np.nan])) for name in methods}
+    means = {name: float(np.nanmean(values)) for name, values in column.items()}
+    order = sorted(methods, key=lambda name: (name not in (best, "local"), -means[name]))
+    return [name for name in methods if name in order[:_METHODS]]
 
 
 def _averaged(table: Table, names: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -37,8 +37,8 @@ def sections(record: RunRecord) -> list[Section]:
     if not record.secure:
         head = ("method", "seconds a round", *head[1:], "all clients of a round (kB)")
         text += (
-            " Seconds are the median over rounds on this machine, which simulated all clients of "
-            "the round; compiling, evaluation and saving are not counted."
+            " Seconds are the median of the time that a round took on this machine, which computes "
+            "for all clients of the round; evaluations in between count, compiling does not."
         )
     grid: Block = Grid(title="By method", head=head, cells=tuple(cells))
     return [Section("Time and bytes a round", (grid,), text)]

@@ -1,6 +1,7 @@
 """The sentence that a run's page begins with."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,17 @@ def _secure_lead(record: RunRecord) -> str:
     """What a run with secure noise may say of itself."""
     bills = ledgers.spent(record.folder.path)
     words = [
-        f"{bill['ledger'].split('/')[1]}: epsilon {shown(bill['epsilon'], digits=4)} at delta "
-        f"{bill['delta']:g}"
+        f"{name_of(bill, record)} has spent epsilon {shown(bill['epsilon'], digits=4)} of "
+        f"{bill['budget']:g} at delta {bill['delta']:g}."
         for bill in bills
-        if bill["epsilon"]
+        if bill["epsilon"] and bill["budget"]
     ]
     told = [released.sentence(row) for row in record.summary.get("released_scores", ())]
-    spent = f"The run has finished and spent {'; '.join(words)}." if words else "It has finished."
-    return " ".join([spent, *told])
+    hidden = "Scores of single clients are not protected, and this page does not show them."
+    return " ".join(["The run has finished.", *words, *told, hidden])
+
+
+def name_of(bill: dict[str, Any], record: RunRecord) -> str:
+    """The training of a ledger, with its seed where there are several."""
+    method, _, seed = Path(bill["ledger"]).parent.name.rpartition("-seed-")
+    return f"{method}, seed {seed}," if record.config.seeds > 1 else method

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fedprior.pages.page import Fact, Grid, Number, Page, Section, Text
 from fedprior.reporting.pages.made import versions
-from fedprior.reporting.pages.privacy import flow, guarantee_sentence, limits
+from fedprior.reporting.pages.privacy import flow, guarantee_sentence, limits, meaning
 from fedprior.reporting.pages.record import RunRecord, folder_of
 from fedprior.reporting.pages.run import run_page
 
@@ -43,7 +43,7 @@ def _privacy(model: "TrainedModel") -> list[Section]:
         return []
     row = model.guarantee
     sentence = guarantee_sentence(row, "The model")
-    blocks = (Text(sentence), flow(row["view"]))
+    blocks = (Text(sentence), Text(meaning(row)), flow(row["view"]))
     limited = limits(secure=row["noise"] == "secure", scores=False)
     return [Section("Privacy", blocks), Section("What is not protected", (limited,))]
 

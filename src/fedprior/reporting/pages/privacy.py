@@ -26,6 +26,11 @@ from fedprior.privacy.terms import Terms
 from fedprior.reporting.population import views
 
 _POINTS = 48  # epsilons that are computed for a page, of all curves together
+_SEES = {
+    "central": "who sees what was released",
+    "local": "who sees the messages of clients",
+    "masked": "who sees the sums of messages, the server included",
+}
 _NEIGHBORS = {
     "add-remove": "adding or removing one {unit}'s whole data",
     "replace-one": "replacing one {unit}'s whole data by any other",
@@ -33,20 +38,30 @@ _NEIGHBORS = {
 
 
 def guarantee_sentence(row: dict[str, Any], what: str) -> str:
-    """The guarantee of a ledger's row (`ledgers.spent`) with all that it depends on."""
+    """The guarantee of a ledger's row (`ledgers.spent`) in one sentence, with all it depends on."""
     spent = shown(row["epsilon"], digits=4) if row["epsilon"] else "0"
     change = _NEIGHBORS[row["relation"]].format(unit=row["unit"])
     noise = (
-        "The noise was seeded by the operating system."
+        "noise seeded by the operating system"
         if row["noise"] == "secure"
-        else "The noise was simulated from a seed, so that this is not valid for a release."
+        else "noise that was only simulated, so that the guarantee is not valid for a release"
     )
     return (
         f"{what} is differentially private with epsilon = {spent} and delta = {row['delta']:g} "
-        f"for each {row['unit']}: {change} changes the probability of any released result at most "
-        f"by a factor of e^{spent} and by an additional {row['delta']:g} ({row['relation']} "
-        f"relation, {row['view']} view). Sampling: {row['sampling']}. Trusted: {row['trusts']}. "
-        f"{noise}"
+        f"with respect to {change} ({row['relation']}), for anyone {_SEES.get(row['view'], '')} "
+        f"({row['view']} view), with {row['sampling']} and with {noise}; for it to hold, a client "
+        f"has to trust {row['trusts']}."
+    )
+
+
+def meaning(row: dict[str, Any]) -> str:
+    """What the figures mean, in plain words."""
+    spent = shown(row["epsilon"], digits=4) if row["epsilon"] else "0"
+    return (
+        f"In plain words: if one {row['unit']}'s data were absent or different, no released result "
+        f"would become more than e^{spent} = {np.exp(row['epsilon']):,.4g} times as likely, up to "
+        f"a probability of {row['delta']:g}. The smaller epsilon is, the less anybody can learn "
+        f"about a single {row['unit']}."
     )
 
 
@@ -56,6 +71,7 @@ def privacy_section(ledgers: Sequence[tuple[str, Path, dict[str, Any]]]) -> Sect
     blocks: list[Block] = [
         Text(guarantee_sentence(row, f"What was released by {name}")) for name, _, row in ledgers
     ]
+    blocks += [Text(meaning(rows[0]))]
     blocks += [budget([name for name, _, _ in ledgers], rows)]
     spent = _over_rounds([(name, path) for name, path, _ in ledgers])
     blocks += [spent] if spent is not None else []

@@ -22,7 +22,7 @@ from fedprior.pages.page import (
 from fedprior.reporting import ledgers, released
 from fedprior.reporting.pages import cost
 from fedprior.reporting.pages.clients import client_rows, client_section, distributions
-from fedprior.reporting.pages.lead import best_method, lead
+from fedprior.reporting.pages.lead import best_method, lead, name_of
 from fedprior.reporting.pages.made import settings, versions
 from fedprior.reporting.pages.privacy import limits, privacy_section
 from fedprior.reporting.pages.record import RunRecord, folder_of
@@ -95,7 +95,9 @@ def _facts(record: RunRecord, best: str | None, style: Style, rows: Rows | None)
                 gain = Number(unit * row["gain_over_local"], digits=digits, sign=True)
                 facts.append(Fact("gain over local", gain, "points" if unit == 1 else ""))
         if rows is not None:
-            facts.append(Fact("clients", Number(len(rows), "whole")))
+            seeds = 1 if record.config.data.path else len(set(record.clients["seed"].tolist()))
+            note = f"in each of {seeds} seeds" if seeds > 1 else ""
+            facts.append(Fact("clients", Number(len(rows) / seeds, "whole"), note))
     if record.config.seeds > 1:
         facts.append(Fact("seeds", Number(record.config.seeds, "whole")))
     if record.private:
@@ -189,10 +191,9 @@ def _privacy(record: RunRecord) -> list[Section]:
     bills = ledgers.spent(path)
     first = f"-seed-{record.config.seed}"  # of many seeds, which spend the same
     named = [
-        (part.replace("-seed-", ", seed "), path / bill["ledger"], bill)
+        (name_of(bill, record).rstrip(","), path / bill["ledger"], bill)
         for bill in bills
-        for part in [Path(bill["ledger"]).parent.name]
-        if part.endswith(first)
+        if Path(bill["ledger"]).parent.name.endswith(first)
     ]
     if not named:
         return []
