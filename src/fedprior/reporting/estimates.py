@@ -279,7 +279,7 @@ def document(
         "estimate",
         {name: each for name, each in found.items() if name != "out"},
         question,
-        source=question.file or "baseball, the embedded table",
+        source="baseball, the embedded table" if question.file is None else question.source,
         labels=labels if question.shows_groups else 0,
         kind=question.kind,
         asked=question.asked,

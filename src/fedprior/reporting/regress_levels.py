@@ -106,7 +106,7 @@ def document(answer: LevelsAnswer) -> dict[str, Any]:
         "regress",
         summary(answer),
         question,
-        source=str(question.file),
+        source=question.source,
         labels=1 + len(question.group),
         kind=kinds[answer.model.levels_.family],
         size_name=answer.model.estimates_.size_name,

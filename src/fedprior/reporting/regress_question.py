@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from fedprior.core import check
+from fedprior.data import standard_input
 from fedprior.regression.result import Family
 from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
@@ -52,6 +53,11 @@ class RegressQuestion:
         rule = "a whole number of at least 0, below 2**31"
         _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
         self._check_files()
+
+    @property
+    def source(self) -> str:
+        """The file as messages have it."""
+        return standard_input.shown(self.file or _OWNER)
 
     @property
     def structure(self) -> str | None:

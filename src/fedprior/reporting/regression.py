@@ -154,7 +154,7 @@ def document(answer: RegressAnswer) -> dict[str, Any]:
         "regress",
         summary(answer),
         question,
-        source=question.file or "shops, the simulated example",
+        source="shops, the simulated example" if question.file is None else question.source,
         labels=1,
         asked=asked(question),
         **more,
