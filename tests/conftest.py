@@ -92,8 +92,11 @@ def play():
     return play
 
 
-# Tests that run every method, one after the other, and share nothing between methods.
-EVERY_METHOD = ("tests/laws/", "tests/learning/test_effects.py", "tests/engines/test_leak.py")
+# Tests that run every method, or every page, one after the other, and share nothing between them.
+APART = (
+    *("tests/laws/", "tests/learning/test_effects.py", "tests/engines/test_leak.py"),
+    "tests/test_commands.py",
+)
 
 
 def pytest_collection_finish(session):
@@ -109,12 +112,12 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """`--dist loadscope`, with the tests of every method divided among workers by method."""
+    """`--dist loadscope`, with the tests of every method (page) divided among workers by method."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByMethod(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            if nodeid.startswith(EVERY_METHOD) and nodeid.endswith("]"):
+            if nodeid.startswith(APART) and nodeid.endswith("]"):
                 return nodeid.rpartition("::")[0] + "::" + nodeid.partition("[")[2]
             return super()._split_scope(nodeid)
 

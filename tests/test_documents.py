@@ -148,10 +148,10 @@ def test_docstrings_become_text_for_sphinx(interface):
 def test_the_command_reference_has_every_option(site):
     pages = importlib.import_module("extensions.commands").pages()
     assert set(pages) == {f"{name}.md" for name in main.COMMANDS}
-    assert ":::{option} --group TEXT\n\nColumn that names" in pages["estimate.md"]
+    assert re.search(r":::{option} --group \S+\n\nColumn that names", pages["estimate.md"])
     assert "### fedprior privacy ledger init\n" in pages["privacy.md"]
     plan = pages["privacy.md"].split("## fedprior privacy plan\n")[1].split("\n## ")[0]
-    assert ":::{option} --sampling-rate FLOAT" in plan
+    assert ":::{option} --sampling-rate " in plan
     assert "Default: `0.95`." in pages["estimate.md"]
 
 

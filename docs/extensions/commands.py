@@ -25,15 +25,17 @@ def pages() -> dict[str, str]:
 def _section(command: Any, path: str, *, depth: int) -> Iterator[str]:
     yield from (f"{'#' * depth} {path}", "", f":::{{program}} {path}", ":::", "")
     inner = getattr(command, "commands", {})
-    options = [each for each in command.params if each.param_type_name == "option"]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
     if not inner:
-        words = [_argument(each) for each in arguments]
-        yield from ("```text", " ".join([path, *words, "[OPTIONS]"]), "```", "")
+        words = [path, *(_argument(each) for each in arguments), "[OPTIONS]"]
+        yield from ("```text", " ".join(words), "```", "")
     yield from (_prose(command.help or ""), "")
+    context = command.make_context(path, [], resilient_parsing=True)
     for each in (*arguments, *options):
         if each.help and not each.hidden:
-            yield from _option(each)
+            shown = _argument(each).strip("[]") if each in arguments else None
+            yield from _option(each, shown or each.get_help_record(context)[0])
     for name, subcommand in inner.items():
         yield from _section(subcommand, f"{path} {name}", depth=depth + 1)
 
@@ -43,30 +45,17 @@ def _argument(each: Any) -> str:
     return name if each.required else f"[{name}]"
 
 
-def _option(each: Any) -> Iterator[str]:
+def _option(each: Any, shown: str) -> Iterator[str]:
     """An option as a directive, so that it has an address and is found by the search."""
-    names = [*each.opts, *(name for name in each.secondary_opts if name[:5] != "--no-")]
-    is_flag = getattr(each, "is_flag", False)
-    if each.param_type_name == "argument":
-        names = [each.name.upper()]
-    elif not is_flag:
-        names = [f"{name} {_value(each)}" for name in names]
     remarks = []
     if each.required:
         remarks.append("Required.")
-    if getattr(each, "multiple", False) and "repeated" not in each.help:
+    if each.multiple and "repeated" not in each.help:
         remarks.append("May be given several times.")
-    if each.default not in (None, (), []) and not is_flag and not callable(each.default):
-        remarks.append(f"Default: `{getattr(each.default, 'value', each.default)}`.")
-    yield f":::{{option}} {', '.join(names)}"
+    if each.default not in (None, (), []) and not isinstance(each.default, bool):
+        remarks.append(f"Default: `{each.default}`.")
+    yield f":::{{option}} {shown.partition(' / --no-')[0].replace(' / ', ', ')}"
     yield from ("", " ".join([_prose(each.help), *remarks]), ":::", "")
-
-
-def _value(each: Any) -> str:
-    choices = getattr(each.type, "choices", None)
-    if choices:
-        return "|".join(str(getattr(choice, "value", choice)) for choice in choices)
-    return (each.metavar or each.type.name).upper()
 
 
 def _prose(text: str) -> str:

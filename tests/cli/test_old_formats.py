@@ -43,7 +43,7 @@ def test_a_run_is_refused(refused, old, monkeypatch, words):
     Path("rows").mkdir()
     before = contents(old)
     again = "train again with this version (fedprior train run/config.toml --out NEW)."
-    refused(*words, wanted=f"run: format of run {REFUSED}{again} What was spent still counts.")
+    refused(*words, wanted=f"run: format of run {REFUSED}{again} What a private run spent still")
     assert contents(old) == before
 
 

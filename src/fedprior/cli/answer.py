@@ -12,7 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.cli.bars import Bar, add_bars
+from fedprior.cli.columns import keep_numbers
+from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
 from fedprior.estimation.result import Estimates
@@ -136,10 +138,7 @@ def _print(
     if not question.shows_groups:
         return
     most, least = reporting.changed(estimates)
-    for title, places in (("Most changed groups", most), ("Least changed groups", least)):
-        if len(places):
-            shown = groups_table(title, groups, estimates, places)
-            console.print(keep_numbers(shown, console.width))
+    print_changed(console, groups, estimates, {"Most changed": most, "Least changed": least})
 
 
 def _print_levels(
@@ -226,7 +225,27 @@ def _size(question: Question, groups: Groups) -> str:
     return number + (rows if question.outcome is not None else rows + trials)
 
 
-def groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
+def print_changed(
+    console: Console, groups: Groups, estimates: Estimates, parts: dict[str, np.ndarray]
+) -> None:
+    """A table of groups for each part, with their intervals as bars on one scale."""
+    bars = {
+        title: [Bar(*(float(each[place]) for each in _bar_columns(estimates))) for place in places]
+        for title, places in parts.items()
+    }
+    scale = [bar for each in bars.values() for bar in each]
+    for title, places in parts.items():
+        if len(places):
+            shown = _groups_table(f"{title} groups", groups, estimates, places)
+            add_bars(shown, console, bars[title], scale=scale, names=("personal", "raw"))
+            console.print(keep_numbers(shown, console.width))
+
+
+def _bar_columns(estimates: Estimates) -> tuple[np.ndarray, ...]:
+    return estimates.lower, estimates.personal, estimates.upper, estimates.raw
+
+
+def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
     """The groups at `places`, a line each."""
     table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.collapse_padding, table.pad_edge = True, False  # all columns in 80 characters

@@ -39,11 +39,11 @@ def audit(
 
     Example: `fedprior privacy audit --quick`
     """
-    from fedprior.audit.suite import CANNOT_SEE, tasks
-
-    planned = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
     findings = []
     with counting("audit", quiet=quiet) as show:
+        from fedprior.audit.suite import CANNOT_SEE, tasks  # and JAX, which takes a while
+
+        planned = tasks(seed=seed, confidence=confidence, quick=quick, runs=runs)
         for done, task in enumerate(planned):
             show(done, len(planned), task.name)
             findings.append(task.check())

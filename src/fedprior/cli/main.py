@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import typer
 
+from fedprior.cli.bars import print_anywhere
 from fedprior.cli.lazily import load_lazily
 from fedprior.core.check import PrivacyError
 
@@ -82,6 +83,7 @@ def main() -> None:
     """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
     logging.getLogger("fedprior").setLevel(logging.ERROR)  # commands say what Python would log
     load_lazily()
+    print_anywhere(sys.stdout, sys.stderr)
     called = [word for word in sys.argv[1:2] if word in COMMANDS]
     if called and called[0] in _BRIEF:
         gc.set_threshold(50_000)  # hundreds of passes while modules load, 0.03 s, find nothing

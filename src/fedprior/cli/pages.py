@@ -18,8 +18,13 @@ def check_report(owner: str, path: Path | None, *, force: bool | None = None) ->
     from fedprior.reporting.outputs import REPORT_SUFFIXES, check_output
 
     if force is None:
-        force = path is not None and path.is_file() and _MARK in path.read_bytes()[:4096]
+        force = path is not None and is_page(path)
     check_output(owner, "--report", path, REPORT_SUFFIXES, source=None, force=force)
+
+
+def is_page(path: Path) -> bool:
+    """Whether the file is a page that fedprior wrote."""
+    return path.is_file() and _MARK in path.read_bytes()[:4096]
 
 
 def write_report(

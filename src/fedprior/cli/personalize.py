@@ -50,11 +50,12 @@ def personalize(
     check.require(exists, "personalize", "--data", "a file or folder that exists", str(data))
     from fedprior.cli.progress import counting, say
     from fedprior.data.writing import write_table
-    from fedprior.reporting.model import load, predictions
     from fedprior.reporting.outputs import OUT_SUFFIXES, check_output
 
     check_output("personalize", "--out", out, OUT_SUFFIXES, source=str(data), force=force)
     with counting("rows", quiet=quiet) as progress:
+        from fedprior.reporting.model import load, predictions  # and JAX, which takes a while
+
         model = load(run, method=algorithm, seed=seed)
         if name is None and (run / "card.json").is_file() and model.clients is not None:
             name = model.clients.names[0] if len(model.clients.names) == 1 else None

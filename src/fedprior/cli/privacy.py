@@ -87,8 +87,8 @@ def plan(
     With all three, the command checks whether they are consistent (exit code 1 if not). With all
     three and --cohort-size instead of --clients, it computes how many clients are needed.
 
-    Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 10000 --sampling-rate 0.01
-    --rounds 500 --parameters 44426 --participation 5,100`
+    Example: `fedprior privacy plan --epsilon 3 --delta 1e-5 --clients 2000 --cohort-size 200
+    --rounds 50 --parameters 105`
     """
     from fedprior.cli import shares, turns
     from fedprior.privacy.plans import plan as make

@@ -18,32 +18,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
-
-
-def keep_numbers(table: Table, width: int) -> Table:
-    """The table with columns of numbers as wide as they need in `width`: long names give way.
-
-    If that is not enough, there is one space between columns instead of two.
-    """
-    names, *numbers = (_width(column) for column in table.columns)
-    least = min(8, names)
-    taken = sum(numbers) + 2 * len(numbers) + 2
-    if taken + least > width:
-        table.padding = 0
-        taken -= len(numbers) + 1
-    table.columns[0].min_width = least
-    table.columns[0].max_width = max(least, width - taken)
-    return table
-
-
-def _width(column: Column) -> int:
-    lines = (line for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
-    return max(len(line) for line in lines)
 
 
 def say(line: str, *, quiet: bool) -> None:

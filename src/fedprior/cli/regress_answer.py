@@ -12,7 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.cli.bars import Bar, add_bars
+from fedprior.cli.columns import keep_numbers
+from fedprior.cli.progress import Watcher
 from fedprior.data.writing import write_table
 from fedprior.pages.page import Page
 from fedprior.regression import summary
@@ -85,14 +87,16 @@ def _print(answer: RegressAnswer) -> None:
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
     found = answer.analysis
     console.print(_head(found))
-    console.print(keep_numbers(_coefficients(found, answer.question.level), console.width))
+    level = answer.question.level
+    shown = add_bars(_coefficients(found, level), console, _bars(found, level), about_zero=True)
+    console.print(keep_numbers(shown, console.width))
     if _BESIDE < len(found.names) <= _MOST_CORRELATIONS and _has_correlations(found):
         console.print(keep_numbers(_correlations(found), console.width))
     if len(found.fit.population.components) > 1:
         console.print(keep_numbers(_components(found), console.width))
     console.print(_variances(found))
     if answer.held_out is not None:
-        console.print(_held_out(answer.held_out))
+        console.print(keep_numbers(_held_out(answer.held_out), console.width))
         console.print(answer.held_out.sentence(answer.question.seed), soft_wrap=True)
     for note in answer.notes:
         console.print(f"Note: {note}", soft_wrap=True)
@@ -163,6 +167,16 @@ def _coefficients(found: Analysis, level: float) -> Table:
         value, ends = _number(population.fixed[row]), interval(len(names) + row)
         table.add_row(name, value, own, *ends, "fixed", "", *([""] * len(heads)))
     return table
+
+
+def _bars(found: Analysis, level: float) -> list[Bar | None]:
+    """The intervals of the means, the fixed coefficients' after them."""
+    population = found.fit.population
+    limits = population.limits(level)
+    middle = np.concatenate([population.mean, population.fixed])
+    if limits is None:
+        return [None] * len(middle)
+    return [Bar(*map(float, each)) for each in zip(limits[0], middle, limits[1], strict=True)]
 
 
 def _correlations(found: Analysis) -> Table:

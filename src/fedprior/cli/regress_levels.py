@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli.columns import keep_numbers
 from fedprior.cli.levels import deviations_table, values_table
-from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.cli.progress import Watcher
 from fedprior.cli.regressions import coefficients_table
 from fedprior.data.writing import write_table
 from fedprior.estimation.levels.table import level_table

@@ -77,16 +77,19 @@ def report(
     """Write a page about an answer: one HTML file, which needs no network.
 
     The page has the answer in one sentence, charts, a table to search and sort, what was assumed
-    and what was checked, and the command that makes the answer again.
+    and what was checked, and the command that makes the answer again. Without --out, the page that
+    an earlier call left in the same place is replaced.
 
     Example: `fedprior report rates.csv --out rates.html`
     """
+    from fedprior.cli.pages import is_page
     from fedprior.cli.progress import say
     from fedprior.pages.render import write
     from fedprior.reporting.outputs import check_output
 
     target = place_of(path) if out is None else out
-    check_output(_OWNER, "--out", target, (".html",), source=str(path), force=force)
+    replaces = force or (out is None and is_page(target))
+    check_output(_OWNER, "--out", target, (".html",), source=str(path), force=replaces)
     write(page_of(path, key), target, owner=_OWNER)
     say(f"Written to {target}", quiet=quiet)
     if open_page:

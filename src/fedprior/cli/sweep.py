@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.cli.bars import Bar, add_bars
 from fedprior.cli.pages import check_report, write_report
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ def sweep(
     """
     from fedprior.cli.progress import Trainings, busy
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
-    from fedprior.reporting.pages.sweep import page_of
-    from fedprior.reporting.sweep import SweepFolder, sweep_methods
-    from fedprior.reporting.sweep_plan import plan, read_over
+
+    with busy("loading", quiet=quiet):
+        from fedprior.reporting.pages.sweep import page_of
+        from fedprior.reporting.sweep import SweepFolder, sweep_methods
+        from fedprior.reporting.sweep_plan import plan, read_over
 
     check_report("sweep", report, force=force)
     settings = asked.configured(
@@ -117,7 +120,28 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(summary))
     else:
-        Console(highlight=False).print(_table(summary))
+        console = Console(highlight=False)
+        console.print(add_bars(_table(summary), console, _bars(summary), names=("test", "valid")))
+
+
+def _bars(summary: dict[str, Any]) -> list[Bar | None]:
+    """The test score of each method, a standard deviation to both sides, and validation's."""
+    rows = summary["methods"]
+    unit = _unit(rows)[0]
+
+    def bar(row: dict[str, Any]) -> Bar | None:
+        test, valid, spread = row["test"], row["valid"], row["test_sd"] or 0.0
+        if test is None or valid is None:
+            return None
+        return Bar(unit * (test - spread), unit * test, unit * (test + spread), unit * valid)
+
+    return [bar(row) for row in rows.values()]
+
+
+def _unit(rows: dict[str, Any]) -> tuple[int, int]:
+    """The factor of scores and their decimals; minus a squared error is no share."""
+    plain = any((row[part] or 0) < 0 for row in rows.values() for part in ("valid", "test"))
+    return (1, 4) if plain else (100, 2)
 
 
 def _table(summary: dict[str, Any]) -> Table:
@@ -128,8 +152,7 @@ def _table(summary: dict[str, Any]) -> Table:
     for column in ("of", "validation", "test"):
         shown.add_column(column, justify="right", no_wrap=True)
     rows = summary["methods"]
-    plain = any((row[part] or 0) < 0 for row in rows.values() for part in ("valid", "test"))
-    unit, digits = (1, 4) if plain else (100, 2)  # minus a squared error is no share
+    unit, digits = _unit(rows)
 
     def show(value: float | None) -> str:
         return "" if value is None else f"{unit * value:.{digits}f}"

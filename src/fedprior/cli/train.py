@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from fedprior.cli import asked
+from fedprior.cli.bars import Bar, add_bars
+from fedprior.cli.columns import keep_numbers
 from fedprior.cli.pages import check_report, write_report
 from fedprior.core import lock
 from fedprior.data.standard_input import shown as shown_path
@@ -79,12 +81,14 @@ def train(
     Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
     from fedprior.cli.progress import Watcher, busy
-    from fedprior.reporting.folder import Folder
-    from fedprior.reporting.outputs import save_plot
-    from fedprior.reporting.pages.run import page_of
-    from fedprior.reporting.record import scores_stay
-    from fedprior.reporting.train import check_run
-    from fedprior.reporting.train import train as run
+
+    with busy("loading", quiet=quiet):
+        from fedprior.reporting.folder import Folder
+        from fedprior.reporting.outputs import save_plot
+        from fedprior.reporting.pages.run import page_of
+        from fedprior.reporting.record import scores_stay
+        from fedprior.reporting.train import check_run
+        from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
     check_report("train", report, force=force)
@@ -154,7 +158,8 @@ def train(
     if as_json:
         typer.echo(json.dumps(summary))
     elif summary["methods"]:
-        Console(highlight=False).print(table(settings, summary["methods"]))
+        console = Console(highlight=False)
+        console.print(with_bars(table(settings, summary["methods"]), summary["methods"], console))
     lost = secure and settings.privacy.mechanism == "matrix"
     for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
@@ -226,6 +231,23 @@ def _trusted(trust: float) -> str:
     return f"trust in the shared model is {trust:.2f}, between 0 (all noise) and 1 (no noise)."
 
 
+def with_bars(shown: Table, methods: dict[str, dict[str, Any]], console: Console) -> Group:
+    """The table with bars from the worst decile to the best, if the console has room for them."""
+    unit = 1 if _is_error(methods) else 100
+    names = ("worst_decile", "mean", "best_decile")
+    known = [[row[name] for name in names] for row in methods.values()]
+    bars = [
+        None if None in row else Bar(*(unit * value for value in row if value is not None))
+        for row in known
+    ]
+    return keep_numbers(add_bars(shown, console, bars, names=("mean", "")), console.width)
+
+
+def _is_error(methods: dict[str, dict[str, Any]]) -> bool:
+    """Whether scores are minus a mean squared error, which is no share: they are not in percent."""
+    return any((row["mean"] or 0) < 0 for row in methods.values())
+
+
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
     """One row per method: scores in percent, gains in points."""
     read = shown_path(config.data.path) or config.data.name
@@ -236,9 +258,7 @@ def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:
     shown.add_column("method", no_wrap=True)
     for column in ("mean", "worst\ndecile", "best\ndecile", "gain over\nlocal", "clients\ngaining"):
         shown.add_column(column, justify="right", no_wrap=True)
-    # Minus a mean squared error is no share: it is shown as it is.
-    plain = any((row["mean"] or 0) < 0 for row in methods.values())
-    unit, digits = (1, 4) if plain else (100, 1)
+    unit, digits = (1, 4) if _is_error(methods) else (100, 1)
 
     def show(value: float | None, sign: str = "") -> str:
         return "" if value is None else f"{value:{sign}.{digits}f}"

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from fedprior.cli import regressions
-from fedprior.cli.answer import groups_table, head
-from fedprior.cli.progress import Watcher, keep_numbers
+from fedprior.cli.answer import head, print_changed
+from fedprior.cli.progress import Watcher
 from fedprior.estimation.groups import EstimationWarning
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting import warehouse
@@ -60,7 +60,4 @@ def _print(question: Question, model: Any, answers: Any) -> None:
         console.print()
         console.print(regressions.meta_lines(estimates.meta))
     groups, rows, most, least = warehouse.changed(model, answers)
-    for title, places in (("Most changed groups", most), ("Least changed groups", least)):
-        if len(places):
-            table = groups_table(title, groups, rows, places)
-            console.print(keep_numbers(table, console.width))
+    print_changed(console, groups, rows, {"Most changed": most, "Least changed": least})

@@ -18,6 +18,7 @@ NUMBERS = {
     "clients": 1,  # names of the clients, beside a model
     "ledger": 4,
     "encoder": 1,
+    "answer": 1,  # the summary beside a table of estimates or of a regression
     "agreement": 1,
     "roster": 1,
     "card": 1,  # of a site
@@ -38,6 +39,7 @@ _INSTEAD = {
     "clients": _TRAIN,
     "ledger": "start a new run",
     "encoder": "write it anew with fedprior encoder",
+    "answer": "estimate again with this version",
     "agreement": _AGREE,
     "roster": _AGREE,
     "card": _SITE,
@@ -45,7 +47,8 @@ _INSTEAD = {
     "memory": "start a new run",
     "exchange": "install the same version at the coordinator and at every site",
 }
-_SPENT = {"run", "checkpoint", "ledger", "memory"}  # may be private
+_SPENT = dict.fromkeys(("run", "checkpoint", "memory"), " What a private run spent still counts.")
+_SPENT["ledger"] = " What was spent still counts."
 
 
 def check(
@@ -67,10 +70,9 @@ version of fedprior. Use that version, or train again with this version.
     wanted = NUMBERS[kind] if wanted is None else wanted
     if type(number) is int and number == wanted:
         return
-    spent = " What was spent still counts." if kind in _SPENT else ""
     raise error(
         f"{kind}: format of {source} must be {wanted}, got {number!r}. "
-        f"{_way_out(kind, number, wanted).format(source=source)}{spent}"
+        f"{_way_out(kind, number, wanted).format(source=source)}{_SPENT.get(kind, '')}"
     )
 
 

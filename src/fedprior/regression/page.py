@@ -132,9 +132,10 @@ def _population(answer: Answer) -> list[Section]:
     ]
     for name, each in (answer.summary.get("fixed") or {}).items():
         cells.append((name, *_valued(each), "the same in all groups", None))
-    wide = len(head) if any(row[-1] is not None for row in cells) else len(head) - 1
-    rows = tuple(row[:wide] for row in cells)
-    blocks: list[Block] = [Grid(title="Population", head=head[:wide], cells=rows)]
+    known_ones = [place for place in range(len(head)) if any(row[place] for row in cells)]
+    rows = tuple(tuple(row[place] for place in known_ones) for row in cells)
+    shown = tuple(head[place] for place in known_ones)
+    blocks: list[Block] = [Grid(title="Population", head=shown, cells=rows)]
     kinds = found.get("components") or []
     if len(kinds) > 1:
         blocks.append(_kinds(kinds, found["coefficients"]))
@@ -288,7 +289,7 @@ def _notes(answer: Answer) -> Notes:
     if kind:
         law = (
             "Coefficients of groups come from one bell-shaped (Gaussian) population."
-            if kind == "gaussian"
+            if len(answer.population.get("components") or ()) < 2
             else "Groups are of a few kinds, and each kind has coefficients of its own."
         )
         notes.append(Note("Assumed: one population", law))

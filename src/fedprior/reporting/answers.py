@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core import check
+from fedprior.core import check, formats
 from fedprior.core.files import write_atomically
 from fedprior.core.plain import plain
 from fedprior.core.version import __version__
@@ -26,7 +26,6 @@ from fedprior.pages.page import Page
 from fedprior.reporting.outputs import OUT_SUFFIXES, summary_path
 
 WHAT = "a table of `fedprior estimate --out` or `regress --out`, or its .summary.json"
-FORMAT = 1
 _SILENT = ("--force", "--json", "--quiet")  # words that do not change the answer
 _UNSAID = ("file", "group", "out", "plot", "report", "force", "connect", "connect_file", "key")
 _OPTIONS = {"noise_scale": "--noise-sd"}
@@ -109,7 +108,7 @@ def page_of(path: Path) -> Page:
         check.expect(path.is_file(), str(path), sentence)
     if found is None:
         return _alone(path)
-    _check_version(found, path)
+    formats.check("answer", found.get("format"), source=path)
     if not found["labels"]:
         return page(found, None)
     same = found["table"]["sha256"] == _checksum(path)
@@ -208,11 +207,6 @@ def _document(path: Path) -> dict[str, Any] | None:
 
 
 _KINDS = ("estimate", "regress")
-
-
-def _check_version(found: Mapping[str, Any], path: Path) -> None:
-    sentence = f"format must be {FORMAT}, got {found.get('format')}. Update fedprior."
-    check.expect(found.get("format") == FORMAT, str(path), sentence)
 
 
 def _checksum(path: Path) -> str:

@@ -145,6 +145,7 @@ def _learning(axes: Any, history: Mapping[str, Mapping[int, list[float]]], score
         means = [unit * float(np.mean(by_round[each])) for each in rounds]
         axes.plot(rounds, means, markersize=3.5, linewidth=1.3, **own[method].line())
         ends.append((rounds[-1], means[-1], method, own[method].color))
+    axes.xaxis.get_major_locator().set_params(integer=True)  # there is no half round
     axes.set_xlabel("round")
     axes.set_ylabel(f"validation score{word}")
     axes.grid(color="0.92", linewidth=0.6)

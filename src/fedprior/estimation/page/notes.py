@@ -20,7 +20,8 @@ _CHECKS = {
         "Shape of the population",
         "Tested: the groups look as they would if they came from such a population.",
         "The assumed shape decides how far unusual groups are pulled to the middle.",
-        "Not tested: there are too few groups to see the shape, or the options settle it.",
+        "Not tested: it takes 50 groups with equal noise to see the shape, and options that leave "
+        "it open.",
     ),
     "size": (
         "Small and large groups",
@@ -93,6 +94,8 @@ def _checks(answer: Answer) -> list[Note]:
         title, good, why, untested = _PRECISE if precise else _CHECKS[name]
         if name not in made:
             notes.append(Note(title, untested))
+        elif "therefore" in made[name]:  # the estimates allow for it
+            notes.append(Note(title, made[name]))
         elif made[name]:
             notes.append(Note(title, f"{made[name]} {why}", "warning"))
         else:
