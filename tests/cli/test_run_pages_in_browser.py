@@ -17,10 +17,6 @@ from fedprior.privacy.terms import Terms
 
 DOCS = Path(__file__).parents[2] / "docs"
 NASTY = ["<script>alert(1)</script>", 'O\'Hara & "Sons"', "a" * 200, "北京", "</p>", "=1+1"]
-BLANK = """Array.from(document.querySelectorAll("canvas")).filter((each) => {
-    const pixels = each.getContext("2d").getImageData(0, 0, each.width, each.height);
-    return !pixels.data.some(Boolean);
-}).length"""
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +48,17 @@ def ledger(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(named, ledger, tmp_path_factory):
+def sweep(tmp_path_factory, call, fast):
+    folder = tmp_path_factory.mktemp("sweep") / "s"
+    words = ["sweep", "--over", "lr=0.01,0.1", "--algorithm", "fedavg", *fast(), "--quiet"]
+    assert call([*words, "--out", folder]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(named, ledger, sweep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    sources = {"run": named, "ledger": ledger}
+    sources = {"run": named, "ledger": ledger, "sweep": sweep}
     sources |= {"table1": DOCS / "reproduction" / "table1"}
     sources |= {"private": DOCS / "explanation" / "private-figures"}
     for name, source in sources.items():
@@ -63,21 +67,21 @@ def pages(named, ledger, tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [320, 800, 1600])
-@pytest.mark.parametrize("name", ["run", "ledger", "table1", "private"])
+@pytest.mark.parametrize("name", ["run", "ledger", "sweep", "table1", "private"])
 def test_pages_open_at_every_width(browser, pages, name, width):
     dark = width == 1600
     with browsers.visit(browser, pages / f"{name}.html", width=width, dark=dark) as page:
-        page.wait_for_selector("html[data-ready=yes]", state="attached")
+        browsers.ready(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("canvas").count() > 0
-        assert page.evaluate(BLANK) == 0
+        assert browsers.blank_charts(page) == 0
         if width == 800:
             assert browsers.violations(page) == []
 
 
 def test_who_gains_is_found_by_name(browser, pages):
     with browsers.visit(browser, pages / "run.html") as page:
-        page.wait_for_selector("html[data-ready=yes]", state="attached")
+        browsers.ready(page)
         assert page.locator("h3", has_text="The largest losses").count() == 1
         assert page.get_by_role("rowheader", name=NASTY[1]).count() > 0
         page.get_by_label("Search clients").fill("script")
