@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from fedprior import GroupMeans, GroupRates
 from fedprior.cli.main import build
+from fedprior.cli.report import page_of
+from fedprior.pages.render import render
 from servers import PASSWORD
 
 pd = pytest.importorskip("pandas")
@@ -113,6 +115,16 @@ def test_json_and_files(call, tmp_path):
     expected = GroupMeans().fit(table["cost"], table["clinic"])
     assert found["group"].tolist() == expected.groups_.tolist()
     np.testing.assert_allclose(found["upper"], expected.upper_, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [("clinic",), ("clinic", "hours")])
+def test_a_page_is_the_same_from_the_files(call, tmp_path, keys):
+    out, page = tmp_path / "means.csv", tmp_path / "page.html"
+    groups = [word for key in keys for word in ("--group", key)]
+    call(*groups, "--value", "cost", "--noise-sd", 1, "--out", out, "--report", page)
+    assert "Means of cost by clinic" in page.read_text("utf-8")
+    again = render(page_of(out))
+    assert again == page.read_text("utf-8")
 
 
 def test_standard_errors_are_a_meta_analysis(call):

@@ -13,7 +13,7 @@ from fedprior.estimation import (
 )
 from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.page import groups as pages
-from fedprior.estimation.page.answer import Answer
+from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.private.rates import estimate_rates_privately
 from fedprior.estimation.statistics import Counts
 from fedprior.pages.page import Grid, Intervals, Listing, Notes, Scatter, Shares
@@ -104,7 +104,7 @@ def test_the_largest_changes_come_first(rates):
 def test_gains_by_size_add_up_to_the_gain_of_all():
     n, won = counted(4000, seed=3)
     model = GroupRates().fit_counts(won, n)
-    answer = Answer(
+    answer = Summarized(
         summary={**model.estimates_.summary(), "kind": "rates"},
         table={"group": np.arange(4000), **model.estimates_.columns()},
     )
@@ -245,7 +245,7 @@ def test_estimates_take_names_for_their_groups(tmp_path):
     report = found.report(tmp_path / "p.html", groups=NAMES)
     assert report.path.read_text("utf-8") == report.html()
     assert list(blocks(report.page, Listing)[0].rows.columns["name"].values) == NAMES.tolist()
-    assert "Report('Estimates of 60 groups'" in repr(report)
+    assert "ShownPage('Estimates of 60 groups'" in repr(report)
     with pytest.raises(ValueError, match=r"path must be an \.html file"):
         found.report(tmp_path / "p.txt")
 

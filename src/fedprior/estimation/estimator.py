@@ -15,13 +15,13 @@ from fedprior.estimation import numeric
 from fedprior.estimation.covariate_rows import covariate_reader, selected
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.encoding import OnFrames
-from fedprior.estimation.page.reported import Reported
+from fedprior.estimation.page.on_pages import OnPages
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
 from fedprior.pages.page import Page
 
 
-class GroupEstimator(OnFrames, Reported, BaseEstimator, ABC):
+class GroupEstimator(OnFrames, OnPages, BaseEstimator, ABC):
     """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,

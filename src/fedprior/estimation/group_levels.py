@@ -17,13 +17,13 @@ from fedprior.estimation.levels.design import LevelData
 from fedprior.estimation.levels.estimate import fit_levels
 from fedprior.estimation.levels.result import Values
 from fedprior.estimation.levels.table import asked, level_table
-from fedprior.estimation.page.reported import Reported
+from fedprior.estimation.page.on_pages import OnPages
 from fedprior.pages.page import Page
 
 _KINDS = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
 
 
-class GroupLevels(Reported, BaseEstimator):
+class GroupLevels(OnPages, BaseEstimator):
     """Value of a row = x beta + one effect per grouping column + noise; effects are normal.
 
     With `structure="nested"`, columns go from coarse to fine (state, county), and a county is

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fedprior.estimation.gaussian.lookup import MeanLookup
-    from fedprior.pages.report import Report
+    from fedprior.pages.report import ShownPage
 
 FELL_BACK = "The private reports show no gain from sharing: every group keeps its own raw value."
 
@@ -206,7 +206,7 @@ class Estimates:
             found["rank_upper"] = self.ranks.upper
         return {name: np.ascontiguousarray(values) for name, values in found.items()}
 
-    def report(self, path: "str | Path | None" = None, *, groups: Any = None) -> "Report":
+    def report(self, path: "str | Path | None" = None, *, groups: Any = None) -> "ShownPage":
         """Return a page about the estimates, written to an .html file if `path` is given.
 
         `groups` are names, by default numbers from 0. Of private estimates the page has the

@@ -8,7 +8,7 @@ from fedprior.pages.page import Page
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ShownPage:
     """A page about a result; a notebook shows its first lines, `write` saves all of it.
 
     `page` describes it, and `path` is the file that it was written to, if it was.
@@ -17,14 +17,14 @@ class Report:
     page: Page
     path: Path | None = None
 
-    def write(self, path: str | Path) -> "Report":
+    def write(self, path: str | Path) -> "ShownPage":
         """Write the page to an .html file, which is replaced if it exists."""
         from fedprior.pages.render import write
 
         target = Path(path)
         check.require(target.suffix == ".html", "report", "path", "an .html file", str(path))
         write(self.page, target, owner="report")
-        return Report(self.page, target)
+        return ShownPage(self.page, target)
 
     def html(self) -> str:
         """Return the whole page."""
@@ -34,7 +34,7 @@ class Report:
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f", {str(self.path)!r}"
-        return f"Report({self.page.title!r}{where})"
+        return f"ShownPage({self.page.title!r}{where})"
 
     def _repr_html_(self) -> str:
         from fedprior.pages.render import small
@@ -42,7 +42,7 @@ class Report:
         return small(self.page)
 
 
-def report(page: Page, path: str | Path | None) -> Report:
+def report(page: Page, path: str | Path | None) -> ShownPage:
     """The report of a page, written to `path` if it is given."""
-    found = Report(page)
+    found = ShownPage(page)
     return found if path is None else found.write(path)

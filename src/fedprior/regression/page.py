@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.estimation.page.about import figure, folded
-from fedprior.estimation.page.answer import Answer, cell, known, percent
+from fedprior.estimation.page.answer import Summarized, cell, known, percent
 from fedprior.pages.page import (
     Block,
     Cell,
@@ -43,7 +43,7 @@ def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] 
     The table has one row per group: its name, n, and each coefficient with error and limits.
     """
     assert table is not None
-    answer = Answer(summary=summary, table=table)
+    answer = Summarized(summary=summary, table=table)
     names = coefficients(table)
     rows = _rows(answer, names)
     shown = names[: max(1, min(_MOST, _CELLS // max(len(rows), 1)))]
@@ -71,14 +71,14 @@ def coefficients(table: Mapping[str, np.ndarray]) -> list[str]:
     return [name for name in table if all(f"{name}{end}" in table for end in ends)]
 
 
-def _title(answer: Answer, number: int) -> str:
+def _title(answer: Summarized, number: int) -> str:
     asked = answer.summary.get("asked") or {}
     if asked.get("of") and asked.get("group"):
         return f"Regression of {asked['of']} by {' and '.join(asked['group'])}"
     return f"Regressions of {number:,} groups"
 
 
-def _lead(answer: Answer, number: int) -> str:
+def _lead(answer: Summarized, number: int) -> str:
     held = answer.summary.get("held_out")
     if not held:
         return f"Each of {number:,} groups has a regression that learns from all the others."
@@ -92,7 +92,7 @@ def _lead(answer: Answer, number: int) -> str:
     return f"{answer.summary.get('sentence') or ''}{error}".strip()
 
 
-def _facts(answer: Answer, number: int) -> tuple[Fact, ...]:
+def _facts(answer: Summarized, number: int) -> tuple[Fact, ...]:
     summary = answer.summary
     told = [f"{int(summary['rows']):,} rows"] if summary.get("rows") else []
     told += [f"{int(summary['dropped']):,} dropped"] if summary.get("dropped") else []
@@ -118,7 +118,7 @@ def _facts(answer: Answer, number: int) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _population(answer: Answer) -> list[Section]:
+def _population(answer: Summarized) -> list[Section]:
     """Means and spread of the coefficients, those that all share, and kinds of groups."""
     found = answer.population
     if not found:
@@ -158,7 +158,7 @@ def _kinds(kinds: list[dict[str, Any]], names: list[str]) -> Grid:
     return Grid(title="Kinds of groups", head=("", "share", *names), cells=cells)
 
 
-def _rows(answer: Answer, names: list[str]) -> Rows:
+def _rows(answer: Summarized, names: list[str]) -> Rows:
     table, alone = answer.table, answer.summary.get("separate") or {}
     assert table is not None
     first, second, *_ = table
@@ -196,7 +196,7 @@ def _left(names: list[str], shown: list[str]) -> str:
     return f"The first {len(shown)} of {len(names)} coefficients; the table on disk has all."
 
 
-def _charts(answer: Answer, rows: Rows, shown: list[str]) -> list[Block]:
+def _charts(answer: Summarized, rows: Rows, shown: list[str]) -> list[Block]:
     """Each coefficient by group, then two of them against each other, and against separate fits."""
     means = answer.population.get("mean") or {}
     level = f"{100 * answer.level:g}%"
@@ -239,7 +239,7 @@ def _apart(rows: Rows, name: str) -> Scatter:
     )
 
 
-def _held_out(answer: Answer) -> list[Section]:
+def _held_out(answer: Summarized) -> list[Section]:
     """Errors of personal, separate and pooled fits on rows that none of them has seen."""
     held = answer.summary.get("held_out")
     if not held:
@@ -283,7 +283,7 @@ def _errors(held: Mapping[str, Any]) -> Grid:
     return Grid(title=title, head=head, cells=tuple(cells))
 
 
-def _notes(answer: Answer) -> Notes:
+def _notes(answer: Summarized) -> Notes:
     summary, notes = answer.summary, []
     kind = answer.population.get("kind")
     if kind:

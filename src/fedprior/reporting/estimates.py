@@ -272,22 +272,19 @@ def document(
     """What `--json` prints, with what a page of the answer needs beside it."""
     labels = 1 + (len(question.group) if question.structure is not None else 0)
     labels += groups.categories is not None
+    errors = {}
+    if estimates.meta is not None and question.shows_groups:
+        errors["study_errors"] = estimates.meta.study_errors
     return answers.document(
         "estimate",
         {name: each for name, each in found.items() if name != "out"},
         question,
         source=question.file or "baseball, the embedded table",
         labels=labels if question.shows_groups else 0,
-        **page_keys(question, estimates),
+        kind=question.kind,
+        asked=question.asked,
+        **errors,
     )
-
-
-def page_keys(question: Question, estimates: Estimates) -> dict[str, Any]:
-    """What was asked for, and the standard errors of the groups of a meta-analysis."""
-    found: dict[str, Any] = {"kind": question.kind, "asked": question.asked}
-    if estimates.meta is not None and question.shows_groups:
-        found["study_errors"] = estimates.meta.study_errors
-    return found
 
 
 def write_population(estimates: Estimates, path: Path, found: dict[str, Any]) -> None:

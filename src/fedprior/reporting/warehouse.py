@@ -26,7 +26,6 @@ from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
 from fedprior.pages.page import Page
 from fedprior.reporting import answers as saved
-from fedprior.reporting.estimates import page_keys
 from fedprior.reporting.outputs import save as save_all
 from fedprior.reporting.question import Question
 
@@ -134,7 +133,8 @@ def _save_files(
         question,
         source=str(question.table),
         labels=keys,
-        **page_keys(question, model.estimates_),
+        kind=question.kind,
+        asked=question.asked,
     )
 
     def write(path: Path) -> None:

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedprior.estimation.page.answer import Answer, known, percent
+from fedprior.estimation.page.answer import Summarized, known, percent
 from fedprior.estimation.result import FELL_BACK
 from fedprior.pages.page import Cell, Fact, Grid, Number
 
 
-def gain_facts(answer: Answer) -> list[Fact]:
+def gain_facts(answer: Summarized) -> list[Fact]:
     """What sharing is expected to gain, where that is known."""
     if answer.summary.get("sentence") == FELL_BACK:
         return []
@@ -25,7 +25,7 @@ def gain_facts(answer: Answer) -> list[Fact]:
     ]
 
 
-def parameter_grid(answer: Answer) -> Grid | None:
+def parameter_grid(answer: Summarized) -> Grid | None:
     """The population's parameters with standard errors."""
     found, errors = answer.population.get("parameters"), answer.population.get("standard_errors")
     if not found:
@@ -50,7 +50,7 @@ def figure(value: Any) -> Cell:
     return Number(figure, "number", min(max(0, shown), 10))
 
 
-def folded(answer: Answer) -> tuple[Grid, ...]:
+def folded(answer: Summarized) -> tuple[Grid, ...]:
     """Parameters, settings and versions, which are hidden behind their titles."""
     settings = answer.summary.get("settings") or {}
     made = {"fedprior": answer.summary.get("version")}

@@ -14,7 +14,7 @@ _SIZES = {"means": "rows", "rates": "trials", "shares": "rows", "events": "expos
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answer:
+class Summarized:
     """A summary and its table: label columns first, then numbers; None without groups.
 
     The summary is what `fedprior estimate --json` prints, with what a table alone does not tell
@@ -126,7 +126,7 @@ def decimals(width: float, style: Style = "number") -> int:
     return min(max(0, shown - 2 * (style == "percent")), 8)
 
 
-def digits_of(answer: Answer, lower: np.ndarray, upper: np.ndarray) -> int:
+def digits_of(answer: Summarized, lower: np.ndarray, upper: np.ndarray) -> int:
     """Decimals of estimates with these limits."""
     width = (upper - lower)[np.isfinite(upper - lower)]
     return decimals(float(np.median(width)) if len(width) else math.nan, answer.style)

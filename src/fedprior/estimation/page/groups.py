@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprior.estimation.page.answer import Answer, cell, digits_of, percent
+from fedprior.estimation.page.answer import Summarized, cell, digits_of, percent
 from fedprior.estimation.page.rows import density
 from fedprior.estimation.result import median
 from fedprior.pages.page import (
@@ -24,7 +24,7 @@ _CHANGED = 10  # groups in the table of the largest changes
 _LINEAR = ("gaussian", "beta", "gamma")  # populations whose personal error is weight x raw error
 
 
-def sections(answer: Answer, rows: Rows) -> list[Section]:
+def sections(answer: Summarized, rows: Rows) -> list[Section]:
     """All that concerns single groups, in the order of a page."""
     found = [
         Section("Every group", (caterpillar(answer, rows), cloud(answer, rows))),
@@ -48,7 +48,7 @@ _HELPS = (
 )
 
 
-def caterpillar(answer: Answer, rows: Rows, *, title: str = "") -> Intervals:
+def caterpillar(answer: Summarized, rows: Rows, *, title: str = "") -> Intervals:
     """Every row with its interval, raw values hollow, the population's mean as a line."""
     level = f"{100 * answer.level:g}%"
     return Intervals(
@@ -63,7 +63,7 @@ def caterpillar(answer: Answer, rows: Rows, *, title: str = "") -> Intervals:
     )
 
 
-def cloud(answer: Answer, rows: Rows) -> Scatter:
+def cloud(answer: Summarized, rows: Rows) -> Scatter:
     """Raw against personal, shaded by weight, with the population beside it."""
     return Scatter(
         title="Raw and personal estimates",
@@ -86,7 +86,7 @@ def _varies(rows: Rows) -> bool:
     return bool(np.nanmax(weight) - np.nanmin(weight) > 0.005)
 
 
-def changes(answer: Answer, rows: Rows) -> Grid:
+def changes(answer: Summarized, rows: Rows) -> Grid:
     """The groups that moved most from their raw values."""
     raw, personal, size = (answer.column(name) for name in ("raw", "personal", answer.size_name))
     moved = np.abs(personal - raw)
@@ -135,7 +135,7 @@ def _order(rows: Rows) -> str:
     )
 
 
-def quarters(answer: Answer) -> list[tuple[float, float, np.ndarray]]:
+def quarters(answer: Summarized) -> list[tuple[float, float, np.ndarray]]:
     """Least and largest size of each quarter of the groups, and who is in it; () of one size."""
     size = answer.column(answer.size_name)
     there = size > 0
@@ -147,24 +147,24 @@ def quarters(answer: Answer) -> list[tuple[float, float, np.ndarray]]:
     return [(float(size[each].min()), float(size[each].max()), each) for each in parts if len(each)]
 
 
-def gain_of(answer: Answer, members: np.ndarray) -> float:
+def gain_of(answer: Summarized, members: np.ndarray) -> float:
     """Percent by which sharing lowers the expected squared error of these groups.
 
     The variance of a raw value is proportional to 1 / n, the error of the personal estimate is
     its weight times that. NaN where another law, or noise that differs, makes it something else.
     """
     linear = answer.population.get("kind") in _LINEAR
-    if not linear or answer.summary.get("study_errors") or _own_noise(answer):
+    if not linear or answer.summary.get("meta_analysis") or _own_noise(answer):
         return math.nan
     each = 1 / answer.column(answer.size_name)[members]
     return 100 * (1 - float(each @ answer.column("weight")[members]) / float(each.sum()))
 
 
-def _own_noise(answer: Answer) -> bool:
+def _own_noise(answer: Summarized) -> bool:
     return bool((answer.summary.get("checks") or {}).get("noise"))
 
 
-def by_size(answer: Answer) -> Grid | None:
+def by_size(answer: Summarized) -> Grid | None:
     """What a quarter of the groups gains, from the smallest to the largest."""
     parts = quarters(answer)
     if not parts:

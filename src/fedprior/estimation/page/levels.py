@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.estimation.page.about import figure
-from fedprior.estimation.page.answer import Answer, cell, known
+from fedprior.estimation.page.answer import Summarized, cell, known
 from fedprior.estimation.page.groups import caterpillar, cloud, listing
 from fedprior.estimation.page.meta import coefficient_grid
 from fedprior.estimation.page.rows import rows_of
@@ -16,7 +16,7 @@ _SCALES = {"rates": ", in log odds", "events": ", in logarithms"}
 _ALL = "all"
 
 
-def components(answer: Answer) -> list[tuple[str, int | None, float, float, float]]:
+def components(answer: Summarized) -> list[tuple[str, int | None, float, float, float]]:
     """(name, groups, sd, its error, share of the variance) of each level, and of the noise."""
     found = answer.summary
     parts: list[tuple[str, int | None, float, float]] = [
@@ -30,7 +30,7 @@ def components(answer: Answer) -> list[tuple[str, int | None, float, float, floa
     return [(*each, each[2] ** 2 / total if total > 0 else float("nan")) for each in parts]
 
 
-def lead(answer: Answer) -> str:
+def lead(answer: Summarized) -> str:
     """Where the differences are, as a sentence."""
     parts = [part for part in components(answer) if part[1] is not None]
     name, number, deviation, _, share = max(parts, key=lambda part: part[2])
@@ -42,7 +42,7 @@ def lead(answer: Answer) -> str:
     )
 
 
-def facts(answer: Answer) -> list[Fact]:
+def facts(answer: Summarized) -> list[Fact]:
     """The value of the whole."""
     whole = answer.summary.get("whole")
     if not whole:
@@ -54,7 +54,7 @@ def facts(answer: Answer) -> list[Fact]:
     return [Fact("The whole", answer.cell(value, 1 if answer.style == "percent" else 3), note)]
 
 
-def sections(answer: Answer) -> list[Section]:
+def sections(answer: Summarized) -> list[Section]:
     """Where differences are, then each level from coarse to fine."""
     found = [Section("Where the differences are", (_deviations(answer),))]
     if answer.summary.get("fixed"):
@@ -64,7 +64,7 @@ def sections(answer: Answer) -> list[Section]:
     return found + _level_sections(answer)
 
 
-def _deviations(answer: Answer) -> Grid:
+def _deviations(answer: Summarized) -> Grid:
     scale = _SCALES.get(answer.kind, "")
     cells: list[tuple[Cell, ...]] = [
         (
@@ -80,7 +80,7 @@ def _deviations(answer: Answer) -> Grid:
     return Grid(title="Variance components", head=head, cells=tuple(cells))
 
 
-def _level_sections(answer: Answer) -> list[Section]:
+def _level_sections(answer: Summarized) -> list[Section]:
     table = answer.table
     assert table is not None
     level, *keys = list(table)[: int(answer.summary.get("labels") or 1)]
@@ -95,7 +95,7 @@ def _level_sections(answer: Answer) -> list[Section]:
     return sections
 
 
-def _level_section(part: Answer, level: str, keys: list[str]) -> Section:
+def _level_section(part: Summarized, level: str, keys: list[str]) -> Section:
     columns: list[Any] = [np.asarray(part.table[key], object) for key in keys]  # type: ignore[index]
     names = [
         " / ".join(str(cell) for cell in row if cell is not None)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedprior.estimation.page.about import figure
-from fedprior.estimation.page.answer import Answer, known
+from fedprior.estimation.page.answer import Summarized, known
 from fedprior.pages.page import Block, Cell, Column, Fact, Facts, Grid, Rows, Scatter, Section
 
 _MOST = 200  # groups of which the analysis without them is shown
 _LINKS = {"logit": " of the log odds", "log": " of the logarithm of the rate"}
 
 
-def coefficient_section(answer: Answer) -> list[Section]:
+def coefficient_section(answer: Summarized) -> list[Section]:
     """How the population's mean depends on covariates, if it does."""
     found = answer.population.get("coefficients")
     if not found:
@@ -44,7 +44,7 @@ def coefficient_grid(title: str, found: dict[str, Any], level: float) -> Grid:
     return Grid(title=title, head=head, cells=cells)
 
 
-def with_errors(answer: Answer, rows: Rows) -> Rows:
+def with_errors(answer: Summarized, rows: Rows) -> Rows:
     """The rows with the standard errors of the studies, if there are some."""
     errors = answer.summary.get("study_errors")
     if not errors:
@@ -54,7 +54,7 @@ def with_errors(answer: Answer, rows: Rows) -> Rows:
     return replace(rows, columns=rows.columns | own)
 
 
-def meta_section(answer: Answer, rows: Rows) -> list[Section]:
+def meta_section(answer: Summarized, rows: Rows) -> list[Section]:
     """The figures of a meta-analysis and its funnel, if it is one."""
     found = answer.summary.get("meta_analysis")
     if not found:
@@ -76,7 +76,7 @@ def _sentence(found: dict[str, Any]) -> str:
     )
 
 
-def _figures(answer: Answer, found: dict[str, Any]) -> Facts:
+def _figures(answer: Summarized, found: dict[str, Any]) -> Facts:
     level = f"{100 * answer.level:g}%"
 
     def between(name: str) -> str:
@@ -111,7 +111,7 @@ def _funnel(found: dict[str, Any], rows: Rows) -> Scatter:
     )
 
 
-def _left_out(answer: Answer, found: dict[str, Any], rows: Rows) -> Grid:
+def _left_out(answer: Summarized, found: dict[str, Any], rows: Rows) -> Grid:
     size = answer.column(answer.size_name)
     places = np.flatnonzero(size > 0)[:_MOST]
     names = rows.columns["name"].values

@@ -1,6 +1,6 @@
 """What was assumed and what was checked, in plain words."""
 
-from fedprior.estimation.page.answer import Answer
+from fedprior.estimation.page.answer import Summarized
 from fedprior.pages.page import Note, Notes
 
 _LAWS = {
@@ -58,13 +58,13 @@ _OF_KIND = {
 }
 
 
-def checked(answer: Answer) -> Notes:
+def checked(answer: Summarized) -> Notes:
     """The assumptions, the checks that were made, and every other note."""
     notes = [*_assumed(answer), *_checks(answer), *_others(answer)]
     return Notes(tuple(notes))
 
 
-def _assumed(answer: Answer) -> list[Note]:
+def _assumed(answer: Summarized) -> list[Note]:
     found, notes = answer.population, []
     if found.get("kind"):
         law = _LAWS.get(found["kind"], f"a {found['kind']} population")
@@ -81,7 +81,7 @@ def _assumed(answer: Answer) -> list[Note]:
     return notes
 
 
-def _checks(answer: Answer) -> list[Note]:
+def _checks(answer: Summarized) -> list[Note]:
     made = answer.summary.get("checks")
     if made is None:
         return []
@@ -90,7 +90,7 @@ def _checks(answer: Answer) -> list[Note]:
         return [Note("Nothing was tested", text)]
     notes = []
     for name in _OF_KIND.get(answer.kind, ()) if "levels" not in answer.summary else ():
-        precise = name == "size" and bool(answer.summary.get("study_errors"))
+        precise = name == "size" and bool(answer.summary.get("meta_analysis"))
         title, good, why, untested = _PRECISE if precise else _CHECKS[name]
         if name not in made:
             notes.append(Note(title, untested))
@@ -103,7 +103,7 @@ def _checks(answer: Answer) -> list[Note]:
     return notes
 
 
-def _others(answer: Answer) -> list[Note]:
+def _others(answer: Summarized) -> list[Note]:
     """What was dropped, and notes that no check has made."""
     told = {note for note in (answer.summary.get("checks") or {}).values() if note}
     notes = []

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedprior.estimation.page.answer import Answer, cell, decimals
+from fedprior.estimation.page.answer import Summarized, cell, decimals
 from fedprior.pages.page import (
     Block,
     Column,
@@ -40,7 +40,7 @@ class Parts:
     upper: np.ndarray
 
 
-def parts_of(answer: Answer) -> Parts:
+def parts_of(answer: Summarized) -> Parts:
     """The table with a row for each group and category, as one with a row for each group."""
     table = answer.table
     assert table is not None
@@ -54,7 +54,7 @@ def parts_of(answer: Answer) -> Parts:
     return Parts(names=names, parts=kinds, n=n, weight=weight, **wide)
 
 
-def sections(answer: Answer, found: Parts) -> list[Section]:
+def sections(answer: Summarized, found: Parts) -> list[Section]:
     """The population, each part by group, the largest changes, the table."""
     shown = _shown(found)
     rows = _rows(answer, found, shown)
@@ -81,7 +81,7 @@ def _shown(found: Parts) -> list[int]:
     return sorted(np.argsort(-size, kind="stable")[:most].tolist())
 
 
-def _rows(answer: Answer, found: Parts, shown: list[int]) -> Rows:
+def _rows(answer: Summarized, found: Parts, shown: list[int]) -> Rows:
     columns = {
         "name": Column(label=answer.group_label, values=found.names, style="text"),
         "n": Column(label=answer.size_label, values=found.n, style="whole"),
@@ -129,7 +129,7 @@ def _bars(found: Parts) -> list[Block]:
     ]
 
 
-def _chart(answer: Answer, found: Parts, rows: Rows, place: int) -> Intervals:
+def _chart(answer: Summarized, found: Parts, rows: Rows, place: int) -> Intervals:
     mean = answer.population.get("mean")
     line = float(mean[place]) if isinstance(mean, list) and len(mean) > place else None
     return Intervals(
@@ -143,7 +143,7 @@ def _chart(answer: Answer, found: Parts, rows: Rows, place: int) -> Intervals:
     )
 
 
-def _changes(answer: Answer, found: Parts) -> Grid:
+def _changes(answer: Summarized, found: Parts) -> Grid:
     moved = np.abs(found.personal - found.raw)
     moved = np.where(np.isfinite(moved), moved, -1.0)
     order = np.argsort(-moved, axis=None, kind="stable")[:_CHANGED]

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedprior.estimation.page.answer import Answer, known
+from fedprior.estimation.page.answer import Summarized, known
 from fedprior.pages.page import Block, Flow, Note, Notes, Party, Section, Shares
 from fedprior.privacy.guarantee import shown
 
 
-def sections(answer: Answer) -> list[Section]:
+def sections(answer: Summarized) -> list[Section]:
     """The guarantee in a sentence, who sees what, and what the ledger says."""
     found = answer.summary.get("privacy")
     if not found:

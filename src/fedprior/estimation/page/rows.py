@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprior.estimation.page.answer import Answer
+from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.result import FittedPopulation
 from fedprior.pages.page import Column, Curve, Rows
 
@@ -12,7 +12,7 @@ RANKED = 20_000  # groups up to which ranks are computed, and shown
 
 
 def rows_of(
-    answer: Answer, names: Sequence[str], *, label: str, noun: str, ranked: bool = True
+    answer: Summarized, names: Sequence[str], *, label: str, noun: str, ranked: bool = True
 ) -> Rows:
     """The rows of one table: name, size, raw, personal, weight, limits and what was asked for."""
     table = answer.table
@@ -41,7 +41,7 @@ def rows_of(
     return Rows(columns=columns | (_ranks(answer) if ranked else {}), noun=noun)
 
 
-def _ranks(answer: Answer) -> dict[str, Column]:
+def _ranks(answer: Summarized) -> dict[str, Column]:
     """Ranks from the table, or from its intervals, if there are not too many groups."""
     table = answer.table
     assert table is not None
@@ -67,7 +67,7 @@ def _ranks(answer: Answer) -> dict[str, Column]:
     }
 
 
-def density(answer: Answer) -> Curve | None:
+def density(answer: Summarized) -> Curve | None:
     """The population at values of theta: its density, or a stem for each atom."""
     population = answer.fitted()
     if population is None or population.mean.ndim:  # type: ignore[union-attr]
@@ -91,7 +91,7 @@ def density(answer: Answer) -> Curve | None:
     return Curve(name="population", x=points, y=np.where(np.isfinite(curve), curve, top))
 
 
-def _support(answer: Answer, population: FittedPopulation) -> np.ndarray:
+def _support(answer: Summarized, population: FittedPopulation) -> np.ndarray:
     """Where the density is drawn: the estimates, and 3.5 standard deviations about the mean."""
     mean, reach = float(population.mean), 3.5 * population.heterogeneity
     low = min(mean - reach, float(np.nanmin(answer.column("personal"))))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedprior.estimation.page import groups, levels, meta, parts, private
 from fedprior.estimation.page.about import folded, gain_facts
-from fedprior.estimation.page.answer import Answer, cell, decimals, known
+from fedprior.estimation.page.answer import Summarized, cell, decimals, known
 from fedprior.estimation.page.notes import checked
 from fedprior.estimation.page.rows import rows_of
 from fedprior.estimation.result import median
@@ -29,7 +29,7 @@ def estimates_page(
     The table has label columns first, then numbers, as `fedprior estimate --out` writes it. Of
     values with several `coordinates` these take its place.
     """
-    answer = Answer(summary=summary, table=table)
+    answer = Summarized(summary=summary, table=table)
     if coordinates is not None or (table is not None and "category" in table):
         found = parts.parts_of(answer) if coordinates is None else coordinates
         return _page(answer, _facts(answer, found.n, found.weight), parts.sections(answer, found))
@@ -49,7 +49,7 @@ def estimates_page(
 
 
 def _page(
-    answer: Answer, facts: tuple[Fact, ...], sections: list[Section], *, lead: str = ""
+    answer: Summarized, facts: tuple[Fact, ...], sections: list[Section], *, lead: str = ""
 ) -> Page:
     summary = answer.summary
     return Page(
@@ -63,7 +63,7 @@ def _page(
     )
 
 
-def _title(answer: Answer) -> str:
+def _title(answer: Summarized) -> str:
     asked = answer.summary.get("asked") or {}
     what = _TITLES.get(answer.kind, "Estimates")
     if answer.summary.get("meta_analysis"):
@@ -74,17 +74,17 @@ def _title(answer: Answer) -> str:
     return f"{private}{what} of {_number(answer):,} groups"
 
 
-def _number(answer: Answer) -> int:
+def _number(answer: Summarized) -> int:
     if answer.summary.get("num_groups"):
         return int(answer.summary["num_groups"])
     return 0 if answer.table is None else len(next(iter(answer.table.values())))
 
 
-def _is_private(answer: Answer) -> bool:
+def _is_private(answer: Summarized) -> bool:
     return bool(answer.summary.get("privacy"))
 
 
-def _lead(answer: Answer) -> str:
+def _lead(answer: Summarized) -> str:
     """Whether sharing helps, and whom most."""
     sentence = str(answer.summary.get("sentence") or "") or _unknown(answer)
     sizes = groups.quarters(answer)
@@ -100,7 +100,7 @@ def _lead(answer: Answer) -> str:
     )
 
 
-def _unknown(answer: Answer) -> str:
+def _unknown(answer: Summarized) -> str:
     """What the table alone tells."""
     if answer.table is None or "weight" not in answer.table:
         return "What sharing gains is not known."
@@ -113,7 +113,7 @@ def _unknown(answer: Answer) -> str:
 
 
 def _facts(
-    answer: Answer, size: np.ndarray | None = None, weight: np.ndarray | None = None
+    answer: Summarized, size: np.ndarray | None = None, weight: np.ndarray | None = None
 ) -> tuple[Fact, ...]:
     summary, facts = answer.summary, []
     rows = summary.get("rows")
@@ -135,7 +135,7 @@ def _facts(
     return tuple(facts)
 
 
-def _mean(answer: Answer) -> Fact:
+def _mean(answer: Summarized) -> Fact:
     errors = answer.population.get("standard_errors") or {}
     error = known(errors.get("mean"))
     spread = known(answer.population.get("heterogeneity"))

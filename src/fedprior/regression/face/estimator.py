@@ -14,14 +14,14 @@ from fedprior.data import frames
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.features import feature_columns
-from fedprior.estimation.page.reported import Reported
+from fedprior.estimation.page.on_pages import OnPages
 from fedprior.pages.page import Page
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 
 
-class PersonalEstimator(Reported, BaseEstimator, ABC):
+class PersonalEstimator(OnPages, BaseEstimator, ABC):
     """Common part of regressions in which every group has its own coefficients.
 
     Fitted attributes with one row per group: `groups_` (labels), `n_`, `theta_` and

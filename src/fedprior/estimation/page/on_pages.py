@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.pages.page import Page
-from fedprior.pages.report import Report, report
+from fedprior.pages.report import ShownPage, report
 
 
-class Reported:
+class OnPages:
     """A fitted estimator is shown by its answer, one that is not fitted by its parameters."""
 
     _fitted: ClassVar[str] = "estimates_"
 
-    def report(self, path: str | Path | None = None) -> Report:
+    def report(self, path: str | Path | None = None) -> ShownPage:
         """Return a page about the answer: charts, a table to search, what was checked.
 
         With `path`, an .html file, the page is written there: one file that needs no network. A
