@@ -1,6 +1,7 @@
 """`fedprior report`."""
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +43,9 @@ def page_of(path: Path, key: Path | None = None) -> "Page":
     )
 
 
-def _kinds() -> list[Any]:
-    return [importlib.import_module(name) for name in KINDS]
+def _kinds() -> Iterator[Any]:
+    """The kinds, each of which is imported when it is asked."""
+    return (importlib.import_module(name) for name in KINDS)
 
 
 def place_of(path: Path) -> Path:
