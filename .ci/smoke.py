@@ -26,8 +26,9 @@ NEEDED = (  # one of each kind of file that is not a module
 # Each must exit with 0; the second writes an answer that the third reads.
 COMMANDS = (
     ("fedprior", "--version"),
-    ("fedprior", "estimate", "--out", "groups.csv", "--quiet"),
+    ("fedprior", "estimate", "--out", "groups.csv", "--report", "page.html", "--quiet"),
     ("python", "-c", "import pathlib; assert pathlib.Path('groups.csv').stat().st_size > 1000"),
+    ("fedprior", "report", "groups.csv", "--quiet"),
     ("python", "-m", "fedprior", "datasets"),
     ("fedprior", "train", "--algorithm", "fedavg", "--set", "training.rounds=1", "--out", "run"),
     (

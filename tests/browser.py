@@ -83,3 +83,18 @@ def violations(page):
         for each in found.response["violations"]
         for node in each["nodes"]
     ]
+
+
+def ready(page):
+    """Wait until the charts of a page of fedprior are drawn."""
+    page.wait_for_selector("html[data-ready]", state="attached")
+
+
+def blank_charts(page):
+    """How many charts have nothing on them; to be asked once, a second reading is complained of."""
+    return page.evaluate(
+        """Array.from(document.querySelectorAll("canvas")).filter((each) => {
+            const pixels = each.getContext("2d").getImageData(0, 0, each.width, each.height);
+            return !pixels.data.some(Boolean);
+        }).length"""
+    )

@@ -12,7 +12,7 @@ import typer
 from packaging.requirements import Requirement
 
 from fedprior.cli.main import build
-from pages import MARKS, ROOT, WALKED, Block, Walk, blocks, commands
+from walked_pages import MARKS, ROOT, WALKED, Block, Walk, blocks, commands
 
 # Ibis calls what the newest DuckDB deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")

@@ -18,7 +18,7 @@ from fedprior.cli import main
 from fedprior.core import check, random, tree
 from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.reporting import config
-from pages import WALKED
+from walked_pages import WALKED
 
 ROOT = Path(__file__).parents[1]
 MADE = {"commands", "api", "names"}  # folders of docs/reference that a build of the site writes

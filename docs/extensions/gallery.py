@@ -31,7 +31,8 @@ _PRIVATE = (
 class Example:
     """A page of the gallery: NAME.html, which `command` writes with `--report NAME.html`.
 
-    `table` is an example table of `fedprior datasets write` that the command reads.
+    `table` is an example table of `fedprior datasets write` that the command reads, and `heading`
+    the section at the top of the page's picture.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Example:
     text: str
     command: str
     table: str = ""
+    heading: str = ""
 
     @property
     def call(self) -> str:
@@ -59,8 +61,16 @@ class Example:
 
 EXAMPLES = (
     Example(
-        "batting",
+        "estimates",
         "Rates of many groups",
+        "Simulated races in 120 counties, of which many have few: every county with its interval, "
+        "the largest changes, and what was assumed and checked.",
+        "fedprior estimate counts.csv --group county --successes won --trials races",
+        table="counts",
+    ),
+    Example(
+        "batting",
+        "A table that is known by heart",
         "Batting averages of 18 players after 45 at bats each: the raw rates, the personal "
         "estimates, and how far each player is pulled toward the population.",
         "fedprior estimate",
@@ -116,6 +126,7 @@ EXAMPLES = (
         "2,000 simulated clients under a budget of epsilon 3: what was spent, what is left, and "
         "what is guaranteed to whom.",
         f"{_PRIVATE} --out private-run",
+        heading="Privacy",
     ),
     Example(
         "herds",
@@ -182,12 +193,15 @@ def photograph(site: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
-        view = browser.new_page(viewport={"width": 1000, "height": 750})
+        view = browser.new_page(viewport={"width": 1000, "height": 1000})
         for each in EXAMPLES:
             page = site / "gallery" / f"{each.name}.html"
             if page.exists() and not each.real:
                 view.goto(page.resolve().as_uri())
-                view.wait_for_timeout(1000)  # charts are drawn after the data are unpacked
+                view.wait_for_selector("html[data-ready]", state="attached")
+                if each.heading:
+                    top = view.get_by_role("heading", name=each.heading, exact=True)
+                    top.evaluate("each => each.scrollIntoView()")
                 view.screenshot(path=PICTURES / f"{each.name}.png")
 
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 OUTSIDE = {
     "project/benchmarks": "benchmarks/README.md",
     "project/changes": "CHANGELOG.md",
+    "project/security": "SECURITY.md",
     "project/contributing": "CONTRIBUTING.md",
 }
 _PAGES = {path: f"/{name}.md" for name, path in OUTSIDE.items()} | {"README.md": "/index.md"}

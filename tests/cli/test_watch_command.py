@@ -116,8 +116,9 @@ def test_what_cannot_be_shown_is_said(trained, tmp_path):
         (copy / "config.toml").write_text("damaged")
         status, headers, content = ask(server, f"/{server.token}/")
     assert status == 500
-    assert headers["Content-Type"].startswith("text/plain")
+    assert headers["Content-Type"].startswith("text/html")
     assert b"The page cannot be made" in content
+    assert version_of(copy).encode() in content  # it waits for another version
 
 
 def test_only_runs_can_be_watched(refused, tmp_path, trained):

@@ -127,6 +127,7 @@ def test_a_sweep_shows_values_and_the_choice():
     (chart,) = [each for part in page.sections for each in part.blocks if isinstance(each, Curves)]
     drawn = {curve.name: curve for curve in chart.curves}
     np.testing.assert_allclose(drawn["fedavg"].y, [0.505, 0.705, 0.605])
+    assert chart.text.endswith("Chosen: 0.1 (fedavg), 0.1 (local).")
     assert (drawn["fedavg, chosen"].x, drawn["fedavg, chosen"].y) == ([0.1], [pytest.approx(0.705)])
     (listing,) = [b for part in page.sections for b in part.blocks if isinstance(b, Listing)]
     assert len(listing.rows) == 12

@@ -10,10 +10,6 @@ from fedprior.pages.page import Column, Page, Rows, Section
 from fedprior.pages.render import render
 
 WIDTHS = (320, 800, 1600)
-BLANK = """Array.from(document.querySelectorAll("canvas")).filter((each) => {
-    const pixels = each.getContext("2d").getImageData(0, 0, each.width, each.height);
-    return !pixels.data.some(Boolean);
-}).length"""
 
 
 @pytest.fixture(scope="module")
@@ -30,30 +26,26 @@ def opened(browser, path, **options):
     return browsers.visit(browser, path, **options)
 
 
-def ready(page):
-    page.wait_for_selector("html[data-ready]", state="attached")
-
-
 @pytest.mark.parametrize("number", [18, 300, 5_000])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_open_at_every_width(browser, pages, number, width):
     with opened(browser, pages[number], width=width) as page:
-        ready(page)
+        browsers.ready(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("canvas").count() == 6
-        assert page.evaluate(BLANK) == 0
+        assert browsers.blank_charts(page) == 0
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_no_violation_of_accessibility(browser, pages, dark):
     with opened(browser, pages[18], dark=dark) as page:
-        ready(page)
+        browsers.ready(page)
         assert browsers.violations(page) == []
 
 
 def test_names_stay_text(browser, pages):
     with opened(browser, pages[18]) as page:
-        ready(page)
+        browsers.ready(page)
         page.get_by_label("Search groups").fill("script")
         assert page.locator(".listing tbody tr").count() == 2
         assert page.locator(".listing tbody button").first.inner_text() in NASTY
@@ -62,7 +54,7 @@ def test_names_stay_text(browser, pages):
 
 def test_search_sort_and_pages(browser, pages):
     with opened(browser, pages[300]) as page:
-        ready(page)
+        browsers.ready(page)
         rows, status = page.locator(".listing tbody tr"), page.locator(".listing [role=status]")
         assert status.inner_text() == "1 to 25 of 300 groups"
         page.get_by_role("button", name="Next").click()
@@ -81,7 +73,7 @@ def test_search_sort_and_pages(browser, pages):
 
 def test_rows_without_a_value_are_sorted_last(browser, pages):
     with opened(browser, pages[18]) as page:
-        ready(page)
+        browsers.ready(page)
         for _ in range(2):
             page.get_by_role("button", name="raw", exact=True).click()
             assert page.locator(".listing tbody tr").last.locator("td").nth(1).inner_text() == ""
@@ -89,7 +81,7 @@ def test_rows_without_a_value_are_sorted_last(browser, pages):
 
 def test_hovering_tells_and_a_click_pins(browser, pages):
     with opened(browser, pages[18]) as page:
-        ready(page)
+        browsers.ready(page)
         canvas, tip = page.locator("canvas").first, page.locator("#tip")
         box = canvas.bounding_box()
         canvas.hover(position={"x": box["width"] / 2, "y": box["height"] / 3})
@@ -104,7 +96,7 @@ def test_hovering_tells_and_a_click_pins(browser, pages):
 
 def test_the_keyboard_reaches_every_row(browser, pages):
     with opened(browser, pages[18]) as page:
-        ready(page)
+        browsers.ready(page)
         canvas = page.locator("canvas").first
         canvas.focus()
         page.keyboard.press("Home")
@@ -119,7 +111,7 @@ def test_the_keyboard_reaches_every_row(browser, pages):
 
 def test_the_theme_can_be_switched(browser, pages):
     with opened(browser, pages[18]) as page:
-        ready(page)
+        browsers.ready(page)
         color = "getComputedStyle(document.body).backgroundColor"
         light = page.evaluate(color)
         page.get_by_role("button", name="Dark").click()
@@ -132,7 +124,7 @@ def test_numbers_follow_the_language_of_the_reader(browser, pages):
     context = browser.new_context(locale="de-DE", offline=True)
     page = context.new_page()
     page.goto(pages[300].as_uri())
-    ready(page)
+    browsers.ready(page)
     assert page.locator(".facts data").nth(1).inner_text() == "1.234,5"
     assert "," in page.locator(".listing tbody td").nth(1).inner_text()
     context.close()
@@ -140,7 +132,7 @@ def test_numbers_follow_the_language_of_the_reader(browser, pages):
 
 def test_a_page_prints_in_light(browser, pages, tmp_path):
     with opened(browser, pages[300], dark=True) as page:
-        ready(page)
+        browsers.ready(page)
         page.evaluate(
             """window.addEventListener("beforeprint", () => {
                 window.printed = getComputedStyle(document.body).color; })"""
@@ -170,5 +162,5 @@ def test_pages_of_odd_numbers_open(browser, tmp_path, values):
     file = tmp_path / "page.html"
     file.write_text(render(Page(title="t", lead="l", sections=(Section("s", blocks),))))
     with opened(browser, file) as page:
-        ready(page)
+        browsers.ready(page)
         assert page.locator(".listing tbody tr").count() == len(values)

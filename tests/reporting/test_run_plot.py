@@ -143,6 +143,16 @@ def test_words_of_an_option_are_places():
     assert [text.get_text() for text in panel.get_xticklabels()] == ["zeros", "initial"]
 
 
+def test_what_diverged_is_left_out(tmp_path):
+    points = [{"lr": 0.1}, {"lr": 0.2}]
+    good, bad = (swept(points, valid) for valid in ([0.1, 0.2], [-np.inf, -np.inf]))
+    bad = dataclasses.replace(bad, scores=np.full((2, 3), -np.inf))
+    partly = dataclasses.replace(good, scores=np.array([[-np.inf, 0.5, 0.5]] * 2))
+    names = ["x", "y", "z"] * 2
+    for found in ({"adamap": bad}, {"adamap": partly, "local": partly, "fedavg": bad}):
+        assert run_plot.draw_sweep(found, names, tmp_path / "p.png").stat().st_size > 0
+
+
 def test_a_sweep_with_and_without_local_is_drawn(tmp_path):
     points = [{"lr": 0.1}, {"lr": 0.2}]
     found = {name: swept(points, [0.1, 0.2]) for name in ("adamap", "local")}

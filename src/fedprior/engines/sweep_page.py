@@ -143,10 +143,17 @@ def _by_value(rows: list[dict[str, Any]], options: list[str], style: Style) -> l
                     y_label=f"mean validation {parts.score_name(style)}",
                     style=style,
                     dots=True,
-                    text="At each value, the best of the other options, as a mean over seeds.",
+                    text=_chosen_words(marks),
                 )
             )
     return [Section("Validation by value", tuple(charts))] if charts else []
+
+
+def _chosen_words(marks: list[Curve]) -> str:
+    """What a chart by value shows, and the values that were chosen."""
+    chosen = ", ".join(f"{mark.x[0]:g} ({mark.name.removesuffix(', chosen')})" for mark in marks)
+    text = "At each value, the best of the other options, as a mean over seeds."
+    return f"{text} Chosen: {chosen}." if chosen else text
 
 
 def _best(rows: list[dict[str, Any]]) -> float:

@@ -45,6 +45,11 @@ class Served:
                 self._known = current
             return self._html
 
+    def excuse(self, error: Exception) -> bytes:
+        """A page that says why there is none, until something changes."""
+        page = Page(title="The page cannot be made", lead=str(error))
+        return render(page, version=self.version()).encode()
+
 
 class PageServer(ThreadingHTTPServer):
     """Serves one page; `address` is where. Port 0 takes one that is free."""
@@ -101,8 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             html = self.server.served.html()
         except (ValueError, OSError, check.PrivacyError) as error:  # as a command would say it
-            words = f"The page cannot be made: {error}".encode()
-            return self._send(HTTPStatus.INTERNAL_SERVER_ERROR, words)
+            html = self.server.served.excuse(error)  # which follows the run, too
+            return self._send(HTTPStatus.INTERNAL_SERVER_ERROR, html, kind="text/html")
         return self._send(HTTPStatus.OK, html, kind="text/html")
 
     def _send(

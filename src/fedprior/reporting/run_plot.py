@@ -83,6 +83,7 @@ def _draw(
 
     aside = path.with_name(path.name + ".tmp")
     with writing(path, "--plot", owner=owner), mpl.rc_context(STYLE):
+        scores = {name: each for name, each in scores.items() if np.isfinite(each).any()}
         names, gains = _gains(names, scores)
         right = [*["boxes"] * bool(scores), *(f"more {place}" for place in range(len(more)))]
         layout: list[Any] = [[*["gains"] * bool(gains), each] for each in right]
@@ -128,7 +129,8 @@ def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.nd
     gains = {}
     for method, values in scores.items():
         if method != _LOCAL:
-            gain = values - scores[_LOCAL]
+            with np.errstate(invalid="ignore"):  # both diverged
+                gain = values - scores[_LOCAL]
             known = np.isfinite(gain)
             count = np.bincount(place[known], minlength=len(every))
             total = np.bincount(place[known], gain[known], minlength=len(every))

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedprior.core import formats
 from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
-from fedprior.core.protocols import is_private
 from fedprior.data.federation import Federation
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Saving
@@ -23,12 +21,10 @@ from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy import secure
-from fedprior.privacy.guarantee import shown
 from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.opening import read
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population, released
-from fedprior.reporting.config import Config, Privacy
+from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import (
     Evaluation,
@@ -37,6 +33,7 @@ from fedprior.reporting.record import (
     scores_stay,
     shown_entry,
 )
+from fedprior.reporting.run_ledger import open_ledger, places, room
 from fedprior.reporting.summary import Scores, summarize, write_clients
 from fedprior.reporting.training import Study, Training
 
@@ -155,7 +152,7 @@ def summary_of(
     bills = ledgers.spent(folder.path)
     summary |= {"privacy": bills, "together": ledgers.together(folder.path)}
     if config.privacy.ledger:
-        summary["population"] = population.statement(*_places(config.privacy))
+        summary["population"] = population.statement(*places(config.privacy))
     return summary
 
 
@@ -280,67 +277,6 @@ def _finish(
     return result.history, end, mean, evaluation
 
 
-def open_ledger(
-    what: str,
-    folder: Folder,
-    method: str,
-    seed: int,
-    terms: Terms,
-    privacy: Privacy,
-    *,
-    num_clients: int,
-) -> Ledger:
-    """The ledger of a run's method and seed, within the population's where there is one."""
-    who = population.label(f"{what} {method}", f"seed {seed}", folder.path.name)
-    return Ledger(
-        folder.ledger(method, seed),
-        terms,
-        who=who,
-        num_clients=num_clients,
-        purpose=folder.purpose,
-        within=charged(privacy, terms, who=who, num_clients=num_clients),
-    )
-
-
-def _places(privacy: Privacy) -> tuple[Path, Path | None]:
-    return Path(privacy.ledger), Path(privacy.key) if privacy.key else None
-
-
-def charged(privacy: Privacy, terms: Terms, *, who: str, num_clients: int) -> Ledger | None:
-    """The population's ledger that the configuration names, to be charged, or None."""
-    if not privacy.ledger:
-        return None
-    path, key = _places(privacy)
-    if path.is_file() and not read(path, key)[1][0]["shared"]:
-        raise PrivacyError(
-            f"ledger: --ledger must be the ledger of a population, got {path}. Make one with "
-            "fedprior privacy ledger init FILE --epsilon E --delta D."
-        )
-    return population.opened(path, terms, who=who, num_clients=num_clients, key=key)
-
-
-def _room(training: Training, privacy: Privacy, num_clients: int) -> list[str]:
-    """What the population's budget leaves for a training; raises where it is not even a round."""
-    if training.terms is None or not is_private(training.channel):
-        return []
-    ledger = charged(privacy, training.terms, who="", num_clients=num_clients)
-    if ledger is None:
-        return []
-    event, count = training.channel.charge(training.cohort, num_clients, 1)
-    rounds = ledger.affords(event, training.rounds, count=count)
-    name = training.method.name
-    if not rounds:
-        raise PrivacyError(
-            f"ledger: the budget of {ledger.path} does not cover one round of {name} "
-            f"({shown(ledger.spent, digits=4)} of {ledger.terms.budget:g} are spent). Nothing was "
-            "charged."
-        )
-    if rounds < training.rounds:
-        relation = f", under {ledger.terms.relation} at delta {ledger.terms.delta:g}"
-        return [f"{name}: {ledger.path} covers {rounds} of {training.rounds} rounds{relation}."]
-    return []
-
-
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
     clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
@@ -364,7 +300,7 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
             # The length raises if a message would need more than what is public.
             verdict = training.verdict(agreement.length)
         released.check_release(training, config, clients)
-        remarks += _room(training, config.privacy, clients.num_clients)
+        remarks += room(training, config.privacy, clients.num_clients)
         if training.patience and not clients.valid.size.any():
             raise ValueError(
                 f"{name} stops when validation scores stop rising, and the clients have no "

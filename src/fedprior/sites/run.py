@@ -28,8 +28,9 @@ from fedprior.reporting import ledgers, model_file, released
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import append, scores_stay, shown_entry
+from fedprior.reporting.run_ledger import open_ledger
 from fedprior.reporting.summary import Scores, write_clients
-from fedprior.reporting.train import End, open_ledger, summary_of
+from fedprior.reporting.train import End, summary_of
 from fedprior.sites.answers import Nodes
 from fedprior.sites.document import Document
 from fedprior.sites.roster import Roster

@@ -19,13 +19,15 @@ from fedprior.pages.page import (
     Shares,
     Text,
 )
+from fedprior.privacy.charging import total
 from fedprior.privacy.guarantee import shown
 from fedprior.privacy.opening import read
 from fedprior.privacy.records import Record, reservations
 from fedprior.privacy.terms import Terms
 from fedprior.reporting.population import views
 
-_POINTS = 48  # epsilons that are computed for a page, of all curves together
+POINTS = 48  # epsilons that are computed for a page, of all curves together
+FEW_POINTS = 16  # for a page that is made again and again, while a run goes on
 _SEES = {
     "central": "who sees what was released",
     "local": "who sees the messages of clients",
@@ -65,15 +67,20 @@ def meaning(row: dict[str, Any]) -> str:
     )
 
 
-def privacy_section(ledgers: Sequence[tuple[str, Path, dict[str, Any]]]) -> Section:
-    """The section of ledgers: each with a name, its place, and its row of `ledgers.spent`."""
+def privacy_section(
+    ledgers: Sequence[tuple[str, Path, dict[str, Any]]], *, points: int = POINTS
+) -> Section:
+    """The section of ledgers: each with a name, its place, and its row of `ledgers.spent`.
+
+    `points` is how many epsilons are computed at most, about 20 ms each.
+    """
     rows = [row for _, _, row in ledgers]
     blocks: list[Block] = [
         Text(guarantee_sentence(row, f"What was released by {name}")) for name, _, row in ledgers
     ]
     blocks += [Text(meaning(rows[0]))]
     blocks += [budget([name for name, _, _ in ledgers], rows)]
-    spent = _over_rounds([(name, path) for name, path, _ in ledgers])
+    spent = _over_rounds([(name, path) for name, path, _ in ledgers], points)
     blocks += [spent] if spent is not None else []
     kinds = {(row["view"], "rule of participation" in row["sampling"]): row for row in rows}
     blocks += [flow(view, correlated=matrix) for view, matrix in kinds]
@@ -92,17 +99,17 @@ def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shares:
     return Shares(title=title, labels=tuple(names), parts=parts, text=text)
 
 
-def _over_rounds(ledgers: Sequence[tuple[str, Path]]) -> Curves | None:
+def _over_rounds(ledgers: Sequence[tuple[str, Path]], points: int) -> Curves | None:
     """Epsilon after each round for who sees what, computed anew from the events."""
     curves: list[Curve] = []
     several = len(ledgers) > 1
     for name, path in ledgers:
         terms, records = read(path)
-        each = _POINTS // max(1, len(ledgers))
+        each = points // max(1, len(ledgers))
         by_view = _path(records, terms, most=max(2, each // 2))
-        for adversary, points in by_view.items():
+        for adversary, path_of_epsilon in by_view.items():
             label = f"{name}: who {adversary}" if several else f"who {adversary}"
-            rounds, spent = zip(*points, strict=True)
+            rounds, spent = zip(*path_of_epsilon, strict=True)
             curves.append(Curve(name=label, x=rounds, y=spent, dashed="also" in adversary))
     if not curves:
         return None
@@ -129,8 +136,6 @@ def _path(records: list[Record], terms: Terms, *, most: int) -> dict[str, list[t
     for number in sorted({round(each) for each in np.linspace(1, whole, most)} if whole else ()):
         part = [*_first(records, number)]
         try:
-            from fedprior.privacy.charging import total
-
             spent = total(part, terms)
             for view in views(part, terms, spent):
                 if view["epsilon"] is not None:

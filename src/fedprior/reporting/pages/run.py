@@ -24,7 +24,7 @@ from fedprior.reporting.pages import cost
 from fedprior.reporting.pages.clients import client_rows, client_section, distributions
 from fedprior.reporting.pages.lead import best_method, lead, name_of
 from fedprior.reporting.pages.made import settings, versions
-from fedprior.reporting.pages.privacy import limits, privacy_section
+from fedprior.reporting.pages.privacy import FEW_POINTS, POINTS, limits, privacy_section
 from fedprior.reporting.pages.record import RunRecord, folder_of
 
 WHAT = "the folder of a run of fedprior train"
@@ -197,7 +197,8 @@ def _privacy(record: RunRecord) -> list[Section]:
     ]
     if not named:
         return []
-    section = privacy_section(named)
+    points = FEW_POINTS if record.stage == "running" else POINTS
+    section = privacy_section(named, points=points)
     words = [released.sentence(row) for row in record.summary.get("released_scores", ())]
     whole = ledgers.together(path)
     words += [ledgers.sentence_together(whole)] if whole else []

@@ -1,7 +1,7 @@
 """Pages as a reader follows them: fenced blocks in order, their commands, what they print.
 
 A comment before a block says how it is run:
-`<!-- not run: REASON -->` it needs what a test does not have, `<!-- not run yet -->` it is to come,
+`<!-- not run: REASON -->` it needs what a test does not have,
 `<!-- on demand: REASON -->` only with `-m evidence`, `<!-- exit 2 -->` it ends with that code.
 `<!-- figures vary -->` before the block of its output: words are compared, numbers are not.
 """
@@ -28,7 +28,7 @@ WALKED = [
         for path in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]
-MARKS = re.compile(r"not run: \S.*|not run yet|on demand: \S.*|exit [12]|figures vary")
+MARKS = re.compile(r"not run: \S.*|on demand: \S.*|exit [12]|figures vary")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 _COMMENT = re.compile(r"<!-- (.*?) -->\s*\Z", re.S)
 _SHELL = re.compile(r"[|<>&;$~*]")
