@@ -7,7 +7,7 @@ import pytest
 
 from fedprior.experiments.page import document_page
 from fedprior.experiments.page import page_of as experiment_page
-from fedprior.pages.page import Curves, Grid, Intervals, Shares
+from fedprior.pages.page import Curves, Intervals, SmallTable, Stacked
 from fedprior.pages.render import render
 from fedprior.reporting.pages.ledger import page_of as ledger_page
 from fedprior.reporting.pages.sweep import page_of as sweep_page
@@ -28,7 +28,7 @@ def test_a_sweep_s_folder_has_a_page(command, fast, tmp_path):
     assert f"Written to {page}" in found.err
     made = sweep_page(folder)
     summary = json.loads((folder / "sweep.json").read_text())["methods"]
-    (grid,) = [each for each in blocks(made, Grid) if each.title == "By method"]
+    (grid,) = [each for each in blocks(made, SmallTable) if each.title == "By method"]
     tests = {row[0]: row[4].value for row in grid.cells}
     assert tests == {name: row["test"] for name, row in summary.items()}
     (chart,) = blocks(made, Curves)
@@ -54,11 +54,11 @@ def test_a_ledger_has_a_page(command, refused, tmp_path):
     out = tmp_path / "page.html"
     assert command("report", path, "--key", key, "--out", out).code == 0
     page = ledger_page(path, key=key)
-    (bar,) = blocks(page, Shares)
+    (bar,) = blocks(page, Stacked)
     assert bar.parts["spent"][0] + bar.parts["left"][0] == pytest.approx(3)
     assert 0 < bar.parts["spent"][0] <= 1.01
     assert [note for note in page.sections if note.title == "What is not protected"]
-    (charges,) = blocks(page, Grid)
+    (charges,) = blocks(page, SmallTable)
     assert len(charges.cells) == 1
     assert page.lead.startswith("Epsilon")
 
@@ -69,7 +69,7 @@ def test_comparisons_have_a_page(name):
     document = json.loads((folder / "rows.json").read_text())
     page = experiment_page(folder)
     assert page.command == document["command"]
-    tables = [each for each in blocks(page, Grid) if each.title.startswith("Test accuracy")]
+    tables = [each for each in blocks(page, SmallTable) if each.title.startswith("Test accuracy")]
     assert sum(len(each.cells) for each in tables) == len(document["rows"])
     assert all(len(row) == len(each.head) for each in tables for row in each.cells)
     assert len(blocks(page, Intervals)) == len(tables)
@@ -95,7 +95,7 @@ def test_other_experiments_have_a_table(command, tmp_path):
     assert out.is_file()
     document = json.loads(found.out)
     page = document_page(document)
-    (grid,) = blocks(page, Grid)
+    (grid,) = blocks(page, SmallTable)
     assert len(grid.cells) == len(document["rows"])
     assert page.command == "fedprior reproduce bernoulli --runs 1 --seed 0"
     saved = tmp_path / "b.json"

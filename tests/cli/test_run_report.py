@@ -8,7 +8,15 @@ import pytest
 
 from fedprior.core.files import write_json
 from fedprior.data.writing import write_table
-from fedprior.pages.page import Distributions, Grid, Intervals, Listing, Number, Scatter, Shares
+from fedprior.pages.page import (
+    Distributions,
+    Intervals,
+    Listing,
+    Number,
+    Scatter,
+    SmallTable,
+    Stacked,
+)
 from fedprior.pages.render import render
 from fedprior.reporting.model import load
 from fedprior.reporting.pages.clients import client_rows, client_section
@@ -67,7 +75,7 @@ def test_a_run_s_page_says_what_helps_whom(trained):
         *("Methods", "Client by client", "Over rounds", "Calibration", "Classes"),
         "Time and bytes a round",
     ]
-    (table,) = [each for each in blocks(page, Grid) if each.title == "Scores by method"]
+    (table,) = [each for each in blocks(page, SmallTable) if each.title == "Scores by method"]
     means = {row[0]: row[1].value for row in table.cells}
     assert means == {name: row["mean"] for name, row in summary.items()}
     (spread,) = [each for each in blocks(page, Distributions) if len(each.columns) == 3]
@@ -90,7 +98,7 @@ def test_the_largest_gains_and_losses_are_named():
     section = client_section(rows, "adamap", "percent")
     assert "4 of 8 clients have better models" in section.text
     assert "3 have worse ones, and 1 have equally good" in section.text
-    losses, gains = (each for each in section.blocks if isinstance(each, Grid))
+    losses, gains = (each for each in section.blocks if isinstance(each, SmallTable))
     assert [(row[0], round(row[-1].value, 6)) for row in losses.cells] == [
         *(("b", -25), ("d", -10), ("f", -10)),
     ]
@@ -99,10 +107,10 @@ def test_the_largest_gains_and_losses_are_named():
 
 def test_classes_and_bytes_are_those_of_the_data(trained):
     page = page_of(trained)
-    (classes,) = blocks(page, Shares)
+    (classes,) = blocks(page, Stacked)
     assert sum(value for (value,) in classes.parts.values()) == pytest.approx(1)
     assert set(classes.parts) == {"yes", "no"}
-    (cost,) = [each for each in blocks(page, Grid) if each.title == "By method"]
+    (cost,) = [each for each in blocks(page, SmallTable) if each.title == "By method"]
     sent = {row[0]: row[2].value for row in cost.cells}
     assert sent["local"] == 0
     assert sent["fedavg-fine-tuning"] > 0
@@ -165,7 +173,7 @@ def test_an_unfinished_run_is_shown_as_such(trained, tmp_path):
     page = page_of(copy)
     assert page.lead.startswith("The run has stopped before its end: 2 of 3 trainings")
     assert f"fedprior train --resume {copy}" in page.lead
-    (table,) = [each for each in blocks(page, Grid) if each.title == "Trainings"]
+    (table,) = [each for each in blocks(page, SmallTable) if each.title == "Trainings"]
     assert [row[1] for row in table.cells] == ["finished", "begun", "finished"]
     assert table.cells[1][2] == Number(3, "whole")
     render(page)
@@ -183,7 +191,7 @@ def test_a_private_run_shows_budget_path_trust_and_limits(private_run):
         *("Personal models are not protected", "The noise is simulated"),
     ):
         assert word in html, word
-    bar = next(each for each in blocks(page, Shares) if each.title.startswith("Budget"))
+    bar = next(each for each in blocks(page, Stacked) if each.title.startswith("Budget"))
     assert bar.parts["spent"][0] + bar.parts["left"][0] == pytest.approx(8)
 
 
@@ -209,7 +217,7 @@ def test_a_page_of_a_secure_run_holds_what_the_guarantee_covers(private_run):
     assert "local" not in page.lead
     assert [fact.label for fact in page.facts] == ["privacy budget", "noise"]
     assert "noise seeded by the operating system" in html
-    assert not [each for each in blocks(page, Grid) if each.title != "By method"]
+    assert not [each for each in blocks(page, SmallTable) if each.title != "By method"]
 
 
 def test_unprotected_scores_stay_out_of_the_page(private_run):

@@ -4,7 +4,7 @@ import json
 
 from in_memory import ADAMAP, SECURE
 
-from fedprior.pages.page import Grid, Notes
+from fedprior.pages.page import Notes, SmallTable
 from fedprior.pages.render import render
 from fedprior.reporting.pages.run import owns as is_run
 from fedprior.sites.page import owns, page_of
@@ -29,7 +29,7 @@ def test_a_clear_deployment_shows_its_clients_and_faults(network):
     page = page_of(net.run)
     assert page.title == "Deployment"
     assert "Client by client" in titles(page)
-    (faults,) = [each for each in blocks(page, Grid) if each.title == "Faults"]
+    (faults,) = [each for each in blocks(page, SmallTable) if each.title == "Faults"]
     assert any("no answer" in row[1] for row in faults.cells)
     assert net.document.token in blocks(page, Notes)[0].items[0].text
     lines = [json.loads(line) for line in net.folder.progress.read_text().splitlines()]

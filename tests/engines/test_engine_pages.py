@@ -10,7 +10,7 @@ from fedprior.engines.blocks import balance, calibration, over_rounds
 from fedprior.engines.calibration import BINS, Calibration, of_models
 from fedprior.engines.page import result_page
 from fedprior.engines.sweep_page import sweep_page, trainings_page
-from fedprior.pages.page import Curves, Grid, Listing
+from fedprior.pages.page import Curves, Listing, SmallTable
 from fedprior.pages.render import render
 
 
@@ -141,7 +141,7 @@ def test_a_sweep_in_python_reports_itself(toy, plane, tmp_path):
         lambda rate: averaging(rate=rate), plane, over={"rate": [0.1, 0.5]}, rounds=2, seeds=2
     )
     page = sweep_page(swept)
-    (grid,) = [b for part in page.sections for b in part.blocks if isinstance(b, Grid)]
+    (grid,) = [b for part in page.sections for b in part.blocks if isinstance(b, SmallTable)]
     assert grid.cells[0][1] == f"rate = {swept.chosen['rate']}"
     assert grid.cells[0][4].value == pytest.approx(np.nanmean(swept.scores))
     swept.report(tmp_path / "sweep.html")

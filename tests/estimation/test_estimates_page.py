@@ -16,7 +16,7 @@ from fedprior.estimation.page import groups as pages
 from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.private.rates import estimate_rates_privately
 from fedprior.estimation.statistics import Counts
-from fedprior.pages.page import Grid, Intervals, Listing, Notes, Scatter, Shares
+from fedprior.pages.page import Intervals, Listing, Notes, Scatter, SmallTable, Stacked
 
 NAMES = np.array([f"ward {number:02d}" for number in range(60)], object)
 
@@ -89,7 +89,9 @@ def test_charts_share_the_rows_of_the_table(rates):
 
 
 def test_the_largest_changes_come_first(rates):
-    grid = next(each for each in blocks(rates.report().page, Grid) if "changed most" in each.title)
+    grid = next(
+        each for each in blocks(rates.report().page, SmallTable) if "changed most" in each.title
+    )
     moved = np.abs(rates.personal_ - rates.raw_)
     assert [row[0] for row in grid.cells] == NAMES[np.argsort(-moved, kind="stable")[:10]].tolist()
     place = int(np.argmax(moved))
@@ -170,7 +172,7 @@ def test_covariates_have_a_table_of_coefficients():
     beds = np.arange(40.0)[place]
     value = 0.1 * beds + draws.normal(size=200)
     page = GroupMeans().fit(value, NAMES[place], covariates={"beds": beds}).report().page
-    grid = next(each for each in blocks(page, Grid) if each.title == "Coefficients")
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Coefficients")
     assert [row[0] for row in grid.cells] == ["intercept", "beds"]
     assert grid.cells[1][1].value == pytest.approx(0.1, abs=0.05)
     assert blocks(page, Scatter)[0].margin is None  # there is no one population
@@ -192,7 +194,7 @@ def test_shares_have_a_chart_for_each_category():
     model = GroupShares().fit_counts(counts, NAMES[:12], categories=["a", "b", "c"])
     page = model.report().page
     assert [chart.title for chart in blocks(page, Intervals)] == ["a", "b", "c"]
-    average, bars = blocks(page, Shares)
+    average, bars = blocks(page, Stacked)
     assert sum(part[0] for part in average.parts.values()) == pytest.approx(1)
     assert bars.labels == tuple(NAMES[:12])
     assert len(blocks(page, Listing)[0].rows) == 12
@@ -221,7 +223,7 @@ def test_each_level_has_its_own_table(structure):
     value = draws.normal(0, 2, 6)[state] + draws.normal(size=120)
     model = GroupLevels(structure=structure).fit(value, {"state": state, "county": county})
     page = model.report().page
-    grid = next(each for each in blocks(page, Grid) if each.title == "Variance components")
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Variance components")
     assert [row[0] for row in grid.cells] == ["state", "county", "noise of a row"]
     assert sum(row[-1].value for row in grid.cells) == pytest.approx(1)
     sizes = [len(each.rows) for each in blocks(page, Listing)]

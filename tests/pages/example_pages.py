@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedprior.pages import page as parts
-from fedprior.pages.page import Column, Curve, Fact, Note, Number, Page, Party, Rows, Section
+from fedprior.pages.page import Curve, Fact, Note, Number, Page, PageColumn, Party, Rows, Section
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -26,13 +26,13 @@ def groups(number, names=()):
     named = [*names, *(f"county {place:06d}" for place in range(len(names), number))]
     return Rows(
         columns={
-            "name": Column(label="county", values=named, style="text"),
-            "n": Column(label="n", values=size, style="whole"),
-            "raw": Column(label="raw", values=raw, near="personal"),
-            "personal": Column(label="personal", values=personal),
-            "lower": Column(label="lower", values=personal - half, near="personal"),
-            "upper": Column(label="upper", values=personal + half, near="personal"),
-            "weight": Column(label="weight", values=size / (size + 30), style="percent"),
+            "name": PageColumn(label="county", values=named, style="text"),
+            "n": PageColumn(label="n", values=size, style="whole"),
+            "raw": PageColumn(label="raw", values=raw, near="personal"),
+            "personal": PageColumn(label="personal", values=personal),
+            "lower": PageColumn(label="lower", values=personal - half, near="personal"),
+            "upper": PageColumn(label="upper", values=personal + half, near="personal"),
+            "weight": PageColumn(label="weight", values=size / (size + 30), style="percent"),
         }
     )
 
@@ -60,14 +60,14 @@ def example(number, names=()):
         parts.Intervals(title="Gains", rows=rows, value="raw"),
         parts.Distributions(title="Scores", rows=rows, columns=("raw", "personal")),
         parts.Curves(title="Rounds", curves=rounds, x_label="round", y_label="score"),
-        parts.Shares(title="Budget", labels=(word,), parts={"spent": (2.0,), "left": (1.0,)}),
-        parts.Grid(title="Changes", head=("group", "raw"), cells=((word, Number(0.1234)),)),
+        parts.Stacked(title="Budget", labels=(word,), parts={"spent": (2.0,), "left": (1.0,)}),
+        parts.SmallTable(title="Changes", head=("group", "raw"), cells=((word, Number(0.1234)),)),
         parts.Flow(title="Trust", parties=(Party(word, "rows", True), Party("b", "sums", False)),
                    passes=("noise",)),
         parts.Notes((Note("Shape", word, "good"), Note("Size", "grows", "warning"))),
         parts.Text(word),
         parts.Code(word),
-        parts.Facts((Fact(word, Number(0.5, "percent", 1)),)),
+        parts.Tiles((Fact(word, Number(0.5, "percent", 1)),)),
         parts.Listing(title="All groups", rows=rows, order="-personal"),
     )  # fmt: skip
     return Page(
@@ -76,6 +76,6 @@ def example(number, names=()):
         about=word,
         facts=(Fact("groups", Number(number, "whole")), Fact("gain", Number(1234.5, digits=1))),
         sections=(Section("Everything", blocks, text=word),),
-        folded=(parts.Grid(title="Settings", head=("name", "value"), cells=((word, None),)),),
+        folded=(parts.SmallTable(title="Settings", head=("name", "value"), cells=((word, None),)),),
         command=f"fedprior estimate {word}",
     )

@@ -6,7 +6,7 @@ from example_pages import NASTY, example
 
 import browser as browsers
 from fedprior.pages import page as parts
-from fedprior.pages.page import Column, Page, Rows, Section
+from fedprior.pages.page import Page, PageColumn, Rows, Section
 from fedprior.pages.render import render
 
 WIDTHS = (320, 800, 1600)
@@ -149,8 +149,10 @@ def test_a_page_prints_in_light(browser, pages, tmp_path):
     ids=["equal", "one", "unknown", "none", "large", "small", "infinite"],
 )
 def test_pages_of_odd_numbers_open(browser, tmp_path, values):
-    column = Column(label="value", values=np.array(values))
-    names = Column(label="name", values=[str(each) for each in range(len(values))], style="text")
+    column = PageColumn(label="value", values=np.array(values))
+    names = PageColumn(
+        label="name", values=[str(each) for each in range(len(values))], style="text"
+    )
     rows = Rows(columns={"name": names, "value": column})
     blocks = (
         parts.Intervals(title="i", rows=rows, value="value", lower="value", upper="value"),

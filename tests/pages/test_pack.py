@@ -6,7 +6,7 @@ from example_pages import groups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedprior.pages.page import Column, Listing, Page, Rows, Section
+from fedprior.pages.page import Listing, Page, PageColumn, Rows, Section
 from fedprior.pages.render import render
 from inside_page import tables_of
 
@@ -15,8 +15,8 @@ def packed(values, **options):
     """The values after a way through a page."""
     names = [str(place) for place in range(len(values))]
     columns = {
-        "name": Column(label="name", values=names, style="text"),
-        "value": Column(label="value", values=np.asarray(values, float), **options),
+        "name": PageColumn(label="name", values=names, style="text"),
+        "value": PageColumn(label="value", values=np.asarray(values, float), **options),
     }
     listing = Listing(title="all", rows=Rows(columns=columns))
     page = Page(title="t", lead="l", sections=(Section("s", (listing,)),))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedprior.pages.page import Curves, Grid, Intervals, Listing, Notes, Scatter
+from fedprior.pages.page import Curves, Intervals, Listing, Notes, Scatter, SmallTable
 from fedprior.regression import PersonalClassifier, PersonalPoisson, PersonalRegression
 
 
@@ -51,7 +51,7 @@ def test_each_coefficient_has_intervals_about_the_mean(linear):
         np.testing.assert_array_equal(columns[chart.lower].values, lower[:, place])
         np.testing.assert_array_equal(columns[chart.upper].values, upper[:, place])
         assert chart.line == pytest.approx(linear.population_.mean[place])
-    grid = next(each for each in blocks(page, Grid) if each.title == "Population")
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Population")
     assert [row[0] for row in grid.cells] == linear.coefficient_names_
     assert grid.cells[1][1].value == pytest.approx(linear.population_.mean[1])
     assert blocks(page, Listing)[0].rows is charts[0].rows
@@ -110,7 +110,7 @@ def test_kinds_of_groups_color_the_dots():
     found = np.array(cloud.rows.columns["kind"].values)
     assert len(set(found[::2])) == len(set(found[1::2])) == 1
     assert found[0] != found[1]
-    grid = next(each for each in blocks(page, Grid) if each.title == "Kinds of groups")
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Kinds of groups")
     assert len(grid.cells) == 2
 
 

@@ -13,7 +13,7 @@ from fedprior.pages.page import (
     Number,
     Rows,
     Section,
-    Shares,
+    Stacked,
     Style,
 )
 
@@ -156,7 +156,7 @@ def balance(
         parts[f"{len(rest)} more classes"] = (sum(classes[name] for name in rest) / whole,)
     title = "Classes of all training samples"
     blocks: list[Block] = [
-        Shares(title=title, labels=("all clients",), parts=parts, style="percent")
+        Stacked(title=title, labels=("all clients",), parts=parts, style="percent")
     ]
     text = ""
     if rows is not None and column in rows.columns:

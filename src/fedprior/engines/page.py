@@ -9,12 +9,12 @@ from fedprior.engines import blocks as parts
 from fedprior.engines.calibration import of_models
 from fedprior.pages.page import (
     Block,
-    Column,
     Distributions,
     Fact,
     Listing,
     Number,
     Page,
+    PageColumn,
     Rows,
     Section,
     Style,
@@ -86,11 +86,11 @@ def _clients(result: "Result", style: Style) -> list[Section]:
     federation = result.federation
     digits = 3 if style == "percent" else None
     columns = {
-        "name": Column(
+        "name": PageColumn(
             label="client", values=[str(name) for name in federation.clients], style="text"
         ),
-        "size": Column(label="samples", values=federation.train.size, style="whole"),
-        "score": Column(label="test score", values=result.scores, style=style, digits=digits),
+        "size": PageColumn(label="samples", values=federation.train.size, style="whole"),
+        "score": PageColumn(label="test score", values=result.scores, style=style, digits=digits),
     }
     rows = Rows(columns=columns, noun="clients")
     blocks: tuple[Block, ...] = (
@@ -110,10 +110,10 @@ def _classes(result: "Result") -> list[Section]:
     sections = [Section("Calibration", tuple(charts))] if charts else []
     counts = class_counts(federation.train, len(federation.classes))
     columns = {
-        "name": Column(
+        "name": PageColumn(
             label="client", values=[str(name) for name in federation.clients], style="text"
         ),
-        "largest_class": Column(
+        "largest_class": PageColumn(
             label="most common class", values=largest_shares(counts), style="percent", digits=3
         ),
     }

@@ -8,16 +8,16 @@ from fedprior.engines import blocks as parts
 from fedprior.engines.grid import Point
 from fedprior.pages.page import (
     Block,
-    Column,
     Curve,
     Curves,
     Fact,
-    Grid,
     Listing,
     Number,
     Page,
+    PageColumn,
     Rows,
     Section,
+    SmallTable,
     Style,
 )
 
@@ -47,7 +47,7 @@ def trainings_page(
     methods: dict[str, dict[str, Any]],
     *,
     about: str,
-    folded: tuple[Grid, ...] = (),
+    folded: tuple[SmallTable, ...] = (),
     command: str = "",
 ) -> Page:
     """The page of swept trainings: `rows` as in `Sweep.rows`, `methods` the choice of each."""
@@ -114,7 +114,9 @@ def _choices(methods: dict[str, dict[str, Any]], style: Style) -> Section:
         "Each method was tried at the same values of the options that it has. Validation scores "
         "decide; test samples are read once, for the choice."
     )
-    return Section("What was chosen", (Grid(title="By method", head=head, cells=cells),), text)
+    return Section(
+        "What was chosen", (SmallTable(title="By method", head=head, cells=cells),), text
+    )
 
 
 def _by_value(rows: list[dict[str, Any]], options: list[str], style: Style) -> list[Section]:
@@ -177,20 +179,20 @@ def _listing(rows: list[dict[str, Any]], options: list[str], style: Style) -> Li
         ", ".join([*([row["method"]] if row["method"] else []), f"seed {row['seed']}"])
         for row in rows
     ]
-    columns = {"name": Column(label="training", values=names, style="text")}
+    columns = {"name": PageColumn(label="training", values=names, style="text")}
     for option in options:
         values = [row.get(option) for row in rows]
         if all(value is None or _is_number(value) for value in values):
             numbers = np.array([np.nan if value is None else value for value in values], float)
-            columns[option] = Column(label=option, values=numbers)
+            columns[option] = PageColumn(label=option, values=numbers)
         else:
             words = ["" if value is None else str(value) for value in values]
-            columns[option] = Column(label=option, values=words, style="text")
+            columns[option] = PageColumn(label=option, values=words, style="text")
     for part in ("valid", "test"):
         values = [np.nan if row[part] is None else row[part] for row in rows]
         label = "validation" if part == "valid" else part
-        columns[part] = Column(label=label, values=np.array(values, float), style=style)
+        columns[part] = PageColumn(label=label, values=np.array(values, float), style=style)
     marks = ["chosen" if row["chosen"] else "" for row in rows]
-    columns["chosen"] = Column(label="choice", values=marks, style="text")
+    columns["chosen"] = PageColumn(label="choice", values=marks, style="text")
     rows_of_all = Rows(columns=columns, noun="trainings")
     return Listing(title="All trainings", rows=rows_of_all, order="-valid")

@@ -8,16 +8,16 @@ from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.pages.page import (
     Block,
     Cell,
-    Column,
     Curve,
     Curves,
     Fact,
-    Grid,
     Intervals,
     Number,
     Page,
+    PageColumn,
     Rows,
     Section,
+    SmallTable,
     Text,
 )
 
@@ -75,7 +75,7 @@ def _section(title: str, rows: list[Row], document: dict[str, Any]) -> Section:
     return Section(title, tuple(blocks))
 
 
-def _table(rows: list[Row], several: bool) -> Grid:
+def _table(rows: list[Row], several: bool) -> SmallTable:
     printed = any(row["paper_says"] is not None for row in rows)
     spread = ("± over seeds",) if several else ()
     says = ("the paper says",) if printed else ()
@@ -95,20 +95,20 @@ def _table(rows: list[Row], several: bool) -> Grid:
         )
 
     title = "Test accuracy, mean over clients"
-    return Grid(title=title, head=head, cells=tuple(cells(row) for row in rows))
+    return SmallTable(title=title, head=head, cells=tuple(cells(row) for row in rows))
 
 
 def _gaps(rows: list[Row], reference: str, several: bool) -> Intervals:
     """How far each method is behind the one that it is compared with, in points."""
     columns = {
-        "name": Column(label="method", values=[row["method"] for row in rows], style="text"),
-        "gap": Column(label="ahead by (points)", values=_values(rows, "gap"), digits=2),
+        "name": PageColumn(label="method", values=[row["method"] for row in rows], style="text"),
+        "gap": PageColumn(label="ahead by (points)", values=_values(rows, "gap"), digits=2),
     }
     bounds = {}
     if several:
         for name in ("gap_low", "gap_high"):
             label = "from" if name == "gap_low" else "to"
-            columns[name] = Column(label=label, values=_values(rows, name), digits=2)
+            columns[name] = PageColumn(label=label, values=_values(rows, name), digits=2)
         bounds = {"lower": "gap_low", "upper": "gap_high"}
     text = f"Right of zero, {reference} is ahead." + (
         " Intervals are 95%, paired by seed: those that include zero cannot be told apart."
@@ -150,10 +150,12 @@ def _rates(rows: list[Row], grid: list[float]) -> Curves:
     )
 
 
-def _made_with(document: dict[str, Any]) -> list[Grid]:
+def _made_with(document: dict[str, Any]) -> list[SmallTable]:
     found = []
     for each in document.get("made_with", ()):
         cells = tuple((str(name), str(value)) for name, value in each.items())
         head = ("program", "version")
-        found.append(Grid(title="Versions that made this", head=head, cells=cells, folded=True))
+        found.append(
+            SmallTable(title="Versions that made this", head=head, cells=cells, folded=True)
+        )
     return found

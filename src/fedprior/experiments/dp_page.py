@@ -8,10 +8,10 @@ from fedprior.pages.page import (
     Curve,
     Curves,
     Fact,
-    Grid,
     Number,
     Page,
     Section,
+    SmallTable,
     Text,
 )
 from fedprior.reporting.pages.privacy import flow, limits
@@ -112,5 +112,5 @@ def _section(name: str, rows: list[PrivateRow]) -> Section:
     kept = [place for place, column in enumerate(COLUMNS) if column != "setting"]
     table = tuple(tuple(cells(row)[place] for place in kept) for row in rows)
     head = tuple(COLUMNS[place] for place in kept)
-    blocks.append(Grid(title="All figures, in percent", head=head, cells=table, folded=True))
+    blocks.append(SmallTable(title="All figures, in percent", head=head, cells=table, folded=True))
     return Section(name, tuple(blocks))

@@ -11,7 +11,7 @@ from fedprior.experiments.catalog import EXPERIMENTS
 from fedprior.experiments.comparison_page import comparison_page
 from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.experiments.dp_page import dp_page
-from fedprior.pages.page import Block, Cell, Fact, Grid, Number, Page, Section, Text
+from fedprior.pages.page import Block, Cell, Fact, Number, Page, Section, SmallTable, Text
 
 WHAT = "the folder of fedprior reproduce, or the file of its --json"
 _FIGURES = 4  # digits that are shown of a number
@@ -62,7 +62,7 @@ def _table_page(document: dict[str, Any]) -> Page:
     single = [key for key, value in (rows[0] if rows else {}).items() if _is_cell(value)]
     cells = tuple(tuple(_cell(row.get(key)) for key in single) for row in rows)
     head = tuple(key.replace("_", " ") for key in single)
-    blocks: list[Block] = [Grid(title="Rows", head=head, cells=cells)]
+    blocks: list[Block] = [SmallTable(title="Rows", head=head, cells=cells)]
     blocks += [Text(remark) for remark in remarks]
     lead = remarks[0] if remarks else f"{what[:1].upper()}{what[1:]}." if what else name
     told = {key: value for key, value in document.items() if key not in _NOT_FACTS}

@@ -321,7 +321,7 @@ const kinds = {
     at: () => -1,
     shown: ({ one }) => one.columns,
   },
-  shares: {
+  stacked: {
     legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `block s${(i % 8) + 1}`]),
     tall: ({ one }) => 34 * one.labels.length + 34,
     draw(chart) {

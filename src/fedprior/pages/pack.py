@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.pages.page import Column, Rows
+from fedprior.pages.page import PageColumn, Rows
 
 _KEPT = 4  # digits of the spread of a column
 _WIDTHS = ((1, np.int8), (2, np.int16), (4, np.int32))
@@ -43,7 +43,7 @@ def _table(rows: Rows, parts: list[bytes]) -> dict[str, Any]:
     return {"size": len(rows), "name": rows.name, "noun": rows.noun, "columns": ordered}
 
 
-def _text(column: Column) -> dict[str, Any]:
+def _text(column: PageColumn) -> dict[str, Any]:
     words = [str(each) for each in column.values]
     return {"bytes": json.dumps(words, ensure_ascii=False, separators=(",", ":")).encode()}
 
@@ -67,7 +67,7 @@ def decimals(values: np.ndarray) -> int:
 
 
 def _numbers(
-    column: Column, steps: dict[str, np.ndarray], columns: dict[str, dict[str, Any]], key: str
+    column: PageColumn, steps: dict[str, np.ndarray], columns: dict[str, dict[str, Any]], key: str
 ) -> dict[str, Any]:
     """Whole numbers of steps of 10^-digits; the lowest value of the type stands for NaN."""
     values = np.asarray(column.values, float)

@@ -16,7 +16,7 @@ Tone = Literal["good", "warning", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Column:
+class PageColumn:
     """Values of all rows under one label; numbers, or strings with style "text".
 
     Numbers are kept to four digits of their spread (whole ones exactly), which is what a chart can
@@ -38,7 +38,7 @@ class Rows:
     The column `name` says what a row is called; `noun` is what rows are, in the plural.
     """
 
-    columns: dict[str, Column]
+    columns: dict[str, PageColumn]
     name: str = "name"
     noun: str = "groups"
 
@@ -85,7 +85,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Tiles:
     """A row of figures that stand out."""
 
     items: tuple[Fact, ...]
@@ -106,7 +106,7 @@ class Code:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class SmallTable:
     """A small table: all of its rows are in the page. `folded` hides it behind its title."""
 
     title: str
@@ -200,7 +200,7 @@ class Distributions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shares:
+class Stacked:
     """Bars of parts that add up: a budget (spent, left), classes. `parts` holds a value per bar."""
 
     title: str
@@ -229,8 +229,8 @@ class Flow:
     text: str = ""
 
 
-Chart = Intervals | Scatter | Curves | Distributions | Shares
-Block = Text | Facts | Notes | Code | Grid | Listing | Flow | Chart
+Chart = Intervals | Scatter | Curves | Distributions | Stacked
+Block = Text | Tiles | Notes | Code | SmallTable | Listing | Flow | Chart
 
 
 @dataclass(frozen=True)
@@ -255,5 +255,5 @@ class Page:
     about: str = ""
     facts: tuple[Fact, ...] = ()
     sections: tuple[Section, ...] = ()
-    folded: tuple[Grid, ...] = field(default=())
+    folded: tuple[SmallTable, ...] = field(default=())
     command: str = ""

@@ -23,7 +23,7 @@ from fedprior.pages import page as parts
 from fedprior.pages.pack import pack
 from fedprior.pages.page import Block, Curve, Listing, Number, Page, Rows
 
-_CHARTS = (parts.Intervals, parts.Scatter, parts.Curves, parts.Distributions, parts.Shares)
+_CHARTS = (parts.Intervals, parts.Scatter, parts.Curves, parts.Distributions, parts.Stacked)
 MOST_POINTS = 1_000  # of a curve; a screen has no more
 
 
@@ -58,7 +58,9 @@ def render(page: Page, *, version: str = "") -> str:
 
 def small(page: Page) -> str:
     """The page's first lines and its small tables without scripts, for notebooks."""
-    grids = [each for part in page.sections for each in part.blocks if isinstance(each, parts.Grid)]
+    grids = [
+        each for part in page.sections for each in part.blocks if isinstance(each, parts.SmallTable)
+    ]
     return _template("small.html").render(page=page, grids=grids[:2])
 
 

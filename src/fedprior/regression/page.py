@@ -11,20 +11,20 @@ from fedprior.estimation.page.answer import Summarized, cell, known, percent
 from fedprior.pages.page import (
     Block,
     Cell,
-    Column,
     Curve,
     Curves,
     Fact,
-    Grid,
     Intervals,
     Listing,
     Note,
     Notes,
     Number,
     Page,
+    PageColumn,
     Rows,
     Scatter,
     Section,
+    SmallTable,
 )
 
 _MOST = 6  # coefficients with a chart each
@@ -135,7 +135,7 @@ def _population(answer: Summarized) -> list[Section]:
     known_ones = [place for place in range(len(head)) if any(row[place] for row in cells)]
     rows = tuple(tuple(row[place] for place in known_ones) for row in cells)
     shown = tuple(head[place] for place in known_ones)
-    blocks: list[Block] = [Grid(title="Population", head=shown, cells=rows)]
+    blocks: list[Block] = [SmallTable(title="Population", head=shown, cells=rows)]
     kinds = found.get("components") or []
     if len(kinds) > 1:
         blocks.append(_kinds(kinds, found["coefficients"]))
@@ -146,7 +146,7 @@ def _valued(each: Mapping[str, Any]) -> tuple[Cell, ...]:
     return tuple(figure(each.get(key)) for key in ("value", "error", "lower", "upper"))
 
 
-def _kinds(kinds: list[dict[str, Any]], names: list[str]) -> Grid:
+def _kinds(kinds: list[dict[str, Any]], names: list[str]) -> SmallTable:
     cells = tuple(
         (
             f"kind {number + 1}",
@@ -155,7 +155,7 @@ def _kinds(kinds: list[dict[str, Any]], names: list[str]) -> Grid:
         )
         for number, each in enumerate(kinds)
     )
-    return Grid(title="Kinds of groups", head=("", "share", *names), cells=cells)
+    return SmallTable(title="Kinds of groups", head=("", "share", *names), cells=cells)
 
 
 def _rows(answer: Summarized, names: list[str]) -> Rows:
@@ -163,25 +163,25 @@ def _rows(answer: Summarized, names: list[str]) -> Rows:
     assert table is not None
     first, second, *_ = table
     columns = {
-        "name": Column(label=answer.group_label, values=[str(x) for x in table[first]],
+        "name": PageColumn(label=answer.group_label, values=[str(x) for x in table[first]],
                        style="text"),
-        "n": Column(label="rows", values=answer.column(second), style="whole"),
+        "n": PageColumn(label="rows", values=answer.column(second), style="whole"),
     }  # fmt: skip
     kinds = [name for name in table if name.startswith("component_")]
     if kinds:
         share = np.array([answer.column(name) for name in kinds])
         words = [f"kind {number + 1}" for number in share.argmax(axis=0).tolist()]
-        columns["kind"] = Column(label="most likely kind", values=words, style="text")
+        columns["kind"] = PageColumn(label="most likely kind", values=words, style="text")
     for name in names[: max(1, min(_MOST, _CELLS // max(len(table[first]), 1)))]:
         for end in _ENDS:
-            columns[f"{name}{end}"] = Column(
+            columns[f"{name}{end}"] = PageColumn(
                 label=f"{name}{end.replace('_', ', ')}",
                 values=answer.column(f"{name}{end}"),
                 near=name if end else "",
             )
         if name in alone:
             values = np.array([known(each) for each in alone[name]])
-            columns[f"{name}_separate"] = Column(label=f"{name}, separate", values=values)
+            columns[f"{name}_separate"] = PageColumn(label=f"{name}, separate", values=values)
     return Rows(columns=columns)
 
 
@@ -271,7 +271,7 @@ def _held_out(answer: Summarized) -> list[Section]:
     return [Section("Predicted and held out", tuple(blocks), text=text)]
 
 
-def _errors(held: Mapping[str, Any]) -> Grid:
+def _errors(held: Mapping[str, Any]) -> SmallTable:
     cells: list[tuple[Cell, ...]] = [("personal", figure(held["personal"]), None, None)]
     for other in ("separate", "pooled"):
         low, high = (known(each) for each in held[f"interval_over_{other}"])
@@ -280,7 +280,7 @@ def _errors(held: Mapping[str, Any]) -> Grid:
         cells.append((other, figure(held[other]), gain, ends))
     head = ("fit", "error", "personal is lower by", "95% interval")
     title = f"Held-out rows: {_METRICS[held['metric']]}"
-    return Grid(title=title, head=head, cells=tuple(cells))
+    return SmallTable(title=title, head=head, cells=tuple(cells))
 
 
 def _notes(answer: Summarized) -> Notes:

@@ -4,7 +4,7 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
-from fedprior.pages.page import Block, Grid, Note, Notes, Number, Page, Section
+from fedprior.pages.page import Block, Note, Notes, Number, Page, Section, SmallTable
 from fedprior.reporting.pages.record import RunRecord, folder_of
 from fedprior.reporting.pages.run import run_page
 from fedprior.reporting.record import read_lines
@@ -51,7 +51,7 @@ def _clients(path: Path) -> list[Section]:
         ("active", Number(len(roster.active), "whole")),
         ("forgotten", Number(len(roster.forgotten), "whole")),
     )
-    blocks: list[Block] = [Grid(title="Clients", head=("clients", "number"), cells=cells)]
+    blocks: list[Block] = [SmallTable(title="Clients", head=("clients", "number"), cells=cells)]
     faults = Counter(
         (str(line.get("who")), str(line.get("reason")))
         for file in sorted(path.glob("checkpoint/*/*/faults.jsonl"))
@@ -62,5 +62,5 @@ def _clients(path: Path) -> list[Section]:
             (who, reason, Number(count, "whole"))
             for (who, reason), count in faults.most_common(_FAULTS)
         )
-        blocks.append(Grid(title="Faults", head=("who", "reason", "times"), cells=found))
+        blocks.append(SmallTable(title="Faults", head=("who", "reason", "times"), cells=found))
     return [Section("Clients of the deployment", tuple(blocks))]

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedprior.estimation.page.answer import Summarized, known, percent
 from fedprior.estimation.result import FELL_BACK
-from fedprior.pages.page import Cell, Fact, Grid, Number
+from fedprior.pages.page import Cell, Fact, Number, SmallTable
 
 
 def gain_facts(answer: Summarized) -> list[Fact]:
@@ -25,7 +25,7 @@ def gain_facts(answer: Summarized) -> list[Fact]:
     ]
 
 
-def parameter_grid(answer: Summarized) -> Grid | None:
+def parameter_grid(answer: Summarized) -> SmallTable | None:
     """The population's parameters with standard errors."""
     found, errors = answer.population.get("parameters"), answer.population.get("standard_errors")
     if not found:
@@ -35,7 +35,7 @@ def parameter_grid(answer: Summarized) -> Grid | None:
         for name, value in found.items()
     ]
     law = f"{answer.population['kind']} ({answer.population['fitted_by']})"
-    return Grid(
+    return SmallTable(
         title=f"Population: {law}", head=("parameter", "value", "standard error"),
         cells=tuple(cells), folded=True,
     )  # fmt: skip
@@ -50,7 +50,7 @@ def figure(value: Any) -> Cell:
     return Number(figure, "number", min(max(0, shown), 10))
 
 
-def folded(answer: Summarized) -> tuple[Grid, ...]:
+def folded(answer: Summarized) -> tuple[SmallTable, ...]:
     """Parameters, settings and versions, which are hidden behind their titles."""
     settings = answer.summary.get("settings") or {}
     made = {"fedprior": answer.summary.get("version")}
@@ -63,11 +63,11 @@ def folded(answer: Summarized) -> tuple[Grid, ...]:
     return tuple(grid for grid in grids if grid is not None)
 
 
-def _pairs(title: str, head: tuple[str, str], pairs: Mapping[str, Any] | None) -> Grid | None:
+def _pairs(title: str, head: tuple[str, str], pairs: Mapping[str, Any] | None) -> SmallTable | None:
     if not pairs:
         return None
     cells = tuple((str(name), _shown(value)) for name, value in pairs.items())
-    return Grid(title=title, head=head, cells=cells, folded=True)
+    return SmallTable(title=title, head=head, cells=cells, folded=True)
 
 
 def _shown(value: Any) -> str:

@@ -11,13 +11,13 @@ from fedprior.estimation.result import median
 from fedprior.pages.page import (
     Block,
     Cell,
-    Grid,
     Intervals,
     Listing,
     Number,
     Rows,
     Scatter,
     Section,
+    SmallTable,
 )
 
 _CHANGED = 10  # groups in the table of the largest changes
@@ -86,7 +86,7 @@ def _varies(rows: Rows) -> bool:
     return bool(np.nanmax(weight) - np.nanmin(weight) > 0.005)
 
 
-def changes(answer: Summarized, rows: Rows) -> Grid:
+def changes(answer: Summarized, rows: Rows) -> SmallTable:
     """The groups that moved most from their raw values."""
     raw, personal, size = (answer.column(name) for name in ("raw", "personal", answer.size_name))
     moved = np.abs(personal - raw)
@@ -107,7 +107,7 @@ def changes(answer: Summarized, rows: Rows) -> Grid:
         if moved[place] >= 0
     )
     head = (answer.group_label, answer.size_label, "raw", "personal", "change", "weight")
-    return Grid(title=f"The {len(cells)} groups that changed most", head=head, cells=cells)
+    return SmallTable(title=f"The {len(cells)} groups that changed most", head=head, cells=cells)
 
 
 def _ranks(rows: Rows) -> Intervals:
@@ -164,7 +164,7 @@ def _own_noise(answer: Summarized) -> bool:
     return bool((answer.summary.get("checks") or {}).get("noise"))
 
 
-def by_size(answer: Summarized) -> Grid | None:
+def by_size(answer: Summarized) -> SmallTable | None:
     """What a quarter of the groups gains, from the smallest to the largest."""
     parts = quarters(answer)
     if not parts:
@@ -185,7 +185,7 @@ def by_size(answer: Summarized) -> Grid | None:
             percent(gain),
         ]
         cells.append(tuple(row[: len(head)]))
-    return Grid(title="Groups by size", head=tuple(head), cells=tuple(cells))
+    return SmallTable(title="Groups by size", head=tuple(head), cells=tuple(cells))
 
 
 def listing(rows: Rows, *, title: str = "Search and sort", hidden: Sequence[str] = ()) -> Block:

@@ -10,7 +10,7 @@ from fedprior.estimation.page.answer import Summarized, cell, known
 from fedprior.estimation.page.groups import caterpillar, cloud, listing
 from fedprior.estimation.page.meta import coefficient_grid
 from fedprior.estimation.page.rows import rows_of
-from fedprior.pages.page import Block, Cell, Fact, Grid, Number, Section
+from fedprior.pages.page import Block, Cell, Fact, Number, Section, SmallTable
 
 _SCALES = {"rates": ", in log odds", "events": ", in logarithms"}
 _ALL = "all"
@@ -64,7 +64,7 @@ def sections(answer: Summarized) -> list[Section]:
     return found + _level_sections(answer)
 
 
-def _deviations(answer: Summarized) -> Grid:
+def _deviations(answer: Summarized) -> SmallTable:
     scale = _SCALES.get(answer.kind, "")
     cells: list[tuple[Cell, ...]] = [
         (
@@ -77,7 +77,7 @@ def _deviations(answer: Summarized) -> Grid:
         for name, number, deviation, error, share in components(answer)
     ]
     head = ("level", "groups", f"standard deviation{scale}", "standard error", "share of variance")
-    return Grid(title="Variance components", head=head, cells=tuple(cells))
+    return SmallTable(title="Variance components", head=head, cells=tuple(cells))
 
 
 def _level_sections(answer: Summarized) -> list[Section]:

@@ -8,7 +8,17 @@ import numpy as np
 
 from fedprior.estimation.page.about import figure
 from fedprior.estimation.page.answer import Summarized, known
-from fedprior.pages.page import Block, Cell, Column, Fact, Facts, Grid, Rows, Scatter, Section
+from fedprior.pages.page import (
+    Block,
+    Cell,
+    Fact,
+    PageColumn,
+    Rows,
+    Scatter,
+    Section,
+    SmallTable,
+    Tiles,
+)
 
 _MOST = 200  # groups of which the analysis without them is shown
 _LINKS = {"logit": " of the log odds", "log": " of the logarithm of the rate"}
@@ -32,7 +42,7 @@ def coefficient_section(answer: Summarized) -> list[Section]:
     ]
 
 
-def coefficient_grid(title: str, found: dict[str, Any], level: float) -> Grid:
+def coefficient_grid(title: str, found: dict[str, Any], level: float) -> SmallTable:
     """One row per coefficient, with its standard error and interval."""
     limit = f"{100 * level:g}% limit"
     head = ("coefficient", "estimate", "standard error", f"lower {limit}", f"upper {limit}")
@@ -41,7 +51,7 @@ def coefficient_grid(title: str, found: dict[str, Any], level: float) -> Grid:
         (name, *(figure(each.get(key, each.get("error"))) for key in names))
         for name, each in found.items()
     )
-    return Grid(title=title, head=head, cells=cells)
+    return SmallTable(title=title, head=head, cells=cells)
 
 
 def with_errors(answer: Summarized, rows: Rows) -> Rows:
@@ -50,7 +60,7 @@ def with_errors(answer: Summarized, rows: Rows) -> Rows:
     if not errors:
         return rows
     values = np.array([known(each) for each in errors])
-    own = {"error": Column(label="standard error", values=values)}
+    own = {"error": PageColumn(label="standard error", values=values)}
     return replace(rows, columns=rows.columns | own)
 
 
@@ -76,7 +86,7 @@ def _sentence(found: dict[str, Any]) -> str:
     )
 
 
-def _figures(answer: Summarized, found: dict[str, Any]) -> Facts:
+def _figures(answer: Summarized, found: dict[str, Any]) -> Tiles:
     level = f"{100 * answer.level:g}%"
 
     def between(name: str) -> str:
@@ -95,7 +105,7 @@ def _figures(answer: Summarized, found: dict[str, Any]) -> Facts:
             f"{level} prediction interval",
         ),
     )  # fmt: skip
-    return Facts(items)
+    return Tiles(items)
 
 
 def _funnel(found: dict[str, Any], rows: Rows) -> Scatter:
@@ -111,7 +121,7 @@ def _funnel(found: dict[str, Any], rows: Rows) -> Scatter:
     )
 
 
-def _left_out(answer: Summarized, found: dict[str, Any], rows: Rows) -> Grid:
+def _left_out(answer: Summarized, found: dict[str, Any], rows: Rows) -> SmallTable:
     size = answer.column(answer.size_name)
     places = np.flatnonzero(size > 0)[:_MOST]
     names = rows.columns["name"].values
@@ -121,4 +131,4 @@ def _left_out(answer: Summarized, found: dict[str, Any], rows: Rows) -> Grid:
         figures = (figure(found[key][row]) for key in ("mean", "mean_error", "variance", "q"))
         cells.append((str(names[place]), *figures, f"{100 * known(found['i_squared'][row]):.1f}%"))
     more = f" (the first {_MOST})" if (size > 0).sum() > _MOST else ""
-    return Grid(title=f"Without each group{more}", head=head, cells=tuple(cells), folded=True)
+    return SmallTable(title=f"Without each group{more}", head=head, cells=tuple(cells), folded=True)

@@ -7,14 +7,14 @@ import numpy as np
 from fedprior.estimation.page.answer import Summarized, cell, decimals
 from fedprior.pages.page import (
     Block,
-    Column,
-    Grid,
     Intervals,
     Listing,
     Number,
+    PageColumn,
     Rows,
     Section,
-    Shares,
+    SmallTable,
+    Stacked,
 )
 
 _MOST = 6  # parts with a chart each
@@ -83,9 +83,9 @@ def _shown(found: Parts) -> list[int]:
 
 def _rows(answer: Summarized, found: Parts, shown: list[int]) -> Rows:
     columns = {
-        "name": Column(label=answer.group_label, values=found.names, style="text"),
-        "n": Column(label=answer.size_label, values=found.n, style="whole"),
-        "weight": Column(
+        "name": PageColumn(label=answer.group_label, values=found.names, style="text"),
+        "n": PageColumn(label=answer.size_label, values=found.n, style="whole"),
+        "weight": PageColumn(
             label="weight on own data", values=found.weight, style="percent", digits=3
         ),
     }
@@ -93,7 +93,7 @@ def _rows(answer: Summarized, found: Parts, shown: list[int]) -> Rows:
         part = found.parts[place]
         key = f"personal {place}"
         for name in ("personal", "raw", "lower", "upper"):
-            columns[f"{name} {place}"] = Column(
+            columns[f"{name} {place}"] = PageColumn(
                 label=f"{part}, {name}",
                 values=getattr(found, name)[:, place],
                 style=answer.style,
@@ -102,12 +102,12 @@ def _rows(answer: Summarized, found: Parts, shown: list[int]) -> Rows:
     return Rows(columns=columns)
 
 
-def _population(found: Parts) -> Shares:
+def _population(found: Parts) -> Stacked:
     there = found.n > 0
     mean = np.nanmean(found.personal[there], axis=0)
     parts: dict[str, tuple[float, ...]]
     parts = {name: (float(share),) for name, share in zip(found.parts, mean, strict=True)}
-    return Shares(
+    return Stacked(
         title="Shares on average over groups", labels=("average",), parts=parts, style="percent"
     )
 
@@ -120,7 +120,7 @@ def _bars(found: Parts) -> list[Block]:
         name: tuple(found.personal[:, place].tolist()) for place, name in enumerate(found.parts)
     }
     return [
-        Shares(
+        Stacked(
             title="Personal shares of every group",
             labels=tuple(found.names),
             parts=parts,
@@ -143,7 +143,7 @@ def _chart(answer: Summarized, found: Parts, rows: Rows, place: int) -> Interval
     )
 
 
-def _changes(answer: Summarized, found: Parts) -> Grid:
+def _changes(answer: Summarized, found: Parts) -> SmallTable:
     moved = np.abs(found.personal - found.raw)
     moved = np.where(np.isfinite(moved), moved, -1.0)
     order = np.argsort(-moved, axis=None, kind="stable")[:_CHANGED]
@@ -165,4 +165,4 @@ def _changes(answer: Summarized, found: Parts) -> Grid:
         )
     part = "category" if answer.kind == "shares" else "coordinate"
     head = (answer.group_label, part, answer.size_label, "raw", "personal", "change", "weight")
-    return Grid(title=f"The {len(cells)} largest changes", head=head, cells=tuple(cells))
+    return SmallTable(title=f"The {len(cells)} largest changes", head=head, cells=tuple(cells))

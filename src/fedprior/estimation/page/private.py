@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprior.estimation.page.answer import Summarized, known
-from fedprior.pages.page import Block, Flow, Note, Notes, Party, Section, Shares
+from fedprior.pages.page import Block, Flow, Note, Notes, Party, Section, Stacked
 from fedprior.privacy.guarantee import shown
 
 
@@ -75,4 +75,4 @@ def _budget(spent: Mapping[str, Any]) -> list[Block]:
         parts["left"] = (max(budget - epsilon, 0.0),)
     else:
         text += " It has no limit: --budget sets one."
-    return [Shares(title="Epsilon", labels=("epsilon",), parts=parts, text=text)]
+    return [Stacked(title="Epsilon", labels=("epsilon",), parts=parts, text=text)]

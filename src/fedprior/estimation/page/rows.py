@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.result import FittedPopulation
-from fedprior.pages.page import Column, Curve, Rows
+from fedprior.pages.page import Curve, PageColumn, Rows
 
 RANKED = 20_000  # groups up to which ranks are computed, and shown
 
@@ -20,28 +20,28 @@ def rows_of(
     size = answer.column(answer.size_name)
     whole = bool((size == np.rint(size)).all())
     columns = {
-        "name": Column(label=label, values=list(names), style="text"),
-        "n": Column(label=answer.size_label, values=size, style="whole" if whole else "number"),
+        "name": PageColumn(label=label, values=list(names), style="text"),
+        "n": PageColumn(label=answer.size_label, values=size, style="whole" if whole else "number"),
     }
     for name in ("raw", "personal", "lower", "upper"):
         near = "" if name == "personal" else "personal"
-        columns[name] = Column(
+        columns[name] = PageColumn(
             label=name, values=answer.column(name), style=answer.style, near=near
         )
     if np.isfinite(answer.column("weight")).any():
-        columns["weight"] = Column(
+        columns["weight"] = PageColumn(
             label="weight on own data", values=answer.column("weight"), style="percent", digits=3
         )
     if "above" in table:
         limit = (answer.summary.get("settings") or {}).get("--above", "the threshold")
         title = f"chance to exceed {limit}"
-        columns["above"] = Column(
+        columns["above"] = PageColumn(
             label=title, values=answer.column("above"), style="percent", digits=3
         )
     return Rows(columns=columns | (_ranks(answer) if ranked else {}), noun=noun)
 
 
-def _ranks(answer: Summarized) -> dict[str, Column]:
+def _ranks(answer: Summarized) -> dict[str, PageColumn]:
     """Ranks from the table, or from its intervals, if there are not too many groups."""
     table = answer.table
     assert table is not None
@@ -61,9 +61,9 @@ def _ranks(answer: Summarized) -> dict[str, Column]:
         ranks = rank(answer.column("personal"), scale, level=answer.level)
         found = {"rank": ranks.mean, "rank_lower": ranks.lower, "rank_upper": ranks.upper}
     return {
-        "rank": Column(label="expected rank", values=found["rank"], digits=1),
-        "rank_lower": Column(label="rank, lower", values=found["rank_lower"], style="whole"),
-        "rank_upper": Column(label="rank, upper", values=found["rank_upper"], style="whole"),
+        "rank": PageColumn(label="expected rank", values=found["rank"], digits=1),
+        "rank_lower": PageColumn(label="rank, lower", values=found["rank_lower"], style="whole"),
+        "rank_upper": PageColumn(label="rank, upper", values=found["rank_upper"], style="whole"),
     }
 
 

@@ -8,15 +8,15 @@ from fedprior.engines.blocks import score, score_name
 from fedprior.pages.page import (
     Block,
     Cell,
-    Column,
     Distributions,
-    Grid,
     Intervals,
     Listing,
     Number,
+    PageColumn,
     Rows,
     Scatter,
     Section,
+    SmallTable,
     Style,
 )
 
@@ -49,22 +49,22 @@ def client_rows(
         pairs = zip(names, table["seed"], strict=True)
         names = np.array([f"{name}, seed {int(seed)}" for name, seed in pairs], object)
     unit, digits = (100.0, 3) if style == "percent" else (1.0, None)
-    columns = {"name": Column(label="client", values=list(names), style="text")}
+    columns = {"name": PageColumn(label="client", values=list(names), style="text")}
     if "size" in table:
-        columns["size"] = Column(label="samples", values=table["size"], style="whole")
+        columns["size"] = PageColumn(label="samples", values=table["size"], style="whole")
     if "largest_class" in table:
         label = "most common class"
-        columns["largest_class"] = Column(
+        columns["largest_class"] = PageColumn(
             label=label, values=table["largest_class"], style="percent", digits=3
         )
     for name in _fitting(table, len(names), methods, best):
         values = table.get(name.replace("-", "_"))
         if values is not None:
-            columns[name] = Column(label=name, values=values, style=style, digits=digits)
+            columns[name] = PageColumn(label=name, values=values, style=style, digits=digits)
     if best is not None and best in columns and "local" in columns:
         gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
         label = "gain (points)" if style == "percent" else "gain"
-        columns["gain"] = Column(label=label, values=gain, digits=1 if digits else None)
+        columns["gain"] = PageColumn(label=label, values=gain, digits=1 if digits else None)
     return Rows(columns=columns, noun="clients")
 
 
@@ -143,7 +143,7 @@ def client_section(rows: Rows, best: str | None, style: Style) -> Section:
     return Section("Client by client", tuple(blocks), text)
 
 
-def _named(title: str, rows: Rows, best: str, style: Style, chosen: Sequence[int]) -> Grid:
+def _named(title: str, rows: Rows, best: str, style: Style, chosen: Sequence[int]) -> SmallTable:
     values = {name: column.values for name, column in rows.columns.items()}
     sized = "size" in values
 
@@ -160,4 +160,4 @@ def _named(title: str, rows: Rows, best: str, style: Style, chosen: Sequence[int
 
     gain = "points" if style == "percent" else "difference"
     head = ("client", *(("samples",) if sized else ()), "local", best, gain)
-    return Grid(title=title, head=head, cells=tuple(cells(place) for place in chosen))
+    return SmallTable(title=title, head=head, cells=tuple(cells(place) for place in chosen))

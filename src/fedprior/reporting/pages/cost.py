@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.pages.page import Block, Cell, Grid, Number, Section
+from fedprior.pages.page import Block, Cell, Number, Section, SmallTable
 from fedprior.reporting.pages.record import RunRecord
 
 
@@ -40,7 +40,7 @@ def sections(record: RunRecord) -> list[Section]:
             " Seconds are the median of the time that a round took on this machine, which computes "
             "for all clients of the round; evaluations in between count, compiling does not."
         )
-    grid: Block = Grid(title="By method", head=head, cells=tuple(cells))
+    grid: Block = SmallTable(title="By method", head=head, cells=tuple(cells))
     return [Section("Time and bytes a round", (grid,), text)]
 
 

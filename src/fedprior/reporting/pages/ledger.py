@@ -11,13 +11,13 @@ from fedprior.pages.page import (
     Curve,
     Curves,
     Fact,
-    Grid,
     Note,
     Notes,
     Number,
     Page,
     Section,
-    Shares,
+    SmallTable,
+    Stacked,
 )
 from fedprior.privacy.charging import total
 from fedprior.privacy.opening import read
@@ -72,7 +72,7 @@ def page_of(path: Path, *, key: Path | None = None) -> Page:
         facts=tuple(facts),
         sections=tuple(sections),
         folded=(
-            Grid(
+            SmallTable(
                 title="Head of the ledger",
                 head=("lines", "hash of the last line"),
                 cells=((str(head["lines"]), str(head["hash"])),),
@@ -92,7 +92,7 @@ def _budget(path: Path, key: Path | None, stated: dict[str, Any]) -> list[Block]
     if stated["left"] is not None:
         parts["left"] = (float(stated["left"]),)
     title = "Epsilon spent and left"
-    found: list[Block] = [Shares(title=title, labels=("budget",), parts=parts)]
+    found: list[Block] = [Stacked(title=title, labels=("budget",), parts=parts)]
     points = _path(path, key)
     if len(points) > 1:
         numbers, spent = zip(*points, strict=True)
@@ -117,7 +117,7 @@ def _path(path: Path, key: Path | None) -> list[tuple[int, float]]:
     return [(place, total(charged[:place], terms)) for place in places]
 
 
-def _charges(stated: dict[str, Any]) -> Grid:
+def _charges(stated: dict[str, Any]) -> SmallTable:
     cells = tuple(
         (
             row["who"],
@@ -131,7 +131,7 @@ def _charges(stated: dict[str, Any]) -> Grid:
         for row in stated["charges"]
     )
     head = ("who", "epsilon", "rounds", "mechanism", "view", "noise", "since")
-    return Grid(title="Charges", head=head, cells=cells)
+    return SmallTable(title="Charges", head=head, cells=cells)
 
 
 def _views(stated: dict[str, Any]) -> Notes:

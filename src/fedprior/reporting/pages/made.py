@@ -3,15 +3,15 @@
 from typing import Any
 
 from fedprior.core.version import __version__
-from fedprior.pages.page import Grid
+from fedprior.pages.page import SmallTable
 from fedprior.reporting.config import Config
 from fedprior.reporting.tables import as_tables
 
 
-def settings(config: Config) -> Grid:
+def settings(config: Config) -> SmallTable:
     """All settings of config.toml, flat."""
     cells = tuple(_flat(as_tables(config)))
-    return Grid(title="Settings", head=("setting", "value"), cells=cells, folded=True)
+    return SmallTable(title="Settings", head=("setting", "value"), cells=cells, folded=True)
 
 
 def _flat(tables: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -27,7 +27,7 @@ def _flat(tables: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def versions() -> Grid:
+def versions() -> SmallTable:
     """The versions of what this page is made with, without importing it."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
@@ -38,7 +38,7 @@ def versions() -> Grid:
             cells.append((name, version(name)))
         except PackageNotFoundError:
             continue
-    return Grid(
+    return SmallTable(
         title="Versions that made this page",
         head=("program", "version"),
         cells=tuple(cells),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedprior.pages.page import Fact, Grid, Number, Page, Section, Text
+from fedprior.pages.page import Fact, Number, Page, Section, SmallTable, Text
 from fedprior.reporting.pages.made import versions
 from fedprior.reporting.pages.privacy import flow, guarantee_sentence, limits, meaning
 from fedprior.reporting.pages.record import RunRecord, folder_of
@@ -48,8 +48,10 @@ def _privacy(model: "TrainedModel") -> list[Section]:
     return [Section("Privacy", blocks), Section("What is not protected", (limited,))]
 
 
-def _described(model: "TrainedModel") -> Grid:
+def _described(model: "TrainedModel") -> SmallTable:
     """What the file says of the model in words and figures."""
     shown = ("method", "seed", "rounds", "shape", "format")
     cells = [(name, str(model.facts[name])) for name in shown if name in model.facts]
-    return Grid(title="What the file says", head=("name", "value"), cells=tuple(cells), folded=True)
+    return SmallTable(
+        title="What the file says", head=("name", "value"), cells=tuple(cells), folded=True
+    )

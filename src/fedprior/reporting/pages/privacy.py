@@ -16,7 +16,7 @@ from fedprior.pages.page import (
     Notes,
     Party,
     Section,
-    Shares,
+    Stacked,
     Text,
 )
 from fedprior.privacy.charging import total
@@ -87,7 +87,7 @@ def privacy_section(
     return Section("Privacy", tuple(blocks))
 
 
-def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shares:
+def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Stacked:
     """A bar for each ledger: what of its budget is spent, and what is left."""
     spent = tuple(float(row["epsilon"]) for row in rows)
     left = tuple(
@@ -96,7 +96,7 @@ def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Shares:
     parts = {"spent": spent} | ({"left": left} if any(row["budget"] for row in rows) else {})
     text = "" if "left" in parts else "The ledger has no budget: it only records what is spent."
     title = "Budget: epsilon spent and left"
-    return Shares(title=title, labels=tuple(names), parts=parts, text=text)
+    return Stacked(title=title, labels=tuple(names), parts=parts, text=text)
 
 
 def _over_rounds(ledgers: Sequence[tuple[str, Path]], points: int) -> Curves | None:

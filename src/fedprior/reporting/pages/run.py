@@ -11,11 +11,11 @@ from fedprior.engines import blocks as parts
 from fedprior.pages.page import (
     Block,
     Fact,
-    Grid,
     Number,
     Page,
     Rows,
     Section,
+    SmallTable,
     Style,
     Text,
 )
@@ -120,7 +120,7 @@ def _progress(record: RunRecord) -> list[Section]:
         for each in record.standings
     )
     head = ("training", "state", "rounds done", "of")
-    blocks: list[Block] = [Grid(title="Trainings", head=head, cells=cells)]
+    blocks: list[Block] = [SmallTable(title="Trainings", head=head, cells=cells)]
     return [Section("How far it is", tuple(blocks))]
 
 
@@ -153,7 +153,7 @@ def _methods(record: RunRecord, rows: Rows | None, style: Style) -> list[Section
         f"Test {parts.score_name(style)} of the clients' own models, after as many gradient steps "
         "with each method. The worst decile is the mean of the lowest tenth of the clients."
     )
-    blocks: list[Block] = [Grid(title="Scores by method", head=head, cells=tuple(cells))]
+    blocks: list[Block] = [SmallTable(title="Scores by method", head=head, cells=tuple(cells))]
     drawn = None if rows is None else distributions(rows, list(methods), style)
     blocks += [] if drawn is None else [drawn]
     return [Section("Methods", tuple(blocks), text)]
