@@ -1,7 +1,7 @@
 """What all pictures share: colors, looks of lines, panels, labels at the ends of lines, files."""
 
+import importlib.util
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 def check_drawing(owner: str, what: str = "figures need") -> None:
     """Raise unless matplotlib, which draws the figures, is installed."""
     sentence = f"{what} matplotlib. Install it with: pip install 'fedprior[plot]'"
-    check.expect(find_spec("matplotlib") is not None, owner, sentence)
+    check.expect(importlib.util.find_spec("matplotlib") is not None, owner, sentence)
 
 
 def side_by_side(count: int, *, height: float = _HEIGHT) -> tuple[Any, Sequence[Any]]:
