@@ -78,8 +78,9 @@ def folder_of(path, *, clients, seeds, sign=1.0):
     }
     write_clients(
         path / "clients.parquet",
-        {seed: (names, np.arange(clients)) for seed in range(seeds)},
+        dict.fromkeys(range(seeds), names),
         scores,
+        {"size": np.tile(np.arange(clients), seeds)},
     )
     lines = [
         {"method": name, "seed": seed, "round": 1 + turn, **({"valid": 0.5} if turn % 2 else {})}

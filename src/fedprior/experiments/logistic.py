@@ -233,7 +233,8 @@ def draw_losses(rows: Sequence[Loss], path: Path) -> None:
         place.minorticks_off()
         own = {row.method: row for row in rows if row.scale == scale}
         ends = []
-        for method, (color, marker, dash, width) in _STYLES.items():
+        for method in filter(own.__contains__, _STYLES):
+            color, marker, dash, width = _STYLES[method]
             y = list(own[method].by_size.values())
             look: dict[str, Any] = {"marker": marker, "linestyle": dash, "linewidth": width}
             place.plot(list(own[method].by_size), y, color=color, **look)
