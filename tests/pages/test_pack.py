@@ -6,9 +6,10 @@ from example_pages import groups
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedprior.pages import pack
 from fedprior.pages.page import Listing, Page, PageColumn, Rows, Section
 from fedprior.pages.render import render
-from inside_page import tables_of
+from inside_page import spec_of, tables_of
 
 
 def packed(values, **options):
@@ -59,3 +60,12 @@ def test_values_too_far_apart_for_whole_steps_are_kept_as_they_are():
 @pytest.mark.parametrize("number", [127, 128, 32_767, 40_000])
 def test_whole_numbers_are_exact(number):
     np.testing.assert_array_equal(packed([0, -number, number], style="whole"), [0, -number, number])
+
+
+def test_of_too_many_rows_some_are_kept_and_the_page_says_so(monkeypatch):
+    monkeypatch.setattr(pack, "MOST_ROWS", 40)
+    listing = Listing(title="all", rows=groups(100))
+    html = render(Page(title="t", lead="l", sections=(Section("s", (listing,)),)))
+    (table,) = spec_of(html)["tables"]
+    assert (table["size"], table["noun"]) == (34, "groups (1 in 3 of 100)")
+    assert tables_of(html)[0]["name"] == listing.rows.columns["name"].values[::3]

@@ -92,7 +92,7 @@ def report(
     target = place_of(path) if out is None else out
     replaces = force or (out is None and is_page(target))
     check_output(_OWNER, "--out", target, (".html",), source=str(path), force=replaces)
-    write(page_of(path, key), target, owner=_OWNER)
+    write(page_of(path, key), target, owner=_OWNER, option="--out")
     say(f"Written to {target}", quiet=quiet)
     if open_page:
         import webbrowser

@@ -284,7 +284,7 @@ const kinds = {
           pen.globalAlpha = 1;
         }
         path(chart, each.x.map(point(each.y)), { width: 2, stroke, dash: each.dashed ? [6, 4] : null });
-        if (one.dots || each.x.length === 1) each.x.map(point(each.y)).forEach(([a, b]) => dot(chart, a, b, 3, stroke));
+        if (one.dots || each.x.length === 1) each.x.map(point(each.y)).forEach(([a, b]) => dot(chart, a, b, each.x.length === 1 ? 6 : 3, stroke));
       });
       if (chart.over >= 0) path(chart, [[x(chart.grid[chart.over]), chart.box.top], [x(chart.grid[chart.over]), chart.box.bottom]], { stroke: color("muted") });
     },
@@ -322,14 +322,14 @@ const kinds = {
     shown: ({ one }) => one.columns,
   },
   stacked: {
-    legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, `block s${(i % 8) + 1}`]),
+    legend: ({ one }) => Object.keys(one.parts).map((name, i) => [name, name === one.rest ? "block rest" : `block s${(i % 8) + 1}`]),
     tall: ({ one }) => 34 * one.labels.length + 34,
     draw(chart) {
-      const { one, pen, color } = chart, parts = Object.values(one.parts), totals = one.labels.map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
+      const { one, pen, color } = chart, names = Object.keys(one.parts), parts = Object.values(one.parts), totals = one.labels.map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
       axes(chart, [0, Math.max(...totals) || 1], [one.labels.length - 0.5, -0.5], { xStyle: one.style, left: Math.min(170, chart.width * 0.32), names: true });
       one.labels.forEach((name, i) => {
         let from = 0;
-        parts.forEach((part, k) => { pen.fillStyle = series(chart, k); pen.fillRect(chart.x(from), chart.y(i) - 9, Math.max(0, chart.x(from + part[i]) - chart.x(from) - 1), 18); from += part[i]; });
+        parts.forEach((part, k) => { pen.fillStyle = names[k] === one.rest ? color("edge") : series(chart, k); pen.fillRect(chart.x(from), chart.y(i) - 9, Math.max(0, chart.x(from + part[i]) - chart.x(from) - 1), 18); from += part[i]; });
         pen.fillStyle = color("text");
         pen.textAlign = "right";
         pen.fillText(fit(pen, name, chart.box.left - 12), chart.box.left - 8, chart.y(i) + 4);

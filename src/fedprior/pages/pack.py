@@ -9,12 +9,14 @@ import base64
 import gzip
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedprior.pages.page import PageColumn, Rows
 
+MOST_ROWS = 120_000  # of one table; with more, a page of 2 MB does not hold them
 _KEPT = 4  # digits of the spread of a column
 _WIDTHS = ((1, np.int8), (2, np.int16), (4, np.int32))
 _LARGEST = 2**31 - 2
@@ -24,8 +26,20 @@ _FAR = 15  # powers of ten that a step may be away from 1
 def pack(tables: list[Rows]) -> tuple[list[dict[str, Any]], str]:
     """What each table holds and where, and the bytes of all of them as base64."""
     parts: list[bytes] = []
-    described = [_table(rows, parts) for rows in tables]
+    described = [_table(_thinned(rows), parts) for rows in tables]
     return described, base64.b64encode(gzip.compress(b"".join(parts), 9, mtime=0)).decode()
+
+
+def _thinned(rows: Rows) -> Rows:
+    """Every second row, or third, ..., and a noun that says so, where there are too many."""
+    step = -(-len(rows) // MOST_ROWS)
+    if step <= 1:
+        return rows
+    columns = {
+        key: replace(column, values=column.values[::step]) for key, column in rows.columns.items()
+    }
+    noun = f"{rows.noun} (1 in {step} of {len(rows):,})"
+    return replace(rows, columns=columns, noun=noun)
 
 
 def _table(rows: Rows, parts: list[bytes]) -> dict[str, Any]:
@@ -35,7 +49,7 @@ def _table(rows: Rows, parts: list[bytes]) -> dict[str, Any]:
         column = rows.columns[key]
         found = _text(column) if column.style == "text" else _numbers(column, steps, columns, key)
         raw = found.pop("bytes")
-        found |= {"label": column.label, "style": column.style}
+        found |= {"label": column.label, "style": column.style, "shown": column.digits}
         found |= {"start": sum(map(len, parts)), "length": len(raw)}
         columns[key] = found
         parts.append(raw)

@@ -57,7 +57,7 @@ function format(value, style, digits, sign) {
 }
 function cell(one, row) {
   if (one.style === "text") return one.values[row];
-  const digits = one.style === "whole" ? 0 : one.style === "percent" ? 1 : Math.max(0, one.digits - 1);
+  const digits = one.style === "whole" ? 0 : one.style === "percent" ? 1 : one.shown ?? Math.max(0, one.digits - 1);
   return format(one.values[row], one.style, digits);
 }
 for (const each of document.querySelectorAll("data[data-style]")) {

@@ -206,6 +206,7 @@ class Stacked:
     title: str
     labels: tuple[str, ...]
     parts: dict[str, tuple[float, ...]]
+    rest: str = ""  # the part that is drawn in grey, such as what is left
     style: Style = "number"
     text: str = ""
 

@@ -64,9 +64,9 @@ def small(page: Page) -> str:
     return _template("small.html").render(page=page, grids=grids[:2])
 
 
-def write(page: Page, path: Path, *, owner: str) -> None:
-    """Write the page to `path`, whole or not at all."""
-    with writing(path, "--report", owner=owner):
+def write(page: Page, path: Path, *, owner: str, option: str = "--report") -> None:
+    """Write the page to `path`, which `option` named, whole or not at all."""
+    with writing(path, option, owner=owner):
         write_atomically(path, render(page).encode())
 
 

@@ -75,4 +75,4 @@ def _budget(spent: Mapping[str, Any]) -> list[Block]:
         parts["left"] = (max(budget - epsilon, 0.0),)
     else:
         text += " It has no limit: --budget sets one."
-    return [Stacked(title="Epsilon", labels=("epsilon",), parts=parts, text=text)]
+    return [Stacked(title="Epsilon", labels=("epsilon",), parts=parts, rest="left", text=text)]

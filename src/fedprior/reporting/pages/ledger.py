@@ -92,7 +92,7 @@ def _budget(path: Path, key: Path | None, stated: dict[str, Any]) -> list[Block]
     if stated["left"] is not None:
         parts["left"] = (float(stated["left"]),)
     title = "Epsilon spent and left"
-    found: list[Block] = [Stacked(title=title, labels=("budget",), parts=parts)]
+    found: list[Block] = [Stacked(title=title, labels=("budget",), parts=parts, rest="left")]
     points = _path(path, key)
     if len(points) > 1:
         numbers, spent = zip(*points, strict=True)

@@ -96,7 +96,7 @@ def budget(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Stacked:
     parts = {"spent": spent} | ({"left": left} if any(row["budget"] for row in rows) else {})
     text = "" if "left" in parts else "The ledger has no budget: it only records what is spent."
     title = "Budget: epsilon spent and left"
-    return Stacked(title=title, labels=tuple(names), parts=parts, text=text)
+    return Stacked(title=title, labels=tuple(names), parts=parts, rest="left", text=text)
 
 
 def _over_rounds(ledgers: Sequence[tuple[str, Path]], points: int) -> Curves | None:
