@@ -7,6 +7,7 @@ pictures of the pages of a built site, except for those of real data.
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from sphinx.util import logging
 warn = logging.getLogger(__name__).warning
 PICTURES = Path(__file__).parents[1] / "gallery"
 _PRIVATE = (
-    "fedprior train --algorithm fedavg-fine-tuning --set data.name=synthetic"
+    "fedprior train --algorithm fedavg-fine-tuning --algorithm local --set data.name=synthetic"
     " --set data.options.num_clients=2000 --set model.name=logistic --set training.rounds=50"
     " --set training.cohort_size=200 --set privacy.epsilon=3 --set privacy.delta=1e-5"
 )
@@ -70,7 +71,7 @@ EXAMPLES = (
     ),
     Example(
         "batting",
-        "A table that is known by heart",
+        "A classic table",
         "Batting averages of 18 players after 45 at bats each: the raw rates, the personal "
         "estimates, and how far each player is pulled toward the population.",
         "fedprior estimate",
@@ -101,7 +102,7 @@ EXAMPLES = (
     Example(
         "clinics",
         "Private reports",
-        "20,000 small clinics make one private report each, at epsilon 1; only the population is "
+        "20,000 small clinics send one private report each, at epsilon 1; only the population is "
         "shown.",
         "fedprior estimate clinics.csv --group clinic --successes recovered --trials patients"
         " --epsilon 1",
@@ -192,7 +193,7 @@ def photograph(site: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         view = browser.new_page(viewport={"width": 1000, "height": 1000})
         for each in EXAMPLES:
             page = site / "gallery" / f"{each.name}.html"

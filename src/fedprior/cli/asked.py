@@ -32,10 +32,10 @@ Client = Annotated[
 Label = Annotated[str | None, typer.Option(help="Column to predict.")]
 Features = Annotated[
     list[str] | None,
-    typer.Option(help="Columns to predict from, with commas (default: all others)."),
+    typer.Option(help="Columns to predict from, separated by commas (default: all others)."),
 ]
 Exclude = Annotated[
-    list[str] | None, typer.Option(help="Columns that are no features, with commas.")
+    list[str] | None, typer.Option(help="Columns to leave out, separated by commas.")
 ]
 Missing = Annotated[
     list[str] | None,
@@ -51,7 +51,7 @@ Delta = Annotated[float, typer.Option(help="Delta; there is no default.")]
 AllowDelta = Annotated[
     bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
 ]
-Key = Annotated[Path | None, typer.Option(help="File with the key of that ledger.")]
+Key = Annotated[Path | None, typer.Option(help="File with the key of the ledger.")]
 Group = Annotated[
     list[str] | None, typer.Option(help="Column that names a row's group; several make one key.")
 ]

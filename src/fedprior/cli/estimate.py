@@ -40,7 +40,7 @@ def estimate(
     outcome: Annotated[str | None, _option("Column of 0 and 1, or true and false.")] = None,
     events: Annotated[str | None, _option("Column of numbers of events, with --exposure.")] = None,
     exposure: Annotated[
-        str | None, _option("Column of the exposure of --events (time, people); default 1 a row.")
+        str | None, _option("Column of the exposure of --events (time, people); default: 1 per row.")
     ] = None,
     category: Annotated[
         str | None, _option("Column of categories: their shares in every group.")
@@ -64,7 +64,7 @@ def estimate(
     ] = None,
     covariates: Annotated[
         list[str] | None,
-        _option("Columns, with commas, on which the population's mean depends; one value a group."),
+        _option("Columns, separated by commas, on which the population's mean depends."),
     ] = None,
     by_size: Annotated[bool, _option("Let the population depend on log n.", "--by-size")] = False,
     fit: Annotated[str, _option("likelihood or moments.")] = "likelihood",

@@ -23,10 +23,10 @@ def regress(
         str | None, _option("Column to be explained: numbers, classes or counts.")
     ] = None,
     features: Annotated[
-        list[str] | None, _option("Columns with a coefficient for each group, between commas.")
+        list[str] | None, _option("Columns with a coefficient for each group, separated by commas.")
     ] = None,
     fixed: Annotated[
-        list[str] | None, _option("Columns with one coefficient for all, between commas.")
+        list[str] | None, _option("Columns with one coefficient for all, separated by commas.")
     ] = None,
     family: Annotated[
         str, _option("auto, gaussian (numbers), binomial (2 classes), multinomial or poisson.")

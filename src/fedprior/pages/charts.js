@@ -150,7 +150,7 @@ const kinds = {
       chart.place = new Map(chart.order.map((row, i) => [row, i]));
       chart.named = chart.order.length <= NAMED;
       if (chart.named) chart.order.reverse().forEach((row, i) => chart.place.set(row, i));
-      chart.range = span(chart.v, chart.lo, chart.hi, chart.named ? chart.o : null, chart.lo ? null : [0]);
+      chart.range = span(chart.v, chart.lo, chart.hi, chart.order.length > SINGLE ? null : chart.o, chart.lo ? null : [0]);
     },
     legend: ({ one, cols, lo, o, order }) => [
       ...(lo ? [[cols[one.value].label, "dot"]] : [["gain", "fill"], ["loss", "fill loss"]]), ...(lo ? [[order.length > SINGLE ? "intervals: typical and widest" : "interval", "band"]] : []),
