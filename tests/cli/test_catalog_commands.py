@@ -73,3 +73,18 @@ def test_an_unknown_command_or_option_is_bad_input(command):
         found = command(*words)
         assert (found.code, found.out) == (2, "")
         assert found.err
+
+
+def test_every_option_and_argument_is_explained():
+    import typer
+
+    from fedprior.cli.main import build
+
+    def unexplained(command, name):
+        for each in getattr(command, "commands", {}).values():
+            yield from unexplained(each, f"{name} {each.name}")
+        for each in command.params:
+            if not getattr(each, "help", None):
+                yield f"{name} {each.name}"
+
+    assert list(unexplained(typer.main.get_command(build()), "fedprior")) == []

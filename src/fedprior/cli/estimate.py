@@ -40,7 +40,8 @@ def estimate(
     outcome: Annotated[str | None, _option("Column of 0 and 1, or true and false.")] = None,
     events: Annotated[str | None, _option("Column of numbers of events, with --exposure.")] = None,
     exposure: Annotated[
-        str | None, _option("Column of the exposure of --events (time, people); default: 1 per row.")
+        str | None,
+        _option("Column of the exposure of --events (time, people); default: 1 per row."),
     ] = None,
     category: Annotated[
         str | None, _option("Column of categories: their shares in every group.")
