@@ -59,8 +59,8 @@ def test_what_cannot_be_drawn_is_refused_first(untrained, on_table, tmp_path, mo
     assert (tmp_path / "p.png").read_text() == "kept"
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "fedprior.reporting.figures.find_spec",
-        lambda name: None if name == "matplotlib" else find(name),
+        "importlib.util.find_spec",
+        lambda name, package=None: None if name == "matplotlib" else find(name, package),
     )
     untrained(*words, tmp_path / "q.png", wanted="--plot needs matplotlib")
     sweep = ["sweep", *on_table, "--over", "lr=0.1,0.2", "--plot"]

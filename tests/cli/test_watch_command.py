@@ -1,5 +1,6 @@
 """`fedprior watch`: who may ask what, and a page that follows a training."""
 
+import functools
 import http.client
 import json
 import os
@@ -132,7 +133,10 @@ def test_only_runs_can_be_watched(refused, tmp_path, trained):
 def started(*words):
     """`fedprior WORDS` as a process of its own, which is stopped in the end."""
     command = [sys.executable, "-m", "fedprior", *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A test that runs in the background ignores SIGINT, and so would its children.
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, preexec_fn=heeds, **pipes)
     try:
         yield process
     finally:
