@@ -1,6 +1,5 @@
 """`fedprior watch`: who may ask what, and a page that follows a training."""
 
-import functools
 import http.client
 import json
 import os
@@ -20,6 +19,11 @@ from fedprior.pages.serve import PageServer, Served
 from fedprior.reporting.pages.changes import version_of
 from fedprior.reporting.pages.run import page_of
 
+# A test that runs in the background ignores SIGINT, and so would its children.
+HEEDING = """import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from fedprior.cli.main import main
+main()"""
 SLOW = 60  # seconds that something may take on a busy machine
 
 
@@ -132,11 +136,8 @@ def test_only_runs_can_be_watched(refused, tmp_path, trained):
 @contextmanager
 def started(*words):
     """`fedprior WORDS` as a process of its own, which is stopped in the end."""
-    command = [sys.executable, "-m", "fedprior", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A test that runs in the background ignores SIGINT, and so would its children.
-    heeds = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, preexec_fn=heeds, **pipes)
+    command = [sys.executable, "-c", HEEDING, *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
