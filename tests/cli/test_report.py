@@ -3,11 +3,13 @@
 import csv
 import json
 import re
+import sys
 import webbrowser
 
 import numpy as np
 import pytest
 
+from fedprior.reporting.answers import command_line
 from inside_page import everything, spec_of, tables_of
 
 EVIL = "<script>alert(1)</script>"
@@ -117,6 +119,16 @@ def test_the_command_makes_it_again(command, visits, tmp_path):
     )
 
 
+def test_the_command_does_not_say_where_secrets_are(monkeypatch):
+    words = ["fedprior", "estimate", "t.csv", "--key", "/safe/one.key", "--ledger", "l.json"]
+    words += ["--connect=postgres://me:word@host/db", "--connect-file", "--json", "--value", "stay"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == (
+        "fedprior estimate t.csv --key FILE --ledger l.json --connect=URL --connect-file FILE "
+        "--value stay"
+    )
+
+
 def test_the_summary_says_what_was_asked_and_checked(command, visits, tmp_path):
     out = tmp_path / "o.csv"
     printed = json.loads(command("estimate", visits, *OPEN["means"], "--out", out, "--json").out)
@@ -138,7 +150,7 @@ def test_a_table_without_its_summary(command, visits, tmp_path):
         html = (tmp_path / "o.html").read_text("utf-8")
         assert "made from the table alone" in html
         assert "ward 3" in names_in(html)
-        assert "This command makes" not in html
+        assert "This command" not in html
 
 
 def test_levels_need_their_summary(command, refused, visits, tmp_path):
