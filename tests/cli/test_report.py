@@ -231,10 +231,37 @@ def test_a_private_page_holds_nothing_of_any_group(command, visits, tmp_path, en
 
 
 def test_released_groups_are_in_the_page(command, visits, tmp_path):
-    page = tmp_path / "p.html"
-    words = ["estimate", visits, *OPEN["rates"][:4], "--epsilon", "2", "--seed", "1"]
+    table, page = tmp_path / "v.csv", tmp_path / "p.html"
+    table.write_bytes(visits.read_bytes())
+    words = ["estimate", table, *OPEN["rates"][:4], "--epsilon", "2", "--seed", "1"]
     assert command(*words, "--release-groups", "--report", page).code == 0
-    assert "ward 3" in names_in(page.read_text("utf-8"))
+    html = page.read_text("utf-8")
+    assert "ward 3" in names_in(html)
+    places = [
+        html.index(words)
+        for words in (
+            "The groups on this page are not protected",
+            "differential privacy with epsilon = 2",
+            ">Every group</h2>",
+        )
+    ]
+    assert sorted(places)[-1] == places[-1]
+    assert {"spent": [2.0]} in [chart.get("parts") for chart in spec_of(html)["charts"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], "This command gives the same answer again:"),
+        (["--epsilon", "2"], "This command asks again, with new noise, and spends its epsilon"),
+        (["--epsilon", "2", "--seed", "1"], "gives the same answer again, and spends its epsilon"),
+    ],
+)
+def test_what_the_command_does_again(command, visits, tmp_path, options, wanted):
+    table, page = tmp_path / "v.csv", tmp_path / "p.html"  # with a ledger of its own
+    table.write_bytes(visits.read_bytes())
+    assert command("estimate", table, *OPEN["rates"][:4], *options, "--report", page).code == 0
+    assert wanted in page.read_text("utf-8")
 
 
 def test_open_shows_the_page(command, visits, tmp_path, monkeypatch):

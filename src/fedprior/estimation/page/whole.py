@@ -34,7 +34,7 @@ def estimates_page(
         found = parts.parts_of(answer) if coordinates is None else coordinates
         return _page(answer, _facts(answer, found.n, found.weight), parts.sections(answer, found))
     if table is None:
-        return _page(answer, _facts(answer), private.sections(answer))
+        return _page(answer, _facts(answer), [])
     if summary.get("levels"):
         lead = f"{summary.get('sentence') or ''} {levels.lead(answer)}".strip()
         told = _facts(answer, size=None, weight=None)
@@ -57,9 +57,10 @@ def _page(
         lead=lead or str(summary.get("sentence") or "") or _unknown(answer),
         about=str(summary.get("source") or ""),
         facts=facts,
-        sections=(*sections, Section(_CHECKED, (checked(answer),))),
+        sections=(*private.sections(answer), *sections, Section(_CHECKED, (checked(answer),))),
         folded=folded(answer),
         command=str(summary.get("command") or ""),
+        command_text=private.command_text(answer),
     )
 
 
