@@ -118,6 +118,40 @@ def test_gains_by_size_add_up_to_the_gain_of_all():
     assert sum(row[1].value for row in grid.cells) == 4000
 
 
+def means_of(sizes, *, noise="auto", seed=1):
+    draws = np.random.default_rng(seed)
+    place = np.repeat(np.arange(len(sizes)), sizes)
+    values = draws.normal(0, 1, len(sizes))[place] + draws.normal(0, 2, len(place))
+    return GroupMeans(noise=noise).fit(values, place)
+
+
+def test_gains_by_size_are_left_out_where_they_are_not_those_of_all():
+    model = means_of([3, 4, 5, 6, 7, 9, 12, 15, 20])  # few groups: the gain allows for the fit
+    page = model.report().page
+    answer = Summarized(
+        summary={**model.estimates_.summary(), "kind": "means"},
+        table={"group": NAMES[:9], **model.estimates_.columns()},
+    )
+    apart = abs(pages._gain(answer, np.arange(9)) - model.gain_over_raw_)
+    assert apart > 1
+    assert page.lead == model.sentence_
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Groups by size")
+    assert grid.head[-1] == "typical half interval"
+    helps = next(each for each in page.sections if each.title == "For whom sharing helps")
+    assert "Errors" not in helps.text
+
+
+@pytest.mark.parametrize("noise", ["common", "moderated"])
+def test_gains_by_size_take_equal_noise(noise):
+    sizes = np.random.default_rng(0).integers(3, 60, 4000)
+    model = means_of(sizes, noise=noise)
+    assert model.estimates_.checks.get("noise", "") == ""  # nothing that a test has found
+    grid = next(
+        each for each in blocks(model.report().page, SmallTable) if each.title == "Groups by size"
+    )
+    assert (grid.head[-1] == "lower error than raw") == (noise == "common")
+
+
 def test_a_check_is_passed_only_if_it_was_made(rates):
     assert notes(rates.report().page)["Small and large groups"].tone == "good"
     few = GroupRates().fit_counts([1, 3, 5, 9], [10, 20, 30, 40])
@@ -187,6 +221,21 @@ def test_events_are_rates_of_an_exposure():
     assert rows.columns["n"].style == "number"
     assert rows.columns["personal"].style == "number"
 
+    draws = np.random.default_rng(7)
+    size = np.exp(draws.uniform(0, 4, 400))
+    events = draws.poisson(size * draws.gamma(3, 0.1, 400))
+    lead = GroupEvents().fit(events, np.arange(400), exposure=size).report().page.lead
+    assert "in the quarter with the least exposure" in lead
+
+
+def test_equal_values_have_few_decimals():
+    page = GroupMeans().fit(np.ones(60), np.repeat(np.arange(12), 5)).report().page
+    facts = {fact.label: fact for fact in page.facts}
+    assert (facts["Population mean"].value.digits, facts["Population mean"].note) == (3, "")
+    assert facts["Groups differ by"].value.digits == 3
+    (chart, *_) = blocks(page, Intervals)
+    assert chart.line == 1
+
 
 def test_shares_have_a_chart_for_each_category():
     draws = np.random.default_rng(8)
@@ -229,6 +278,14 @@ def test_each_level_has_its_own_table(structure):
     sizes = [len(each.rows) for each in blocks(page, Listing)]
     assert sizes == ([6, 30] if structure == "nested" else [6, 5, 30])
     assert "Groups differ most by state" in page.lead
+
+
+def test_levels_of_rates_share_the_variance_between_groups():
+    draws = np.random.default_rng(12)
+    state, county = np.repeat(np.arange(6), 20), np.tile(np.repeat(np.arange(5), 4), 6)
+    won = draws.random(120) < (0.2 + 0.1 * state)
+    model = GroupLevels(family="binomial").fit(won, {"state": state, "county": county})
+    assert model.report().page.lead.endswith("% of the variance between groups.")
 
 
 def test_a_private_page_is_of_the_population_alone():

@@ -14,7 +14,8 @@ from fedprior.estimation.page.rows import rows_of
 from fedprior.estimation.result import median
 from fedprior.pages.page import Fact, Number, Page, Section
 
-_TITLES = {"means": "Means", "rates": "Rates", "events": "Rates of events", "shares": "Shares"}
+_TITLES = {"means": "Means", "rates": "Rates", "events": "Rates", "shares": "Shares"}
+_ROUNDING = 1e-12
 _CHECKED = "What was assumed and what was checked"
 
 
@@ -94,9 +95,10 @@ def _lead(answer: Summarized) -> str:
     first, last = (groups.gain_of(answer, sizes[place][2]) for place in (0, -1))
     if not first - last >= 1:
         return sentence
+    fewest = "least" if answer.kind == "events" else "fewest"
     return (
         f"{sentence} Small groups gain most: the expected error falls by {first:.0f}% in the "
-        f"quarter with the fewest {answer.size_label}, and by {max(last, 0):.0f}% in the quarter "
+        f"quarter with the {fewest} {answer.size_label}, and by {max(last, 0):.0f}% in the quarter "
         "with the most."
     )
 
@@ -131,7 +133,7 @@ def _facts(
     spread = known(answer.population.get("heterogeneity"))
     if math.isfinite(spread):
         note = "standard deviation between groups"
-        digits = decimals(4 * spread, answer.style) if spread > 0 else 3
+        digits = decimals(4 * spread * _seen(answer, spread), answer.style)
         facts.append(Fact("Groups differ by", answer.cell(spread, digits), note))
     return tuple(facts)
 
@@ -140,7 +142,12 @@ def _mean(answer: Summarized) -> Fact:
     errors = answer.population.get("standard_errors") or {}
     error = known(errors.get("mean"))
     spread = known(answer.population.get("heterogeneity"))
-    width = 4 * error if error > 0 else spread
-    digits = decimals(width, answer.style) if width > 0 else 3
-    note = f"± {answer.written(error, digits)}, its standard error" if error > 0 else ""
+    told = _seen(answer, error)
+    digits = decimals(4 * error if told else spread * _seen(answer, spread), answer.style)
+    note = f"± {answer.written(error, digits)}, its standard error" if told else ""
     return Fact("Population mean", answer.cell(answer.mean, digits), note)
+
+
+def _seen(answer: Summarized, width: float) -> bool:
+    """Whether a width is more than what rounding leaves of 0 beside the mean."""
+    return width > _ROUNDING * (abs(answer.mean) if math.isfinite(answer.mean) else 0.0)
