@@ -169,6 +169,17 @@ def test_a_table_that_has_changed(command, refused, visits, tmp_path):
     refused("report", tmp_path / "o.summary.json", wanted="is not beside it")
 
 
+def test_a_summary_is_of_one_table(command, refused, visits, tmp_path):
+    for ending in ("parquet", "csv"):
+        words = ["--out", tmp_path / f"o.{ending}", "--force"]
+        assert command("estimate", visits, *OPEN["means"], *words).code == 0
+    wanted = "o.summary.json is the summary of another table, o.csv."
+    refused("report", tmp_path / "o.parquet", wanted=wanted)
+    for ending in ("csv", "summary.json"):  # both under another name are still one answer
+        (tmp_path / f"o.{ending}").rename(tmp_path / f"p.{ending}")
+    assert command("report", tmp_path / "p.csv").code == 0
+
+
 def test_what_cannot_be_reported(refused, visits, tmp_path):
     refused("report", visits, "--out", tmp_path / "p.html", wanted="What can be reported: a table")
     refused("report", tmp_path / "gone.csv", wanted="a file or folder that exists")

@@ -125,11 +125,12 @@ def page_of(path: Path) -> Page:
     if not found["labels"]:
         return page(found, None)
     same = found["table"]["sha256"] == _checksum(path)
-    sentence = (
-        f"the table has changed since {summary_path(path).name} was written. Estimate again, or "
-        "remove the summary for a page of the table alone."
-    )
-    check.expect(same, str(path), sentence)
+    told, of = summary_path(path).name, found["table"]["file"]
+    why = f"the table has changed since {told} was written."
+    if of != path.name:
+        why = f"{told} is the summary of another table, {of}."
+    remedy = "Estimate again, or remove the summary for a page of the table alone."
+    check.expect(same, str(path), f"{why} {remedy}")
     return page(found, read_table(path, found["labels"]))
 
 
