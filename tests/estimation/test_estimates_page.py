@@ -97,7 +97,8 @@ def test_the_largest_changes_come_first(rates):
     place = int(np.argmax(moved))
     name, size, raw, personal, change, weight = grid.cells[0]
     assert (size.value, raw.value) == (rates.n_[place], rates.raw_[place])
-    assert change.value == pytest.approx(personal.value - raw.value)
+    assert change.value == pytest.approx(100 * (personal.value - raw.value))
+    assert (grid.head[4], change.style) == ("change (points)", "number")
     assert change.sign
     assert weight.value == pytest.approx(rates.weight_[place])
     assert name == NAMES[place]
@@ -262,7 +263,10 @@ def test_a_mixture_has_a_page():
     place = np.repeat(np.arange(20), 6)
     values = np.where(place < 10, -4.0, 4.0) + draws.normal(size=120)
     page = GroupMixture(2).fit(values, NAMES[place]).report().page
-    assert notes(page)["Assumed: one population"].text.endswith("several kinds of groups.")
+    assert notes(page)["Assumed: several kinds of groups"].text.startswith("Each group is of one")
+    assert "Population: mixture (fitted by maximum likelihood)" in [
+        each.title for each in page.folded
+    ]
 
 
 @pytest.mark.parametrize("structure", ["nested", "crossed"])

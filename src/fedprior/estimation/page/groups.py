@@ -101,13 +101,13 @@ def changes(answer: Summarized, rows: Rows) -> SmallTable:
             Number(float(size[place]), rows.columns["n"].style),
             answer.cell(raw[place], digits),
             answer.cell(personal[place], digits),
-            answer.cell(personal[place] - raw[place], digits, sign=True),
+            answer.change(personal[place] - raw[place], digits),
             cell(weight[place], "percent", 0),
         )
         for place in order
         if moved[place] >= 0
     )
-    head = (answer.group_label, answer.size_label, "raw", "personal", "change", "weight")
+    head = (answer.group_label, answer.size_label, "raw", "personal", answer.change_label, "weight")
     return SmallTable(title=f"The {len(cells)} groups that changed most", head=head, cells=cells)
 
 
