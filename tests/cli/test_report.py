@@ -3,11 +3,13 @@
 import csv
 import json
 import re
+import sys
 import webbrowser
 
 import numpy as np
 import pytest
 
+from fedprior.reporting.answers import command_line
 from inside_page import everything, spec_of, tables_of
 
 EVIL = "<script>alert(1)</script>"
@@ -117,6 +119,16 @@ def test_the_command_makes_it_again(command, visits, tmp_path):
     )
 
 
+def test_the_command_does_not_say_where_secrets_are(monkeypatch):
+    words = ["fedprior", "estimate", "t.csv", "--key", "/safe/one.key", "--ledger", "l.json"]
+    words += ["--connect=postgres://me:word@host/db", "--connect-file", "--json", "--value", "stay"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == (
+        "fedprior estimate t.csv --key FILE --ledger l.json --connect=URL --connect-file FILE "
+        "--value stay"
+    )
+
+
 def test_the_summary_says_what_was_asked_and_checked(command, visits, tmp_path):
     out = tmp_path / "o.csv"
     printed = json.loads(command("estimate", visits, *OPEN["means"], "--out", out, "--json").out)
@@ -138,7 +150,7 @@ def test_a_table_without_its_summary(command, visits, tmp_path):
         html = (tmp_path / "o.html").read_text("utf-8")
         assert "made from the table alone" in html
         assert "ward 3" in names_in(html)
-        assert "This command makes" not in html
+        assert "This command" not in html
 
 
 def test_levels_need_their_summary(command, refused, visits, tmp_path):
@@ -155,6 +167,17 @@ def test_a_table_that_has_changed(command, refused, visits, tmp_path):
     refused("report", out, wanted="the table has changed since o.summary.json was written")
     out.unlink()
     refused("report", tmp_path / "o.summary.json", wanted="is not beside it")
+
+
+def test_a_summary_is_of_one_table(command, refused, visits, tmp_path):
+    for ending in ("parquet", "csv"):
+        words = ["--out", tmp_path / f"o.{ending}", "--force"]
+        assert command("estimate", visits, *OPEN["means"], *words).code == 0
+    wanted = "o.summary.json is the summary of another table, o.csv."
+    refused("report", tmp_path / "o.parquet", wanted=wanted)
+    for ending in ("csv", "summary.json"):  # both under another name are still one answer
+        (tmp_path / f"o.{ending}").rename(tmp_path / f"p.{ending}")
+    assert command("report", tmp_path / "p.csv").code == 0
 
 
 def test_what_cannot_be_reported(refused, visits, tmp_path):
@@ -219,10 +242,37 @@ def test_a_private_page_holds_nothing_of_any_group(command, visits, tmp_path, en
 
 
 def test_released_groups_are_in_the_page(command, visits, tmp_path):
-    page = tmp_path / "p.html"
-    words = ["estimate", visits, *OPEN["rates"][:4], "--epsilon", "2", "--seed", "1"]
+    table, page = tmp_path / "v.csv", tmp_path / "p.html"
+    table.write_bytes(visits.read_bytes())
+    words = ["estimate", table, *OPEN["rates"][:4], "--epsilon", "2", "--seed", "1"]
     assert command(*words, "--release-groups", "--report", page).code == 0
-    assert "ward 3" in names_in(page.read_text("utf-8"))
+    html = page.read_text("utf-8")
+    assert "ward 3" in names_in(html)
+    places = [
+        html.index(words)
+        for words in (
+            "The groups on this page are not protected",
+            "differential privacy with epsilon = 2",
+            ">Every group</h2>",
+        )
+    ]
+    assert sorted(places)[-1] == places[-1]
+    assert {"spent": [2.0]} in [chart.get("parts") for chart in spec_of(html)["charts"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], "This command gives the same answer again:"),
+        (["--epsilon", "2"], "This command asks again, with new noise, and spends its epsilon"),
+        (["--epsilon", "2", "--seed", "1"], "gives the same answer again, and spends its epsilon"),
+    ],
+)
+def test_what_the_command_does_again(command, visits, tmp_path, options, wanted):
+    table, page = tmp_path / "v.csv", tmp_path / "p.html"  # with a ledger of its own
+    table.write_bytes(visits.read_bytes())
+    assert command("estimate", table, *OPEN["rates"][:4], *options, "--report", page).code == 0
+    assert wanted in page.read_text("utf-8")
 
 
 def test_open_shows_the_page(command, visits, tmp_path, monkeypatch):

@@ -97,7 +97,8 @@ def test_the_largest_changes_come_first(rates):
     place = int(np.argmax(moved))
     name, size, raw, personal, change, weight = grid.cells[0]
     assert (size.value, raw.value) == (rates.n_[place], rates.raw_[place])
-    assert change.value == pytest.approx(personal.value - raw.value)
+    assert change.value == pytest.approx(100 * (personal.value - raw.value))
+    assert (grid.head[4], change.style) == ("change (points)", "number")
     assert change.sign
     assert weight.value == pytest.approx(rates.weight_[place])
     assert name == NAMES[place]
@@ -116,6 +117,40 @@ def test_gains_by_size_add_up_to_the_gain_of_all():
     gains = [row[-1].value for row in grid.cells]
     assert sorted(gains, reverse=True) == gains
     assert sum(row[1].value for row in grid.cells) == 4000
+
+
+def means_of(sizes, *, noise="auto", seed=1):
+    draws = np.random.default_rng(seed)
+    place = np.repeat(np.arange(len(sizes)), sizes)
+    values = draws.normal(0, 1, len(sizes))[place] + draws.normal(0, 2, len(place))
+    return GroupMeans(noise=noise).fit(values, place)
+
+
+def test_gains_by_size_are_left_out_where_they_are_not_those_of_all():
+    model = means_of([3, 4, 5, 6, 7, 9, 12, 15, 20])  # few groups: the gain allows for the fit
+    page = model.report().page
+    answer = Summarized(
+        summary={**model.estimates_.summary(), "kind": "means"},
+        table={"group": NAMES[:9], **model.estimates_.columns()},
+    )
+    apart = abs(pages._gain(answer, np.arange(9)) - model.gain_over_raw_)
+    assert apart > 1
+    assert page.lead == model.sentence_
+    grid = next(each for each in blocks(page, SmallTable) if each.title == "Groups by size")
+    assert grid.head[-1] == "typical half interval"
+    helps = next(each for each in page.sections if each.title == "For whom sharing helps")
+    assert "Errors" not in helps.text
+
+
+@pytest.mark.parametrize("noise", ["common", "moderated"])
+def test_gains_by_size_take_equal_noise(noise):
+    sizes = np.random.default_rng(0).integers(3, 60, 4000)
+    model = means_of(sizes, noise=noise)
+    assert model.estimates_.checks.get("noise", "") == ""  # nothing that a test has found
+    grid = next(
+        each for each in blocks(model.report().page, SmallTable) if each.title == "Groups by size"
+    )
+    assert (grid.head[-1] == "lower error than raw") == (noise == "common")
 
 
 def test_a_check_is_passed_only_if_it_was_made(rates):
@@ -187,6 +222,21 @@ def test_events_are_rates_of_an_exposure():
     assert rows.columns["n"].style == "number"
     assert rows.columns["personal"].style == "number"
 
+    draws = np.random.default_rng(7)
+    size = np.exp(draws.uniform(0, 4, 400))
+    events = draws.poisson(size * draws.gamma(3, 0.1, 400))
+    lead = GroupEvents().fit(events, np.arange(400), exposure=size).report().page.lead
+    assert "in the quarter with the least exposure" in lead
+
+
+def test_equal_values_have_few_decimals():
+    page = GroupMeans().fit(np.ones(60), np.repeat(np.arange(12), 5)).report().page
+    facts = {fact.label: fact for fact in page.facts}
+    assert (facts["Population mean"].value.digits, facts["Population mean"].note) == (3, "")
+    assert facts["Groups differ by"].value.digits == 3
+    (chart, *_) = blocks(page, Intervals)
+    assert chart.line == 1
+
 
 def test_shares_have_a_chart_for_each_category():
     draws = np.random.default_rng(8)
@@ -213,7 +263,10 @@ def test_a_mixture_has_a_page():
     place = np.repeat(np.arange(20), 6)
     values = np.where(place < 10, -4.0, 4.0) + draws.normal(size=120)
     page = GroupMixture(2).fit(values, NAMES[place]).report().page
-    assert notes(page)["Assumed: one population"].text.endswith("several kinds of groups.")
+    assert notes(page)["Assumed: several kinds of groups"].text.startswith("Each group is of one")
+    assert "Population: mixture (fitted by maximum likelihood)" in [
+        each.title for each in page.folded
+    ]
 
 
 @pytest.mark.parametrize("structure", ["nested", "crossed"])
@@ -229,6 +282,14 @@ def test_each_level_has_its_own_table(structure):
     sizes = [len(each.rows) for each in blocks(page, Listing)]
     assert sizes == ([6, 30] if structure == "nested" else [6, 5, 30])
     assert "Groups differ most by state" in page.lead
+
+
+def test_levels_of_rates_share_the_variance_between_groups():
+    draws = np.random.default_rng(12)
+    state, county = np.repeat(np.arange(6), 20), np.tile(np.repeat(np.arange(5), 4), 6)
+    won = draws.random(120) < (0.2 + 0.1 * state)
+    model = GroupLevels(family="binomial").fit(won, {"state": state, "county": county})
+    assert model.report().page.lead.endswith("% of the variance between groups.")
 
 
 def test_a_private_page_is_of_the_population_alone():

@@ -69,3 +69,14 @@ def test_of_too_many_rows_some_are_kept_and_the_page_says_so(monkeypatch):
     (table,) = spec_of(html)["tables"]
     assert (table["size"], table["noun"]) == (34, "groups (1 in 3 of 100)")
     assert tables_of(html)[0]["name"] == listing.rows.columns["name"].values[::3]
+
+
+def test_half_a_character_in_a_name_is_a_question_mark():
+    rows = Rows(columns={"name": PageColumn(label="\ud800", values=["a\udcff", "ä"], style="text")})
+    page = Page(
+        title="t", lead="\ud800", sections=(Section("s", (Listing(title="l", rows=rows),)),)
+    )
+    html = render(page)
+    assert html.encode().decode() == html
+    (table,) = tables_of(html)
+    assert list(table["name"]) == ["a?", "ä"]

@@ -5,6 +5,7 @@ import pytest
 
 from fedprior.pages.page import Curves, Intervals, Listing, Notes, Scatter, SmallTable
 from fedprior.regression import PersonalClassifier, PersonalPoisson, PersonalRegression
+from fedprior.regression.page import regression_page
 
 
 def blocks(page, kind):
@@ -63,6 +64,22 @@ def test_separate_fits_are_beside_the_personal_ones(linear):
     np.testing.assert_allclose(apart.rows.columns[apart.x].values, alone)
 
 
+@pytest.mark.parametrize("feature", ["name", "kind", "n_separate"])
+def test_a_feature_may_be_called_anything(feature):
+    table = {"group": np.array(["a", "b", "c"], object), "n": np.array([4.0, 5, 6])}
+    table |= {f"{feature}{end}": np.arange(3.0) for end in ("", "_error", "_lower", "_upper")}
+    table |= {"component_1": np.array([0.9, 0.1, 0.2]), "component_2": np.array([0.1, 0.9, 0.8])}
+    page = regression_page({"separate": {feature: [1.0, 2.0, 3.0]}}, table)
+    (chart,), (listing,) = blocks(page, Intervals), blocks(page, Listing)
+    assert chart.title == feature
+    columns = chart.rows.columns
+    assert list(columns["name"].values) == ["a", "b", "c"]
+    assert list(columns["kind"].values) == ["kind 1", "kind 2", "kind 2"]
+    assert chart.value in listing.columns
+    np.testing.assert_array_equal(columns[chart.value].values, np.arange(3.0))
+    assert columns[chart.lower].near == chart.value
+
+
 def test_predictions_come_true_on_average(linear):
     (chart,) = blocks(linear.report().page, Curves)
     assert [curve.name for curve in chart.curves] == ["personal", "separate", "pooled"]
@@ -112,6 +129,8 @@ def test_kinds_of_groups_color_the_dots():
     assert found[0] != found[1]
     grid = next(each for each in blocks(page, SmallTable) if each.title == "Kinds of groups")
     assert len(grid.cells) == 2
+    (told,) = blocks(page, Notes)
+    assert told.items[0].title == "Assumed: several kinds of groups"
 
 
 def test_groups_too_small_to_hold_rows_out():

@@ -79,7 +79,7 @@ def report(
     """Write a page about an answer: one HTML file, which needs no network.
 
     The page has the answer in one sentence, charts, a table to search and sort, what was assumed
-    and what was checked, and the command that makes the answer again. Without --out, the page that
+    and what was checked, and the command that made the answer. Without --out, the page that
     an earlier call left in the same place is replaced.
 
     Example: `fedprior report rates.csv --out rates.html`

@@ -59,7 +59,8 @@ def _table(rows: Rows, parts: list[bytes]) -> dict[str, Any]:
 
 def _text(column: PageColumn) -> dict[str, Any]:
     words = [str(each) for each in column.values]
-    return {"bytes": json.dumps(words, ensure_ascii=False, separators=(",", ":")).encode()}
+    text = json.dumps(words, ensure_ascii=False, separators=(",", ":"))
+    return {"bytes": text.encode(errors="replace")}  # half a character of UTF-16 has no bytes
 
 
 def decimals(values: np.ndarray) -> int:

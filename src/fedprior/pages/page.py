@@ -248,7 +248,8 @@ class Page:
     """A whole page: `lead` is the sentence that matters, which comes first.
 
     `about` names what the answer is of (a file, a run). `folded` are small tables at the end, such
-    as settings and versions, and `command` makes the page's answer again.
+    as settings and versions. `command` is the command that made the answer, and `command_text`
+    stands above it and says what running it again does.
     """
 
     title: str
@@ -258,3 +259,4 @@ class Page:
     sections: tuple[Section, ...] = ()
     folded: tuple[SmallTable, ...] = field(default=())
     command: str = ""
+    command_text: str = "This command gives the same answer again:"

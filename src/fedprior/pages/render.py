@@ -44,7 +44,7 @@ def render(page: Page, *, version: str = "") -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
     } | ({"connect-src": "'self'"} if version else {})
-    return _template("page.html").render(
+    text = _template("page.html").render(
         page=page,
         script=script,
         style=style,
@@ -54,6 +54,7 @@ def render(page: Page, *, version: str = "") -> str:
         date=time.strftime("%Y-%m-%d"),
         fedprior=__version__,
     )
+    return str(text).encode(errors="replace").decode()
 
 
 def small(page: Page) -> str:

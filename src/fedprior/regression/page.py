@@ -29,7 +29,7 @@ from fedprior.pages.page import (
 
 _MOST = 6  # coefficients with a chart each
 _CELLS = 200_000  # groups times coefficients that are drawn
-_ENDS = ("", "_lower", "_upper")
+_ENDS = {"coefficient": "", "lower": "_lower", "upper": "_upper"}  # in keys, and in the table
 _METRICS = {
     "rmse": "root mean squared error",
     "log_loss": "log loss",
@@ -173,20 +173,20 @@ def _rows(answer: Summarized, names: list[str]) -> Rows:
         words = [f"kind {number + 1}" for number in share.argmax(axis=0).tolist()]
         columns["kind"] = PageColumn(label="most likely kind", values=words, style="text")
     for name in names[: max(1, min(_MOST, _CELLS // max(len(table[first]), 1)))]:
-        for end in _ENDS:
-            columns[f"{name}{end}"] = PageColumn(
+        for key, end in _ENDS.items():
+            columns[f"{key} {name}"] = PageColumn(
                 label=f"{name}{end.replace('_', ', ')}",
                 values=answer.column(f"{name}{end}"),
-                near=name if end else "",
+                near=f"coefficient {name}" if end else "",
             )
         if name in alone:
             values = np.array([known(each) for each in alone[name]])
-            columns[f"{name}_separate"] = PageColumn(label=f"{name}, separate", values=values)
+            columns[f"separate {name}"] = PageColumn(label=f"{name}, separate", values=values)
     return Rows(columns=columns)
 
 
 def _listing(rows: Rows) -> Listing:
-    shown = tuple(key for key in rows.columns if not key.endswith("_separate"))
+    shown = tuple(key for key in rows.columns if not key.startswith("separate "))
     return Listing(title="Search and sort", rows=rows, columns=shown, order="name")
 
 
@@ -204,9 +204,9 @@ def _charts(answer: Summarized, rows: Rows, shown: list[str]) -> list[Block]:
         Intervals(
             title=name,
             rows=rows,
-            value=name,
-            lower=f"{name}_lower",
-            upper=f"{name}_upper",
+            value=f"coefficient {name}",
+            lower=f"lower {name}",
+            upper=f"upper {name}",
             line=means[name]["value"] if name in means else None,
             text=f"Personal coefficients with {level} intervals." if name == shown[0] else "",
         )
@@ -218,21 +218,21 @@ def _charts(answer: Summarized, rows: Rows, shown: list[str]) -> list[Block]:
             Scatter(
                 title=f"{first} and {second}",
                 rows=rows,
-                x=first,
-                y=second,
+                x=f"coefficient {first}",
+                y=f"coefficient {second}",
                 shade="kind" if "kind" in rows.columns else "",
                 line=means[second]["value"] if second in means else None,
             )
         )
-    return charts + [_apart(rows, name) for name in shown[:2] if f"{name}_separate" in rows.columns]
+    return charts + [_apart(rows, name) for name in shown[:2] if f"separate {name}" in rows.columns]
 
 
 def _apart(rows: Rows, name: str) -> Scatter:
     return Scatter(
         title=f"{name}: separate and personal fits",
         rows=rows,
-        x=f"{name}_separate",
-        y=name,
+        x=f"separate {name}",
+        y=f"coefficient {name}",
         shade="kind" if "kind" in rows.columns else "n",
         diagonal=True,
         text="A group on the diagonal keeps what its own rows say; the others moved.",
@@ -260,7 +260,10 @@ def _held_out(answer: Summarized) -> list[Section]:
                 style="percent" if classes else "number",
                 diagonal=True,
                 dots=True,
-                text="Rows with similar predictions together. On the diagonal they come true.",
+                text=(
+                    "Each dot is a set of rows with similar predictions. On the diagonal, "
+                    "predictions match outcomes on average."
+                ),
             )
         )
     blocks.append(_errors(held))
@@ -287,12 +290,12 @@ def _notes(answer: Summarized) -> Notes:
     summary, notes = answer.summary, []
     kind = answer.population.get("kind")
     if kind:
-        law = (
-            "Coefficients of groups come from one bell-shaped (Gaussian) population."
-            if len(answer.population.get("components") or ()) < 2
-            else "Groups are of a few kinds, and each kind has coefficients of its own."
-        )
-        notes.append(Note("Assumed: one population", law))
+        title = "Assumed: one population"
+        law = "Coefficients of groups come from one bell-shaped (Gaussian) population."
+        if len(answer.population.get("components") or ()) > 1:
+            title = "Assumed: several kinds of groups"
+            law = "Groups are of a few kinds, and each kind has coefficients of its own."
+        notes.append(Note(title, law))
     level = f"{100 * answer.level:g}%"
     text = f"About {level} of all intervals hold the true coefficient, on average over groups."
     notes.append(Note("Intervals", text))

@@ -27,6 +27,7 @@ from fedprior.reporting.outputs import OUT_SUFFIXES, summary_path
 
 WHAT = "a table of `fedprior estimate --out` or `regress --out`, or its .summary.json"
 _SILENT = ("--force", "--json", "--quiet")  # words that do not change the answer
+_MASKED = {"--key": "FILE", "--connect": "URL", "--connect-file": "FILE"}  # as in _UNSAID
 _UNSAID = ("file", "group", "out", "plot", "report", "force", "connect", "connect_file", "key")
 _OPTIONS = {"noise_scale": "--noise-sd"}
 _ESTIMATES = {"raw", "personal", "weight", "lower", "upper"}
@@ -49,9 +50,21 @@ def document(
 
 
 def command_line() -> str:
-    """The command that is running, without the words that do not change its answer."""
-    words = [word for word in sys.argv[1:] if word not in _SILENT]
-    return shlex.join(["fedprior", *words])
+    """The command that is running, without the words that do not change its answer.
+
+    Where a key is and how to reach a database are not said: a page may go to anybody.
+    """
+    words, before = ["fedprior"], ""
+    for word in sys.argv[1:]:
+        option, equals, _ = word.partition("=")
+        if before in _MASKED:
+            words.append(_MASKED[before])
+        elif equals and option in _MASKED:
+            words.append(f"{option}={_MASKED[option]}")
+        elif word not in _SILENT:
+            words.append(word)
+        before = "" if before in _MASKED else word
+    return shlex.join(words)
 
 
 def _settings(question: Any) -> dict[str, Any]:
@@ -112,11 +125,12 @@ def page_of(path: Path) -> Page:
     if not found["labels"]:
         return page(found, None)
     same = found["table"]["sha256"] == _checksum(path)
-    sentence = (
-        f"the table has changed since {summary_path(path).name} was written. Estimate again, or "
-        "remove the summary for a page of the table alone."
-    )
-    check.expect(same, str(path), sentence)
+    told, of = summary_path(path).name, found["table"]["file"]
+    why = f"the table has changed since {told} was written."
+    if of != path.name:
+        why = f"{told} is the summary of another table, {of}."
+    remedy = "Estimate again, or remove the summary for a page of the table alone."
+    check.expect(same, str(path), f"{why} {remedy}")
     return page(found, read_table(path, found["labels"]))
 
 

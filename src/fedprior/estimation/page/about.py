@@ -8,18 +8,27 @@ from fedprior.estimation.page.answer import Summarized, known, percent
 from fedprior.estimation.result import FELL_BACK
 from fedprior.pages.page import Cell, Fact, Number, SmallTable
 
+_FITTED = {
+    "integrated": "averaged over plausible populations",
+    "known": "given, not fitted",
+    "likelihood": "fitted by maximum likelihood",
+    "moments": "fitted by the method of moments",
+    "paper": "fitted as in the paper",
+    "private moments": "fitted to private moments",
+}
+
 
 def gain_facts(answer: Summarized) -> list[Fact]:
     """What sharing is expected to gain, where that is known."""
     if answer.summary.get("sentence") == FELL_BACK:
         return []
-    least = "at least, " * bool(answer.summary.get("gains_are_bounds"))
+    more = "or more " * bool(answer.summary.get("gains_are_bounds"))
     over = {
         "gain_over_raw": ("Gain over raw values", "than each group's own value"),
         "gain_over_pooled": ("Gain over one common value", "than one value for all"),
     }
     return [
-        Fact(title, percent(answer.number(name)), f"{least}less squared error {than}")
+        Fact(title, percent(answer.number(name)), f"{more}less squared error {than}")
         for name, (title, than) in over.items()
         if math.isfinite(answer.number(name))
     ]
@@ -34,9 +43,10 @@ def parameter_grid(answer: Summarized) -> SmallTable | None:
         (name.replace("_", " "), figure(value), figure((errors or {}).get(name)))
         for name, value in found.items()
     ]
-    law = f"{answer.population['kind']} ({answer.population['fitted_by']})"
+    kind, fitted_by = answer.population["kind"], str(answer.population["fitted_by"])
+    how = _FITTED.get(fitted_by, f"fitted by {fitted_by}")
     return SmallTable(
-        title=f"Population: {law}", head=("parameter", "value", "standard error"),
+        title=f"Population: {kind} ({how})", head=("parameter", "value", "standard error"),
         cells=tuple(cells), folded=True,
     )  # fmt: skip
 

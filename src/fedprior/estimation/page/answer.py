@@ -70,9 +70,19 @@ class Summarized:
         assert self.table is not None
         return np.asarray(self.table[name], np.float64)
 
-    def cell(self, value: float, digits: int, *, sign: bool = False) -> Cell:
+    @property
+    def change_label(self) -> str:
+        """What a difference of two estimates is called: that of percentages is in points."""
+        return "change (points)" if self.style == "percent" else "change"
+
+    def change(self, difference: float, digits: int) -> Cell:
+        """A difference of two estimates in a small table, with its sign."""
+        points = 100 * difference if self.style == "percent" else difference
+        return cell(points, "number", digits, sign=True)
+
+    def cell(self, value: float, digits: int) -> Cell:
         """An estimate in a small table or among the facts."""
-        return cell(value, self.style, digits, sign=sign)
+        return cell(value, self.style, digits)
 
     def written(self, value: float, digits: int) -> str:
         """An estimate within a sentence."""
@@ -113,9 +123,9 @@ def cell(value: float, style: Style, digits: int, *, sign: bool = False) -> Cell
     return Number(value, style, digits, sign) if math.isfinite(value) else None
 
 
-def percent(value: float, digits: int = 1, *, sign: bool = False) -> Cell:
+def percent(value: float, digits: int = 1) -> Cell:
     """A gain, which is in percent already."""
-    return cell(value / 100, "percent", digits, sign=sign)
+    return cell(value / 100, "percent", digits)
 
 
 def decimals(width: float, style: Style = "number") -> int:

@@ -21,6 +21,7 @@ from fedprior.pages.page import (
 )
 
 _CHANGED = 10  # groups in the table of the largest changes
+_CLOSE = 1.0  # percentage points between the gain of all and that of its parts together
 _LINEAR = ("gaussian", "beta", "gamma")  # populations whose personal error is weight x raw error
 
 
@@ -33,7 +34,8 @@ def sections(answer: Summarized, rows: Rows) -> list[Section]:
     if "rank" in rows.columns:
         found.append(Section("Ranks", (_ranks(rows),), text=_order(rows)))
     if (sizes := by_size(answer)) is not None:
-        found.append(Section("For whom sharing helps", (sizes,), text=_HELPS))
+        text = _HELPS + _ERRORS * (_GAIN in sizes.head)
+        found.append(Section("For whom sharing helps", (sizes,), text=text))
     found.append(Section("All groups", (listing(rows),)))
     return found
 
@@ -42,10 +44,9 @@ _CHANGES = (
     "Groups with few data change most if their own value is far from the others. The weight is "
     "how much of the personal estimate is the group's own value; the rest is the population's."
 )
-_HELPS = (
-    "A group with few data has more to gain from the others than a group with many. Errors are "
-    "expected squared errors of estimates, relative to those of raw values."
-)
+_HELPS = "A group with few data has more to gain from the others than a group with many."
+_GAIN = "lower error than raw"
+_ERRORS = " Errors are expected squared errors of estimates, relative to those of raw values."
 
 
 def caterpillar(answer: Summarized, rows: Rows, *, title: str = "") -> Intervals:
@@ -100,13 +101,13 @@ def changes(answer: Summarized, rows: Rows) -> SmallTable:
             Number(float(size[place]), rows.columns["n"].style),
             answer.cell(raw[place], digits),
             answer.cell(personal[place], digits),
-            answer.cell(personal[place] - raw[place], digits, sign=True),
+            answer.change(personal[place] - raw[place], digits),
             cell(weight[place], "percent", 0),
         )
         for place in order
         if moved[place] >= 0
     )
-    head = (answer.group_label, answer.size_label, "raw", "personal", "change", "weight")
+    head = (answer.group_label, answer.size_label, "raw", "personal", answer.change_label, "weight")
     return SmallTable(title=f"The {len(cells)} groups that changed most", head=head, cells=cells)
 
 
@@ -151,17 +152,26 @@ def gain_of(answer: Summarized, members: np.ndarray) -> float:
     """Percent by which sharing lowers the expected squared error of these groups.
 
     The variance of a raw value is proportional to 1 / n, the error of the personal estimate is
-    its weight times that. NaN where another law, or noise that differs, makes it something else.
+    its weight times that. NaN where another law, or noise that differs, makes it something else,
+    or where the gain of all groups is another one, as with few of them: it allows for more.
     """
     linear = answer.population.get("kind") in _LINEAR
     if not linear or answer.summary.get("meta_analysis") or _own_noise(answer):
         return math.nan
+    everybody = _gain(answer, np.flatnonzero(answer.column(answer.size_name) > 0))
+    agrees = abs(everybody - answer.number("gain_over_raw")) <= _CLOSE
+    return _gain(answer, members) if agrees else math.nan
+
+
+def _gain(answer: Summarized, members: np.ndarray) -> float:
     each = 1 / answer.column(answer.size_name)[members]
     return 100 * (1 - float(each @ answer.column("weight")[members]) / float(each.sum()))
 
 
 def _own_noise(answer: Summarized) -> bool:
-    return bool((answer.summary.get("checks") or {}).get("noise"))
+    """Whether each group has a variance of its own, or a test says that it should have."""
+    tested = (answer.summary.get("checks") or {}).get("noise")
+    return bool(tested) or "noise_freedom" in (answer.population.get("parameters") or {})
 
 
 def by_size(answer: Summarized) -> SmallTable | None:
@@ -174,7 +184,7 @@ def by_size(answer: Summarized) -> SmallTable | None:
     digits = digits_of(answer, answer.column("lower"), answer.column("upper"))
     gains = [gain_of(answer, members) for *_, members in parts]
     head = [answer.size_label, "groups", "typical weight on own data", "typical half interval"]
-    head += ["lower error than raw"] if np.isfinite(gains).all() else []
+    head += [_GAIN] if np.isfinite(gains).all() else []
     cells = []
     for (low, high, members), gain in zip(parts, gains, strict=True):
         row: list[Cell] = [

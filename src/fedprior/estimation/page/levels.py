@@ -38,8 +38,13 @@ def lead(answer: Summarized) -> str:
         return "The groups do not differ by more than chance, at any level."
     return (
         f"Groups differ most by {name}: the {number:,} of them explain {100 * share:.0f}% of the "
-        "variance."
+        f"variance{_of(answer)}."
     )
+
+
+def _of(answer: Summarized) -> str:
+    """What the variance is of: counts have no noise of a row beside the levels."""
+    return "" if answer.summary.get("noise") else " between groups"
 
 
 def facts(answer: Summarized) -> list[Fact]:
@@ -76,7 +81,8 @@ def _deviations(answer: Summarized) -> SmallTable:
         )
         for name, number, deviation, error, share in components(answer)
     ]
-    head = ("level", "groups", f"standard deviation{scale}", "standard error", "share of variance")
+    share = f"share of variance{_of(answer)}"
+    head = ("level", "groups", f"standard deviation{scale}", "standard error", share)
     return SmallTable(title="Variance components", head=head, cells=tuple(cells))
 
 

@@ -115,8 +115,8 @@ def _funnel(found: dict[str, Any], rows: Rows) -> Scatter:
         x="raw",
         y="error",
         text=(
-            "Precise groups are at the bottom. Without small studies that were never published, "
-            f"the others spread evenly to both sides of the mean, {known(found['mean']):.4g}."
+            "Precise groups are at the bottom. If no small studies went unpublished, the others "
+            f"scatter evenly on both sides of the mean, {known(found['mean']):.4g}."
         ),
     )
 

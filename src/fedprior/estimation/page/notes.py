@@ -12,7 +12,6 @@ _LAWS = {
     "spike-and-slab": "a population in which some groups share one value exactly",
     "nonparametric": "a population of any shape, learned from the data",
     "point": "one value that all groups share",
-    "mixture": "several kinds of groups",
 }
 # Title; if nothing was found; why that matters, if something was; if it was not tested.
 _CHECKS = {
@@ -20,28 +19,28 @@ _CHECKS = {
         "Shape of the population",
         "Tested: the groups look as they would if they came from such a population.",
         "The assumed shape decides how far unusual groups are pulled to the middle.",
-        "Not tested: it takes 50 groups with equal noise to see the shape, and options that leave "
-        "it open.",
+        "Not tested: this takes at least 100 groups with equal noise, and a population whose shape "
+        "is not fixed by an option.",
     ),
     "size": (
         "Small and large groups",
         "Tested: large groups do not differ from small ones, apart from chance.",
         "Small groups are pulled to the common mean. If they differ from large ones, that mean is "
         "the wrong place for them.",
-        "Not tested: all groups have about the same size, there are too few of them, or the "
-        "options settle it.",
+        "Not tested: all groups have about the same size, there are too few of them, or an option "
+        "decides it.",
     ),
     "noise": (
         "Equal noise",
         "Tested: values vary equally within all groups, apart from chance.",
         "Groups with noisier values should lean more on the others.",
-        "Not tested: the noise is known, or the groups do not show it.",
+        "Not tested: the noise is known, an option decides it, or the data do not show it.",
     ),
     "rows": (
         "Rows of one group",
         "Tested: the rows of a group vary no more than counts of one rate do.",
         "Intervals that allow for too little chance are too short.",
-        "Not tested: a group has a single row, or the rows are single outcomes.",
+        "Not tested: each group has a single row, or each row is one outcome.",
     ),
 }
 _PRECISE = (
@@ -49,7 +48,7 @@ _PRECISE = (
     "Tested: groups with small standard errors do not differ from the others, apart from chance.",
     "Imprecise groups are pulled to the common mean. If they differ from precise ones, as they do "
     "where small studies without an effect are not published, it is the wrong place for them.",
-    "Not tested: all standard errors are about the same, or the options settle it.",
+    "Not tested: all standard errors are about the same, or an option decides it.",
 )
 _OF_KIND = {
     "means": ("shape", "size", "noise"),
@@ -66,7 +65,10 @@ def checked(answer: Summarized) -> Notes:
 
 def _assumed(answer: Summarized) -> list[Note]:
     found, notes = answer.population, []
-    if found.get("kind"):
+    if found.get("kind") == "mixture":
+        text = "Each group is of one of a few kinds, and each kind has a mean of its own."
+        notes.append(Note("Assumed: several kinds of groups", text))
+    elif found.get("kind"):
         law = _LAWS.get(found["kind"], f"a {found['kind']} population")
         varies = " whose middle depends on the size of a group" * bool(found.get("by_size"))
         varies += " whose middle depends on the covariates" * ("coefficients" in found)

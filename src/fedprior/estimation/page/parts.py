@@ -159,10 +159,11 @@ def _changes(answer: Summarized, found: Parts) -> SmallTable:
                 Number(float(found.n[group]), "whole"),
                 answer.cell(raw, digits),
                 answer.cell(personal, digits),
-                answer.cell(personal - raw, digits, sign=True),
+                answer.change(personal - raw, digits),
                 cell(float(found.weight[group]), "percent", 0),
             )
         )
     part = "category" if answer.kind == "shares" else "coordinate"
-    head = (answer.group_label, part, answer.size_label, "raw", "personal", "change", "weight")
+    head = (answer.group_label, part, answer.size_label, "raw", "personal", answer.change_label,
+            "weight")  # fmt: skip
     return SmallTable(title=f"The {len(cells)} largest changes", head=head, cells=tuple(cells))

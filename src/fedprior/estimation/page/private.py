@@ -1,4 +1,4 @@
-"""The page of a private estimate: the guarantee and the budget, and nothing of any group."""
+"""Privacy on the page of an estimate: the guarantee, what it does not cover, and the budget."""
 
 import math
 from collections.abc import Mapping
@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from fedprior.estimation.page.answer import Summarized, known
-from fedprior.pages.page import Block, Flow, Note, Notes, Party, Section, Stacked
+from fedprior.pages.page import Block, Flow, Note, Notes, Page, Party, Section, Stacked
 from fedprior.privacy.guarantee import shown
+
+_EXPOSED = Note(
+    "The groups on this page are not protected",
+    "They are shown as they are, as --release-groups asked. The guarantee covers the population "
+    "alone, and anybody who has this page sees the groups' own numbers.",
+    "warning",
+)
 
 
 def sections(answer: Summarized) -> list[Section]:
@@ -15,7 +22,8 @@ def sections(answer: Summarized) -> list[Section]:
     found = answer.summary.get("privacy")
     if not found:
         return []
-    blocks: list[Block] = [Notes(tuple(_notes(found))), _flow(found)]
+    notes = [*[_EXPOSED] * (answer.table is not None), *_notes(found)]
+    blocks: list[Block] = [Notes(tuple(notes)), _flow(found)]
     if answer.summary.get("ledger"):
         blocks += _budget(answer.summary["ledger"])
     return [Section("Privacy", tuple(blocks), text=sentence(found))]
@@ -25,11 +33,11 @@ def sentence(found: Mapping[str, Any]) -> str:
     """The guarantee, as one sentence that can be quoted."""
     epsilon, delta = known(found["epsilon"]), known(found.get("delta"))
     factor = shown(math.exp(epsilon), digits=3) if epsilon < 50 else f"e^{epsilon:g}"
-    rest = f", apart from a probability of {delta:g}" if delta > 0 else ""
+    rest = f", except with probability {delta:g}" if delta > 0 else ""
     return (
-        f"Whatever anybody knows beforehand: had {found['unit']} been different, nothing that was "
-        f"sent would have been more than {factor} times as likely, or as unlikely, as it was"
-        f"{rest} (differential privacy with epsilon = {shown(epsilon, digits=6)}"
+        f"Whatever else is known: if {found['unit']} had been different, the probability of what "
+        f"was sent would have changed by at most a factor of {factor}{rest} "
+        f"(differential privacy with epsilon = {shown(epsilon, digits=6)}"
         + (f", delta = {delta:g}" if delta > 0 else "")
         + f"; {found['neighbors']})."
     )
@@ -38,9 +46,9 @@ def sentence(found: Mapping[str, Any]) -> str:
 def _notes(found: Mapping[str, Any]) -> list[Note]:
     valid = bool(found.get("valid_for_release"))
     release = (
-        "It was seeded by the operating system and cannot be made again."
+        "It was seeded by the operating system and cannot be reproduced."
         if valid
-        else "It was simulated from a seed, so that it can be made again. The result is not valid "
+        else "It was simulated from a seed, so that it can be reproduced. The result is not valid "
         "for release."
     )
     return [
@@ -69,10 +77,19 @@ def _flow(found: Mapping[str, Any]) -> Flow:
 
 def _budget(spent: Mapping[str, Any]) -> list[Block]:
     epsilon, budget = known(spent["epsilon"]), known(spent.get("budget"))
-    text = f"Of all questions that the ledger {Path(spent['file']).name} has recorded."
+    text = f"Total of all questions recorded in the ledger {Path(spent['file']).name}."
     parts: dict[str, tuple[float, ...]] = {"spent": (epsilon,)}
     if math.isfinite(budget):
         parts["left"] = (max(budget - epsilon, 0.0),)
     else:
         text += " It has no limit: --budget sets one."
     return [Stacked(title="Epsilon", labels=("epsilon",), parts=parts, rest="left", text=text)]
+
+
+def command_text(answer: Summarized) -> str:
+    """What the command of the page does if it is run again."""
+    if not answer.summary.get("privacy"):
+        return Page.command_text
+    if "--seed" not in (answer.summary.get("settings") or {}):
+        return "This command asks again, with new noise, and spends its epsilon again:"
+    return "This command gives the same answer again, and spends its epsilon again:"

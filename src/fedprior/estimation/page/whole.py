@@ -14,7 +14,8 @@ from fedprior.estimation.page.rows import rows_of
 from fedprior.estimation.result import median
 from fedprior.pages.page import Fact, Number, Page, Section
 
-_TITLES = {"means": "Means", "rates": "Rates", "events": "Rates of events", "shares": "Shares"}
+_TITLES = {"means": "Means", "rates": "Rates", "events": "Rates", "shares": "Shares"}
+_ROUNDING = 1e-12
 _CHECKED = "What was assumed and what was checked"
 
 
@@ -34,7 +35,7 @@ def estimates_page(
         found = parts.parts_of(answer) if coordinates is None else coordinates
         return _page(answer, _facts(answer, found.n, found.weight), parts.sections(answer, found))
     if table is None:
-        return _page(answer, _facts(answer), private.sections(answer))
+        return _page(answer, _facts(answer), [])
     if summary.get("levels"):
         lead = f"{summary.get('sentence') or ''} {levels.lead(answer)}".strip()
         told = _facts(answer, size=None, weight=None)
@@ -57,9 +58,10 @@ def _page(
         lead=lead or str(summary.get("sentence") or "") or _unknown(answer),
         about=str(summary.get("source") or ""),
         facts=facts,
-        sections=(*sections, Section(_CHECKED, (checked(answer),))),
+        sections=(*private.sections(answer), *sections, Section(_CHECKED, (checked(answer),))),
         folded=folded(answer),
         command=str(summary.get("command") or ""),
+        command_text=private.command_text(answer),
     )
 
 
@@ -93,9 +95,10 @@ def _lead(answer: Summarized) -> str:
     first, last = (groups.gain_of(answer, sizes[place][2]) for place in (0, -1))
     if not first - last >= 1:
         return sentence
+    fewest = "least" if answer.kind == "events" else "fewest"
     return (
         f"{sentence} Small groups gain most: the expected error falls by {first:.0f}% in the "
-        f"quarter with the fewest {answer.size_label}, and by {max(last, 0):.0f}% in the quarter "
+        f"quarter with the {fewest} {answer.size_label}, and by {max(last, 0):.0f}% in the quarter "
         "with the most."
     )
 
@@ -130,7 +133,7 @@ def _facts(
     spread = known(answer.population.get("heterogeneity"))
     if math.isfinite(spread):
         note = "standard deviation between groups"
-        digits = decimals(4 * spread, answer.style) if spread > 0 else 3
+        digits = decimals(4 * spread * _seen(answer, spread), answer.style)
         facts.append(Fact("Groups differ by", answer.cell(spread, digits), note))
     return tuple(facts)
 
@@ -139,7 +142,12 @@ def _mean(answer: Summarized) -> Fact:
     errors = answer.population.get("standard_errors") or {}
     error = known(errors.get("mean"))
     spread = known(answer.population.get("heterogeneity"))
-    width = 4 * error if error > 0 else spread
-    digits = decimals(width, answer.style) if width > 0 else 3
-    note = f"± {answer.written(error, digits)}, its standard error" if error > 0 else ""
+    told = _seen(answer, error)
+    digits = decimals(4 * error if told else spread * _seen(answer, spread), answer.style)
+    note = f"± {answer.written(error, digits)}, its standard error" if told else ""
     return Fact("Population mean", answer.cell(answer.mean, digits), note)
+
+
+def _seen(answer: Summarized, width: float) -> bool:
+    """Whether a width is more than what rounding leaves of 0 beside the mean."""
+    return width > _ROUNDING * (abs(answer.mean) if math.isfinite(answer.mean) else 0.0)
