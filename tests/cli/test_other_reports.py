@@ -7,9 +7,10 @@ import pytest
 
 from fedprior.experiments.page import document_page
 from fedprior.experiments.page import page_of as experiment_page
-from fedprior.pages.page import Curves, Intervals, SmallTable, Stacked
+from fedprior.pages.page import Curves, Intervals, Page, Section, SmallTable, Stacked
 from fedprior.pages.render import render
 from fedprior.reporting.pages.ledger import page_of as ledger_page
+from fedprior.reporting.pages.privacy import budget, meaning
 from fedprior.reporting.pages.sweep import page_of as sweep_page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -107,3 +108,21 @@ def test_anything_else_is_refused_by_name(refused, tmp_path):
     other = tmp_path / "x.json"
     other.write_text("[]")
     refused("report", other, wanted="the folder of fedprior reproduce")
+
+
+@pytest.mark.parametrize(
+    ("relation", "change"),
+    [("add-remove", "were absent"), ("replace-one", "were replaced by any other data")],
+)
+def test_a_guarantee_in_plain_words_speaks_of_its_relation(relation, change):
+    row = {"epsilon": 1.0, "delta": 1e-5, "unit": "client", "relation": relation}
+    assert f"if one client's data {change}, the probability of any" in meaning(row)
+    assert "at most a factor of e^1 = 2.718, except with probability 1e-05." in meaning(row)
+    assert "a factor of e^1000, except" in meaning({**row, "epsilon": 1000.0})
+    assert "nothing is protected" in meaning({**row, "epsilon": float("inf")})
+
+
+def test_a_bar_without_end_can_be_drawn():
+    bar = budget(["a"], [{"epsilon": float("inf"), "budget": 1.0}])
+    html = render(Page(title="t", lead="l", sections=(Section("s", (bar,)),)))
+    assert '"spent":[null]' in html
