@@ -176,7 +176,7 @@ def test_the_page_follows_a_training_and_its_end(on_table, tmp_path):
         first = rounds_shown(shown())
         wait(lambda: (rounds_shown(shown()) or 0) > first, process)
         content = shown()
-        assert "The run is going on: 0 of 2 trainings are finished." in content
+        assert "The run is in progress: 0 of 2 trainings are finished." in content
         wait(lambda: "Validation scores over rounds" in shown(), process)
         process.send_signal(signal.SIGINT)  # saved, and then it ends
         process.wait(SLOW)
@@ -201,7 +201,7 @@ def test_the_command_prints_its_address_and_stops_at_ctrl_c(trained):
 def test_a_killed_training_is_shown_as_stopped(on_table, tmp_path):
     folder = tmp_path / "run"
     with training(folder, on_table, 1_000_000) as process:
-        assert page_of(folder).lead.startswith("The run is going on")
+        assert page_of(folder).lead.startswith("The run is in progress")
         os.kill(process.pid, signal.SIGKILL)
         process.wait(SLOW)
         assert (folder / ".lock").is_file()  # left behind
@@ -220,6 +220,6 @@ def test_a_browser_follows_a_training(browser, on_table, tmp_path):
             script = "first => Number(document.querySelector('.lead').innerText"
             script += ".match(/has done ([0-9,]+) of/)?.[1].replace(/,/g, '')) > first"
             page.wait_for_function(script, arg=first, timeout=1000 * SLOW)  # it reloads itself
-            assert "The run is going on" in lead.inner_text()
+            assert "The run is in progress" in lead.inner_text()
         lines = (folder / "progress.jsonl").read_text().splitlines()
         assert len(json.loads(lines[0])) > 4
