@@ -62,6 +62,13 @@ def test_a_ledger_has_a_page(command, refused, tmp_path):
     (charges,) = blocks(page, SmallTable)
     assert len(charges.cells) == 1
     assert page.lead.startswith("Epsilon")
+    assert ". Further charges may add" in page.lead
+    assert page.command == f"fedprior privacy ledger show {path} --key FILE"
+    assert page.command_text == "This command shows the same in a terminal:"
+    html = render(page)
+    assert "shared model" not in html  # an estimate has none
+    for word in ("Anyone who sees what was released", "at most what epsilon", "at most their sum"):
+        assert word in html
 
 
 @pytest.mark.parametrize("name", ["table1", "beyond", "ablation", "fedem"])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +19,11 @@ from fedprior.pages.page import (
     Stacked,
 )
 from fedprior.pages.render import render
+from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.model import load
 from fedprior.reporting.pages.clients import client_rows, client_section, distributions
+from fedprior.reporting.pages.made import settings
 from fedprior.reporting.pages.record import RunRecord
 from fedprior.reporting.pages.run import owns, page_of
 from fedprior.reporting.summary import Scores, summarize
@@ -383,3 +386,18 @@ def test_clients_and_seeds_are_counted_as_such(monkeypatch):
     monkeypatch.setattr("fedprior.reporting.pages.clients.MOST_ROWS", 5)
     kept = client_rows(table, **asked)
     assert (len(kept), kept.noun) == (3, "clients of seed 0")
+
+
+def test_the_command_of_a_secure_run_says_that_it_spends_again(private_run):
+    assert page_of(private_run("simulated")).command_text.startswith("This command gives the same")
+    assert page_of(private_run("secure")).command_text == (
+        "This command trains again, with new noise, and spends epsilon again:"
+    )
+
+
+def test_settings_do_not_tell_where_the_key_lies():
+    config = Config(methods=("fedavg",))
+    places = {"ledger": "/home/me/clinics.jsonl", "key": "/home/me/secret"}
+    private = replace(config.privacy, epsilon=1.0, delta=1e-5, **places)
+    cells = dict(settings(replace(config, privacy=private)).cells)
+    assert (cells["privacy.ledger"], cells["privacy.key"]) == ("clinics.jsonl", "set")

@@ -37,6 +37,7 @@ _NEIGHBORS = {
     "replace-one": "replacing one {unit}'s whole data by any other",
 }
 _CHANGES = {"add-remove": "absent", "replace-one": "replaced by any other data"}
+_OWN_MODEL = "A client's own model is computed where its data are and passes to nobody."
 _LARGEST = 700.0  # epsilons whose e^epsilon is a float
 
 
@@ -167,8 +168,12 @@ def _first(records: list[Record], number: int) -> Iterator[Record]:
         number -= rounds
 
 
-def flow(view: str, *, correlated: bool = False) -> Flow:
-    """Who is trusted with what, for the view of a channel."""
+def flow(view: str, *, correlated: bool = False, asked: bool = False) -> Flow:
+    """Who is trusted with what, for the view of a channel.
+
+    `asked` says that clients answered one question (an estimate), and that no model was trained.
+    """
+    result = "answer" if asked else "shared model"
     client = {
         "central": "Keeps its data. Bounds the length of its message.",
         "local": "Keeps its data. Adds noise to its message before it leaves.",
@@ -186,20 +191,21 @@ def flow(view: str, *, correlated: bool = False) -> Flow:
     }
     passes = {
         "central": ("message, bounded", "sum with noise"),
-        "local": ("message with noise", "shared model"),
-        "masked": ("masked message", "shared model"),
+        "local": ("message with noise", result),
+        "masked": ("masked message", result),
     }
     if view not in server:
         view = "central"
+    seen = "Sees the answer." if asked else "Sees the shared model after every round."
     return Flow(
         title="Who is trusted with what",
         parties=(
             Party("Client", client[view], True),
             server[view],
-            Party("Everybody else", "Sees the shared model after every round.", False),
+            Party("Everybody else", seen, False),
         ),
         passes=passes[view],
-        text="A client's own model is computed where its data are and passes to nobody.",
+        text="" if asked else _OWN_MODEL,
     )
 
 

@@ -23,11 +23,15 @@ from fedprior.reporting import ledgers, released
 from fedprior.reporting.pages import cost
 from fedprior.reporting.pages.clients import PAIRS, client_rows, client_section, distributions
 from fedprior.reporting.pages.lead import best_method, lead, name_of
-from fedprior.reporting.pages.made import settings, versions
+from fedprior.reporting.pages.made import SHOWS_THE_SAME, settings, versions
 from fedprior.reporting.pages.privacy import FEW_POINTS, POINTS, limits, privacy_section
 from fedprior.reporting.pages.record import RunRecord, folder_of
 
 WHAT = "the folder of a run of fedprior train"
+_AGAIN = {  # by whether the noise is secure
+    False: "This command gives the same answer again:",
+    True: "This command trains again, with new noise, and spends epsilon again:",
+}
 
 
 def owns(path: Path) -> bool:
@@ -47,11 +51,12 @@ def run_page(
     *sections: Section,
     title: str = "Training run",
     again: str = "",
-    command: str = "",
+    shown_by: str = "",
 ) -> Page:
     """The page of a run, with further `sections` of whoever knows more about it.
 
-    `again` says how a run that has stopped is continued.
+    `again` says how a run that has stopped is continued, and `shown_by` is a command that shows
+    its state; without it, the page names the one that trains again.
     """
     config, methods = record.config, record.methods
     scores = [np.array([row["mean"] or 0.0]) for row in methods.values()]
@@ -78,7 +83,8 @@ def run_page(
         facts=tuple(_facts(record, best, style, rows)),
         sections=tuple(found),
         folded=(settings(config), versions()),
-        command=command or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
+        command=shown_by or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
+        command_text=SHOWS_THE_SAME if shown_by else _AGAIN[record.secure],
     )
 
 
