@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from browser import visit
+from fedprior.cli.watch import _redirect
 from fedprior.pages.serve import PageServer, Served
 from fedprior.reporting.pages.changes import version_of
 from fedprior.reporting.pages.run import page_of
@@ -119,6 +120,25 @@ def test_what_cannot_be_shown_is_said(trained, tmp_path):
     assert headers["Content-Type"].startswith("text/html")
     assert b"The page cannot be made" in content
     assert version_of(copy).encode() in content  # it waits for another version
+
+
+def test_any_error_is_shown(trained):
+    def fail(path):
+        raise KeyError("runs")
+
+    with serving(trained, fail) as server:
+        status, _, content = ask(server, f"/{server.token}/")
+    assert status == 500
+    assert b"The page cannot be made" in content
+
+
+def test_the_browser_s_arguments_do_not_hold_the_token():
+    with _redirect("http://127.0.0.1:1/secret/") as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert "url=http://127.0.0.1:1/secret/" in path.read_text()
+        assert "secret" not in path.as_uri()
+    assert not path.parent.exists()
 
 
 def test_only_runs_can_be_watched(refused, tmp_path, trained):
