@@ -41,6 +41,13 @@ def test_a_sweep_s_folder_has_a_page(command, fast, tmp_path):
     assert command("report", folder).code == 2
 
 
+def test_a_sweep_of_an_earlier_format_is_refused(refused, tmp_path):
+    folder = Path(__file__).parents[1] / "formats" / "0.1.0" / "sweep"
+    out = tmp_path / "page.html"
+    refused("report", folder, "--out", out, wanted="0.1.0")
+    assert not out.exists()
+
+
 def test_a_ledger_has_a_page(command, refused, tmp_path):
     path, table, key = tmp_path / "clinics.jsonl", tmp_path / "t.csv", tmp_path / "key"
     rows = [f"c{k},{int((7 * k + 3 * r) % 10 < 4)}" for k in range(60) for r in range(20)]
