@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedprior.experiments.comparison_page import comparison_page
 from fedprior.experiments.page import document_page
 from fedprior.experiments.page import page_of as experiment_page
 from fedprior.pages.page import Curves, Intervals, Page, Section, SmallTable, Stacked
@@ -140,3 +141,14 @@ def test_a_bar_without_end_can_be_drawn():
     bar = budget(["a"], [{"epsilon": float("inf"), "budget": 1.0}])
     html = render(Page(title="t", lead="l", sections=(Section("s", (bar,)),)))
     assert '"spent":[null]' in html
+
+
+def test_a_comparison_without_some_figures_has_a_page():
+    document = json.loads((DOCS / "reproduction" / "beyond" / "rows.json").read_text())
+    for name in ("mean", "sd", "worst_decile", "gap"):
+        document["rows"][1][name] = None
+    page = comparison_page(document)
+    tables = [each for each in blocks(page, SmallTable) if each.title.startswith("Test accuracy")]
+    assert all(len(row) == len(each.head) for each in tables for row in each.cells)
+    assert "leads with" in page.lead
+    render(page)
