@@ -79,7 +79,7 @@ def test_a_run_s_page_says_what_helps_whom(trained):
     assert best in page.lead
     assert sections(page) == [
         *("Methods", "Client by client", "Over rounds", "Calibration", "Classes"),
-        "Time and bytes a round",
+        "Time and bytes per round",
     ]
     (table,) = [each for each in blocks(page, SmallTable) if each.title == "Scores by method"]
     means = {row[0]: row[1].value for row in table.cells}
@@ -162,7 +162,8 @@ def test_a_file_that_is_no_page_is_not_replaced(refused, on_table, tmp_path):
 
 def test_a_loaded_model_reports_its_run(trained, tmp_path):
     model = load(trained)
-    model.report(tmp_path / "model.html")
+    assert model.report().path is None
+    assert model.report(tmp_path / "model.html").path == tmp_path / "model.html"
     assert "Scores by method" in (tmp_path / "model.html").read_text()
     assert "adaped" in model._repr_html_()
     assert "<script" not in model._repr_html_()
