@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fedprior.experiments.comparison_page import comparison_page
 from fedprior.experiments.page import document_page
 from fedprior.experiments.page import page_of as experiment_page
-from fedprior.pages.page import Curves, Intervals, SmallTable, Stacked
+from fedprior.pages.page import Curves, Intervals, Page, Section, SmallTable, Stacked
 from fedprior.pages.render import render
 from fedprior.reporting.pages.ledger import page_of as ledger_page
+from fedprior.reporting.pages.privacy import budget, meaning
 from fedprior.reporting.pages.sweep import page_of as sweep_page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,6 +42,13 @@ def test_a_sweep_s_folder_has_a_page(command, fast, tmp_path):
     assert command("report", folder).code == 2
 
 
+def test_a_sweep_of_an_earlier_format_is_refused(refused, tmp_path):
+    folder = Path(__file__).parents[1] / "formats" / "0.1.0" / "sweep"
+    out = tmp_path / "page.html"
+    refused("report", folder, "--out", out, wanted="0.1.0")
+    assert not out.exists()
+
+
 def test_a_ledger_has_a_page(command, refused, tmp_path):
     path, table, key = tmp_path / "clinics.jsonl", tmp_path / "t.csv", tmp_path / "key"
     rows = [f"c{k},{int((7 * k + 3 * r) % 10 < 4)}" for k in range(60) for r in range(20)]
@@ -61,6 +70,13 @@ def test_a_ledger_has_a_page(command, refused, tmp_path):
     (charges,) = blocks(page, SmallTable)
     assert len(charges.cells) == 1
     assert page.lead.startswith("Epsilon")
+    assert ". Further charges may add" in page.lead
+    assert page.command == f"fedprior privacy ledger show {path} --key FILE"
+    assert page.command_text == "This command shows the same in a terminal:"
+    html = render(page)
+    assert "shared model" not in html  # an estimate has none
+    for word in ("Anyone who sees what was released", "at most what epsilon", "at most their sum"):
+        assert word in html
 
 
 @pytest.mark.parametrize("name", ["table1", "beyond", "ablation", "fedem"])
@@ -107,3 +123,32 @@ def test_anything_else_is_refused_by_name(refused, tmp_path):
     other = tmp_path / "x.json"
     other.write_text("[]")
     refused("report", other, wanted="the folder of fedprior reproduce")
+
+
+@pytest.mark.parametrize(
+    ("relation", "change"),
+    [("add-remove", "were absent"), ("replace-one", "were replaced by any other data")],
+)
+def test_a_guarantee_in_plain_words_speaks_of_its_relation(relation, change):
+    row = {"epsilon": 1.0, "delta": 1e-5, "unit": "client", "relation": relation}
+    assert f"if one client's data {change}, the probability of any" in meaning(row)
+    assert "at most a factor of e^1 = 2.718, except with probability 1e-05." in meaning(row)
+    assert "a factor of e^1000, except" in meaning({**row, "epsilon": 1000.0})
+    assert "nothing is protected" in meaning({**row, "epsilon": float("inf")})
+
+
+def test_a_bar_without_end_can_be_drawn():
+    bar = budget(["a"], [{"epsilon": float("inf"), "budget": 1.0}])
+    html = render(Page(title="t", lead="l", sections=(Section("s", (bar,)),)))
+    assert '"spent":[null]' in html
+
+
+def test_a_comparison_without_some_figures_has_a_page():
+    document = json.loads((DOCS / "reproduction" / "beyond" / "rows.json").read_text())
+    for name in ("mean", "sd", "worst_decile", "gap"):
+        document["rows"][1][name] = None
+    page = comparison_page(document)
+    tables = [each for each in blocks(page, SmallTable) if each.title.startswith("Test accuracy")]
+    assert all(len(row) == len(each.head) for each in tables for row in each.cells)
+    assert "leads with" in page.lead
+    render(page)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +19,14 @@ from fedprior.pages.page import (
     Stacked,
 )
 from fedprior.pages.render import render
+from fedprior.reporting.config import Config
+from fedprior.reporting.folder import Folder
 from fedprior.reporting.model import load
-from fedprior.reporting.pages.clients import client_rows, client_section
+from fedprior.reporting.pages.clients import client_rows, client_section, distributions
+from fedprior.reporting.pages.made import settings
+from fedprior.reporting.pages.record import RunRecord
 from fedprior.reporting.pages.run import owns, page_of
+from fedprior.reporting.summary import Scores, summarize
 from inside_page import everything, tables_of
 
 CLINICS = [f"clinic-{place}" for place in ("north", "south", "east", "west", "hill", "lake")]
@@ -73,7 +79,7 @@ def test_a_run_s_page_says_what_helps_whom(trained):
     assert best in page.lead
     assert sections(page) == [
         *("Methods", "Client by client", "Over rounds", "Calibration", "Classes"),
-        "Time and bytes a round",
+        "Time and bytes per round",
     ]
     (table,) = [each for each in blocks(page, SmallTable) if each.title == "Scores by method"]
     means = {row[0]: row[1].value for row in table.cells}
@@ -156,7 +162,8 @@ def test_a_file_that_is_no_page_is_not_replaced(refused, on_table, tmp_path):
 
 def test_a_loaded_model_reports_its_run(trained, tmp_path):
     model = load(trained)
-    model.report(tmp_path / "model.html")
+    assert model.report().path is None
+    assert model.report(tmp_path / "model.html").path == tmp_path / "model.html"
     assert "Scores by method" in (tmp_path / "model.html").read_text()
     assert "adaped" in model._repr_html_()
     assert "<script" not in model._repr_html_()
@@ -313,3 +320,85 @@ def test_folders_of_other_things_are_not_runs(tmp_path, trained):
     (tmp_path / "checkpoint" / "fedavg").mkdir(parents=True)
     (tmp_path / "checkpoint" / "fedavg" / "sweep.json").write_text("{}")
     assert not owns(tmp_path)
+
+
+def rewritten(trained, folder, change):
+    """A copy of a run whose clients.parquet and summary.json are made anew from `change(table)`."""
+    copy = shutil.copytree(trained, folder)
+    table = change(dict(RunRecord(Folder(copy)).clients))
+    write_table(table, copy / "clients.parquet", owner="test")
+    methods = json.loads((copy / "summary.json").read_text())["methods"]
+    kept = [name for name in methods if name.replace("-", "_") in table]
+    scores = {name: Scores({0: table[name.replace("-", "_")]}, {}) for name in kept}
+    summary = json.loads((copy / "summary.json").read_text()) | {"methods": summarize(scores)}
+    write_json(copy / "summary.json", summary)
+    return copy
+
+
+METHOD_COLUMNS = ("adaped", "fedavg_fine_tuning", "local")
+
+
+def only(*names):
+    return lambda table: {k: v for k, v in table.items() if k not in METHOD_COLUMNS or k in names}
+
+
+def filled(value, *names):
+    return lambda table: table | {name: np.full_like(table[name], value) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (only("local"), "Nothing was shared: clients trained on their own data alone. Test"),
+        (only("adaped"), "adaped has a mean accuracy of"),
+        (filled(np.nan, *METHOD_COLUMNS), "No client has test samples, so there are no scores."),
+        (filled(-np.inf, "adaped", "fedavg_fine_tuning"), "adaped, fedavg-fine-tuning diverged"),
+        (filled(-np.inf, "local"), "train on their own data alone diverged, so there is nothing"),
+    ],
+)
+def test_a_run_s_page_says_why_there_is_nothing_to_compare(trained, tmp_path, change, wanted):
+    page = page_of(rewritten(trained, tmp_path / "copy", change))
+    assert wanted in page.lead
+    assert "Of the methods compared" not in page.lead
+    render(page)
+
+
+def test_clients_whose_models_diverged_are_counted_apart():
+    table = {"seed": np.zeros(8), "client": np.array([*"abcdefgh"], object)}
+    table["local"] = -np.array([1, 1, 1, 1, 1, 1, 1, np.inf])
+    table["adamap"] = -np.full(8, 0.5)
+    rows = client_rows(table, ("adamap", "local"), "number", best="adamap", same=True)
+    text = client_section(rows, "adamap", "number").text
+    assert "7 of 7 clients have better models" in text
+    assert "0 have worse ones, and 0 have equally good" in text
+    assert "One client whose model diverged is not counted." in text
+
+
+def test_clients_and_seeds_are_counted_as_such(monkeypatch):
+    table = {"seed": np.repeat([0, 1], 3), "client": np.array([*"abcabc"], object)}
+    table |= {"local": np.full(6, 0.5), "adamap": np.full(6, 0.75)}
+    asked = {"methods": ("adamap", "local"), "style": "percent", "best": "adamap", "same": False}
+    rows = client_rows(table, **asked)
+    assert (
+        "6 of 6 clients and seeds have better models"
+        in client_section(rows, "adamap", "percent").text
+    )
+    assert distributions(rows, ["adamap"], "percent").text.startswith("Each client and seed")
+    monkeypatch.setattr("fedprior.reporting.pages.clients.MOST_ROWS", 5)
+    kept = client_rows(table, **asked)
+    assert (len(kept), kept.noun) == (3, "clients of seed 0")
+
+
+def test_the_command_of_a_secure_run_says_that_it_spends_again(private_run):
+    assert page_of(private_run("simulated")).command_text.startswith("This command gives the same")
+    assert page_of(private_run("secure")).command_text == (
+        "This command trains again, with new noise, and spends epsilon again:"
+    )
+
+
+def test_settings_do_not_tell_where_the_key_lies():
+    config = Config(methods=("fedavg",))
+    places = {"ledger": "/home/me/clinics.jsonl", "key": "/home/me/secret"}
+    private = replace(config.privacy, epsilon=1.0, delta=1e-5, **places)
+    cells = dict(settings(replace(config, privacy=private)).cells)
+    assert (cells["privacy.ledger"], cells["privacy.key"]) == ("clinics.jsonl", "set")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from browser import visit
+from fedprior.cli.watch import _redirect
 from fedprior.pages.serve import PageServer, Served
 from fedprior.reporting.pages.changes import version_of
 from fedprior.reporting.pages.run import page_of
@@ -126,6 +127,25 @@ def test_what_cannot_be_shown_is_said(trained, tmp_path):
     assert version_of(copy).encode() in content  # it waits for another version
 
 
+def test_any_error_is_shown(trained):
+    def fail(path):
+        raise KeyError("runs")
+
+    with serving(trained, fail) as server:
+        status, _, content = ask(server, f"/{server.token}/")
+    assert status == 500
+    assert b"The page cannot be made" in content
+
+
+def test_the_browser_s_arguments_do_not_hold_the_token():
+    with _redirect("http://127.0.0.1:1/secret/") as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert "url=http://127.0.0.1:1/secret/" in path.read_text()
+        assert "secret" not in path.as_uri()
+    assert not path.parent.exists()
+
+
 def test_only_runs_can_be_watched(refused, tmp_path, trained):
     wanted = "RUN must be the folder of a run that has begun"
     refused("watch", tmp_path, wanted=wanted)
@@ -181,7 +201,7 @@ def test_the_page_follows_a_training_and_its_end(on_table, tmp_path):
         first = rounds_shown(shown())
         wait(lambda: (rounds_shown(shown()) or 0) > first, process)
         content = shown()
-        assert "The run is going on: 0 of 2 trainings are finished." in content
+        assert "The run is in progress: 0 of 2 trainings are finished." in content
         wait(lambda: "Validation scores over rounds" in shown(), process)
         process.send_signal(signal.SIGINT)  # saved, and then it ends
         process.wait(SLOW)
@@ -206,7 +226,7 @@ def test_the_command_prints_its_address_and_stops_at_ctrl_c(trained):
 def test_a_killed_training_is_shown_as_stopped(on_table, tmp_path):
     folder = tmp_path / "run"
     with training(folder, on_table, 1_000_000) as process:
-        assert page_of(folder).lead.startswith("The run is going on")
+        assert page_of(folder).lead.startswith("The run is in progress")
         os.kill(process.pid, signal.SIGKILL)
         process.wait(SLOW)
         assert (folder / ".lock").is_file()  # left behind
@@ -225,6 +245,6 @@ def test_a_browser_follows_a_training(browser, on_table, tmp_path):
             script = "first => Number(document.querySelector('.lead').innerText"
             script += ".match(/has done ([0-9,]+) of/)?.[1].replace(/,/g, '')) > first"
             page.wait_for_function(script, arg=first, timeout=1000 * SLOW)  # it reloads itself
-            assert "The run is going on" in lead.inner_text()
+            assert "The run is in progress" in lead.inner_text()
         lines = (folder / "progress.jsonl").read_text().splitlines()
         assert len(json.loads(lines[0])) > 4

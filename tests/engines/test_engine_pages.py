@@ -29,7 +29,8 @@ def test_a_result_is_a_page(result, tmp_path):
     page = result_page(result)
     assert titles(page) == ["Clients", "Over rounds", "Calibration", "Classes"]
     assert f"{100 * result.scores.mean():.1f}%" in page.lead
-    result.report(tmp_path / "page.html")
+    assert result.report().page.lead == page.lead
+    assert result.report(tmp_path / "page.html").path == tmp_path / "page.html"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert "<script" not in result._repr_html_()
     assert page.lead[:24] in result._repr_html_()
@@ -122,7 +123,7 @@ def test_a_sweep_shows_values_and_the_choice():
     rows = rows_of({"fedavg": (0.5, 0.7, 0.6), "local": (0.4, 0.6, 0.5)})
     row = {"chosen": {"lr": 0.1}, "points": 3, "valid": 0.705, "test": 0.8, "test_sd": 0.01}
     page = trainings_page(rows, {"fedavg": row, "local": {**row, "test": 0.7}}, about="x")
-    assert page.lead.startswith("Tuned alike, the best is fedavg with lr = 0.1.")
+    assert page.lead.startswith("With the same tuning for all, the best is fedavg with lr = 0.1.")
     assert "80.00% ± 1.00 over seeds" in page.lead
     (chart,) = [each for part in page.sections for each in part.blocks if isinstance(each, Curves)]
     drawn = {curve.name: curve for curve in chart.curves}
@@ -144,5 +145,6 @@ def test_a_sweep_in_python_reports_itself(toy, plane, tmp_path):
     (grid,) = [b for part in page.sections for b in part.blocks if isinstance(b, SmallTable)]
     assert grid.cells[0][1] == f"rate = {swept.chosen['rate']}"
     assert grid.cells[0][4].value == pytest.approx(np.nanmean(swept.scores))
-    swept.report(tmp_path / "sweep.html")
+    assert swept.report().page.lead == page.lead
+    assert swept.report(tmp_path / "sweep.html").path.is_file()
     assert "Sweep" in swept._repr_html_()

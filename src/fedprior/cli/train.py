@@ -98,8 +98,8 @@ def train(
         switches = allow_delta or release_scores or unprotected_scores
         if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
-                "train: --resume must stand alone (with --plot, --report, --json and --quiet), got "
-                "other options. A resumed run keeps its configuration."
+                "train: --resume must stand alone (with --plot, --report, --force, --json and "
+                "--quiet), got other options. A resumed run keeps its configuration."
             )
         folder = Folder(resume)
         settings = folder.open()

@@ -1,6 +1,8 @@
 """`fedprior watch`."""
 
 import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -45,11 +47,25 @@ def watch(
         server = PageServer(Served(lambda: make(run), lambda: version_of(run)), port=port)
     except OSError as error:
         raise ValueError(f"{_OWNER}: --port must be free, got {port} ({error.strerror}).") from None
-    with server, contextlib.suppress(KeyboardInterrupt):
+    with server, contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as kept:
         typer.echo(server.address)
         say(f"Serving the page of {run}. Stop with Ctrl-C.", quiet=quiet)
         if open_page:
             import webbrowser
 
-            webbrowser.open(server.address)
+            webbrowser.open(kept.enter_context(_redirect(server.address)).as_uri())
         server.serve_forever(poll_interval=0.2)
+
+
+@contextlib.contextmanager
+def _redirect(address: str) -> Iterator[Path]:
+    """A page for this user alone that leads to `address`, until the end.
+
+    A browser's arguments are seen by everybody on the machine; the token in the address is not.
+    """
+    content = f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">\n'
+    with tempfile.TemporaryDirectory(prefix="fedprior-") as folder:  # which nobody else may enter
+        path = Path(folder) / "watch.html"
+        path.touch(mode=0o600)
+        path.write_text(content)
+        yield path

@@ -20,7 +20,7 @@ from fedprior.pages.page import (
 Line = Mapping[str, Any]  # of a history: round, and figures by name; method and seed, if several
 _NOT_SCALARS = {"method", "seed", "round", "rounds", "seconds", "clients", "left_out", "valid"}
 _MOST_CLASSES = 20  # shown by name
-_FEW = 10  # samples of a bin below which its share of right predictions says little
+_FEW = 10  # samples of a bin below which its share of correct predictions says little
 
 # What is said of the scalars of a state that readers will ask about.
 _SCALARS = {
@@ -115,16 +115,16 @@ def calibration(described: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Bl
     if not curves:
         return []
     text = (
-        "On the diagonal, predictions are right as often as they claim; below it they claim too "
-        f"much. Mean distance from it, in points: {', '.join(words)}. Bins with fewer than {_FEW} "
-        "samples are not drawn."
+        "On the diagonal, predictions are right as often as they claim; below it they are "
+        f"overconfident. Mean distance from it, in points: {', '.join(words)}. Bins with "
+        f"fewer than {_FEW} samples are not drawn."
     )
     return [
         Curves(
             title="Confidence and accuracy",
             curves=tuple(curves),
             x_label="probability of the predicted class",
-            y_label="share of right predictions",
+            y_label="share of correct predictions",
             style="percent",
             diagonal=True,
             dots=True,

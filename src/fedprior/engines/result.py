@@ -14,6 +14,7 @@ from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import Source, own_scores, personal_models
 from fedprior.engines.store import Store
 from fedprior.exchange.agreement import Agreement
+from fedprior.pages.report import ShownPage, report
 
 EndedBy = Literal["rounds", "patience", "budget"]
 
@@ -87,12 +88,14 @@ class Result:
         mapped = isinstance(self.federation.train.x, np.memmap)
         return Source(self.federation.train, pooled=not mapped)
 
-    def report(self, path: str | Path) -> None:
-        """Write a page about the run to an .html file; with secure noise, nothing of clients."""
-        from fedprior.engines.page import result_page
-        from fedprior.pages.render import write
+    def report(self, path: str | Path | None = None) -> ShownPage:
+        """Return a page about the run; with secure noise, nothing of clients is on it.
 
-        write(result_page(self), Path(path), owner="report")
+        With `path`, an .html file, it is written there.
+        """
+        from fedprior.engines.page import result_page
+
+        return report(result_page(self), path)
 
     def _repr_html_(self) -> str:
         from fedprior.engines.page import result_page

@@ -19,6 +19,7 @@ from fedprior.engines.grid import Family, Member, Point, families, points
 from fedprior.engines.trainings import Log, Seeds, at_once, personal, scores, train
 from fedprior.exchange import checkpoint
 from fedprior.exchange.checkpoint import fingerprint
+from fedprior.pages.report import ShownPage, report
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
@@ -64,12 +65,11 @@ class Sweep:
             for number, seed in enumerate(self.seeds)
         ]
 
-    def report(self, path: str | Path) -> None:
-        """Write a page about the sweep to an .html file."""
+    def report(self, path: str | Path | None = None) -> ShownPage:
+        """Return a page about the sweep; with `path`, an .html file, it is written there."""
         from fedprior.engines.sweep_page import sweep_page
-        from fedprior.pages.render import write
 
-        write(sweep_page(self), Path(path), owner="report")
+        return report(sweep_page(self), path)
 
     def _repr_html_(self) -> str:
         from fedprior.engines.sweep_page import sweep_page

@@ -93,7 +93,8 @@ def _sweep_lead(methods: dict[str, dict[str, Any]], style: Style) -> str:
     if row["test_sd"] is not None:
         sd = f"{100 * row['test_sd']:.2f}" if style == "percent" else f"{row['test_sd']:.2g}"
         spread = f" ± {sd} over seeds"
-    first = "Tuned alike, the best is " if len(methods) > 1 else "Chosen on validation scores: "
+    several = "With the same tuning for all, the best is "
+    first = several if len(methods) > 1 else "Chosen on validation scores: "
     return f"{first}{whose}{point_words(row['chosen'])}. Its mean test score is {shown}{spread}."
 
 

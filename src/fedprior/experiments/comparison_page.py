@@ -54,13 +54,20 @@ def comparison_page(document: dict[str, Any]) -> Page:
 
 
 def _lead(rows: list[Row], settings: list[str], titles: dict[str, str]) -> str:
-    """Which method leads in each setting, and whether others can be told apart from it."""
+    """Which method leads in each setting."""
     words = []
     for name in settings:
-        own = sorted((r for r in rows if r["setting"] == name), key=lambda row: -row["mean"])
-        first = own[0]
-        words.append(f"{titles.get(name, name)}: {first['method']} leads with {first['mean']:.2f}%")
-    return f"{'; '.join(words)}. All methods were tuned alike and take as many gradient steps."
+        known = [row for row in rows if row["setting"] == name and row["mean"] is not None]
+        title = titles.get(name, name)
+        if not known:
+            words.append(f"{title}: no method has a score")
+            continue
+        first = max(known, key=lambda row: row["mean"])
+        words.append(f"{title}: {first['method']} leads with {first['mean']:.2f}%")
+    return (
+        f"{'; '.join(words)}. All methods were tuned in the same way and take the same number of "
+        "gradient steps."
+    )
 
 
 def _section(title: str, rows: list[Row], document: dict[str, Any]) -> Section:
@@ -83,19 +90,24 @@ def _table(rows: list[Row], several: bool) -> SmallTable:
 
     def cells(row: Row) -> tuple[Cell, ...]:
         own = row["method"] == row["reference"]
-        paper = None if row["paper_says"] is None else Number(row["paper_says"] / 100, "percent", 2)
+        spread = None if row["sd"] is None else Number(row["sd"], digits=2)
+        gap = None if own or row["gap"] is None else Number(row["gap"], digits=2, sign=True)
         return (
             row["method"],
-            Number(row["mean"] / 100, "percent", 2),
-            *((Number(row["sd"], digits=2),) if several and row["sd"] is not None else ()),
-            Number(row["worst_decile"] / 100, "percent", 2),
-            *((paper,) if printed else ()),
+            _percent(row["mean"]),
+            *((spread,) if several else ()),
+            _percent(row["worst_decile"]),
+            *((_percent(row["paper_says"]),) if printed else ()),
             Number(row["tuned"]["rate"], digits=3),
-            None if own else Number(row["gap"], digits=2, sign=True),
+            gap,
         )
 
     title = "Test accuracy, mean over clients"
     return SmallTable(title=title, head=head, cells=tuple(cells(row) for row in rows))
+
+
+def _percent(points: float | None) -> Number | None:
+    return None if points is None else Number(points / 100, "percent", 2)
 
 
 def _gaps(rows: list[Row], reference: str, several: bool) -> Intervals:
@@ -116,7 +128,7 @@ def _gaps(rows: list[Row], reference: str, several: bool) -> Intervals:
         else " There is one seed, and so no interval."
     )
     return Intervals(
-        title=f"Points that {reference} is ahead of each other method",
+        title=f"Lead of {reference} over each other method, in points",
         rows=Rows(columns=columns, noun="methods"),
         value="gap",
         line=0.0 if several else None,

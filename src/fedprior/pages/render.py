@@ -94,6 +94,8 @@ def _spec(block: Any, tables: list[Rows]) -> dict[str, Any]:
         spec["rows"] = next(place for place, each in enumerate(tables) if each is block.rows)
     if spec.get("curves"):
         spec["curves"] = [_curve(each) for each in spec["curves"]]
+    if spec.get("parts"):
+        spec["parts"] = {name: [*map(_finite, part)] for name, part in spec["parts"].items()}
     if spec.get("margin"):
         spec["margin"] = _curve(spec["margin"])
     return spec

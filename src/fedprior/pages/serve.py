@@ -47,7 +47,7 @@ class Served:
 
     def excuse(self, error: Exception) -> bytes:
         """A page that says why there is none, until something changes."""
-        page = Page(title="The page cannot be made", lead=str(error))
+        page = Page(title="The page cannot be made", lead=str(error) or type(error).__name__)
         return render(page, version=self.version()).encode()
 
 
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self) -> None:
         try:
             html = self.server.served.html()
-        except (ValueError, OSError, check.PrivacyError) as error:  # as a command would say it
+        except Exception as error:  # whatever it is, the reader should see it, not an empty answer
             html = self.server.served.excuse(error)  # which follows the run, too
             return self._send(HTTPStatus.INTERNAL_SERVER_ERROR, html, kind="text/html")
         return self._send(HTTPStatus.OK, html, kind="text/html")

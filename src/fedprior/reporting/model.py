@@ -14,6 +14,7 @@ from fedprior.data.encoder import Encoder
 from fedprior.engines import cache
 from fedprior.exchange import trees
 from fedprior.exchange.rows import RowFile
+from fedprior.pages.report import ShownPage, report
 from fedprior.reporting import model_file
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.personalize import Personalizer, Progress
@@ -50,12 +51,14 @@ class TrainedModel:
         known = "" if self.clients is None else f", {len(self.clients.names)} clients"
         return f"TrainedModel({self.method}, seed {self.seed}{known})"
 
-    def report(self, path: str | Path) -> None:
-        """Write a page about the model's run, or about the model itself, to an .html file."""
-        from fedprior.pages.render import write
+    def report(self, path: str | Path | None = None) -> ShownPage:
+        """Return a page about the model's run, or about the model itself.
+
+        With `path`, an .html file, it is written there.
+        """
         from fedprior.reporting.pages.model import model_page
 
-        write(model_page(self), Path(path), owner="report")
+        return report(model_page(self), path)
 
     def _repr_html_(self) -> str:
         from fedprior.pages.render import small

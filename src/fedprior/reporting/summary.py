@@ -40,7 +40,8 @@ def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
         worst.append(low)
         best.append(high)
         if local is not None:
-            difference = (all_values - local.test[seed])[known]
+            with np.errstate(invalid="ignore"):  # both diverged
+                difference = (all_values - local.test[seed])[known]
             gains.append(100 * difference.mean())
             gaining.append((difference > 0).mean())
     return {

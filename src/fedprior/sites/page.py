@@ -33,8 +33,8 @@ def page_of(path: Path) -> Page:
         record,
         *sections,
         title="Deployment",
-        again=f"flwr run, and run-folder set to {path.resolve()}",
-        command=f"fedprior deploy status {shlex.quote(str(path))}",
+        again=f"the same flwr run command, with run-folder={path.resolve()}",
+        shown_by=f"fedprior deploy status {shlex.quote(str(path))}",
     )
 
 

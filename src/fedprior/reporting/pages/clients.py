@@ -1,6 +1,7 @@
 """Clients one by one on a page: rows of scores, who gains, who loses."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fedprior.pages.page import (
 )
 
 MOST_ROWS = 120_000  # of a page; beyond, those of the first seed
+PAIRS = "clients and seeds"  # the noun of rows where each seed has clients of its own
 _NAMED = 5  # clients with the largest losses and gains
 _MANY, _METHODS = 20_000, 5  # beyond so many clients, so many methods are shown client by client
 
@@ -37,16 +39,16 @@ def client_rows(
     """
     if not table:
         return None
-    seeds = np.unique(table["seed"])
+    seeds, noun = np.unique(table["seed"]), "clients"
     names = np.array([str(each) for each in table["client"]], object)
     if len(seeds) > 1 and len(names) > MOST_ROWS and not same:
         kept = table["seed"] == seeds[0]
         table, names = {name: values[kept] for name, values in table.items()}, names[kept]
-        seeds = seeds[:1]
+        noun, seeds = f"clients of seed {int(seeds[0])}", seeds[:1]
     if len(seeds) > 1 and same:
         table, names = _averaged(table, names)
     elif len(seeds) > 1:
-        pairs = zip(names, table["seed"], strict=True)
+        noun, pairs = PAIRS, zip(names, table["seed"], strict=True)
         names = np.array([f"{name}, seed {int(seed)}" for name, seed in pairs], object)
     unit, digits = (100.0, 3) if style == "percent" else (1.0, None)
     columns = {"name": PageColumn(label="client", values=list(names), style="text")}
@@ -62,10 +64,44 @@ def client_rows(
         if values is not None:
             columns[name] = PageColumn(label=name, values=values, style=style, digits=digits)
     if best is not None and best in columns and "local" in columns:
-        gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
+        with np.errstate(invalid="ignore"):  # both diverged
+            gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
         label = "gain (points)" if style == "percent" else "gain"
         columns["gain"] = PageColumn(label=label, values=gain, digits=1 if digits else None)
-    return Rows(columns=columns, noun="clients")
+    return Rows(columns=columns, noun=noun)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """How many clients gain over local, lose, and do equally well; and whose models diverged."""
+
+    won: int
+    lost: int
+    equal: int
+    diverged: int
+
+    @property
+    def whole(self) -> int:
+        return self.won + self.lost + self.equal
+
+    def aside(self, noun: str) -> str:
+        """A sentence about those who are not counted; none where nobody is."""
+        if not self.diverged:
+            return ""
+        if self.diverged == 1 and noun == "clients":
+            return " One client whose model diverged is not counted."
+        return f" Not counted are {self.diverged:,} {noun} whose models diverged."
+
+
+def gains(rows: Rows | None, best: str | None) -> Gains | None:
+    """The clients by what `best` gives them over local; None where the two are not compared."""
+    if rows is None or best is None or "gain" not in rows.columns:
+        return None
+    gain = np.asarray(rows.columns["gain"].values, float)
+    pair = [np.asarray(rows.columns[name].values, float) for name in (best, "local")]
+    known, diverged = gain[np.isfinite(gain)], np.isinf(pair[0]) | np.isinf(pair[1])
+    won, lost = int((known > 0).sum()), int((known < 0).sum())
+    return Gains(won, lost, len(known) - won - lost, int(diverged.sum()))
 
 
 def _fitting(table: Table, number: int, methods: Sequence[str], best: str | None) -> Sequence[str]:
@@ -99,7 +135,8 @@ def distributions(rows: Rows, methods: Sequence[str], style: Style) -> Block | N
     known = tuple(name for name in methods if name in rows.columns)
     if not known:
         return None
-    text = f"Each client counts once, with the test {score_name(style)} of its own model."
+    each = "client and seed" if rows.noun == PAIRS else "client"
+    text = f"Each {each} counts once, with the test {score_name(style)} of its own model."
     return Distributions(title="Clients' scores", rows=rows, columns=known, text=text)
 
 
@@ -107,14 +144,15 @@ def client_section(rows: Rows, best: str | None, style: Style) -> Section:
     """Each client against local, with those that lose and gain most by name; and all of them."""
     blocks: list[Block] = []
     text = ""
-    if "gain" in rows.columns and best is not None:
+    found = gains(rows, best)
+    if found is not None and best is not None:
         gain = np.asarray(rows.columns["gain"].values, float)
         known = np.isfinite(gain)
-        won, lost, whole = int((gain > 0).sum()), int((gain < 0).sum()), int(known.sum())
         text = (
-            f"With {best}, {won:,} of {whole:,} clients have better models than with their own "
-            f"data alone, {lost:,} have worse ones, and {whole - won - lost:,} have equally good "
-            "ones. A client's test samples are few: the score of a single client is uncertain."
+            f"With {best}, {found.won:,} of {found.whole:,} {rows.noun} have better models than "
+            f"with their own data alone, {found.lost:,} have worse ones, and {found.equal:,} have "
+            f"equally good ones.{found.aside(rows.noun)} A client's test samples are few: the "
+            "score of a single client is uncertain."
         )
         blocks += [
             Scatter(

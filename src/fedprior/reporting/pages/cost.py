@@ -35,13 +35,14 @@ def sections(record: RunRecord) -> list[Section]:
     head: tuple[str, ...] = ("method", "sent by a client (kB)", "received by a client (kB)")
     text = "What a client sends and receives in a round that it takes part in."
     if not record.secure:
-        head = ("method", "seconds a round", *head[1:], "all clients of a round (kB)")
+        head = ("method", "seconds per round", *head[1:], "all clients of a round (kB)")
         text += (
             " Seconds are the median of the time that a round took on this machine, which computes "
-            "for all clients of the round; evaluations in between count, compiling does not."
+            "for all clients of the round; this includes evaluations between rounds, but not "
+            "compilation."
         )
     grid: Block = SmallTable(title="By method", head=head, cells=tuple(cells))
-    return [Section("Time and bytes a round", (grid,), text)]
+    return [Section("Time and bytes per round", (grid,), text)]
 
 
 def _kilobytes(number: float) -> Number:

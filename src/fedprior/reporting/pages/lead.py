@@ -11,6 +11,7 @@ from fedprior.learning.catalog import METHODS
 from fedprior.pages.page import Rows, Style
 from fedprior.privacy.guarantee import shown
 from fedprior.reporting import ledgers, released
+from fedprior.reporting.pages.clients import gains
 from fedprior.reporting.pages.record import RunRecord
 
 
@@ -33,18 +34,17 @@ def lead(
     if record.secure:
         return _secure_lead(record)
     if best is None:
-        return "The run has finished. No client has test samples, so that there are no scores."
+        return f"The run has finished. {_without_best(record, style)}"
     row, unit = record.methods[best], 100 if style == "percent" else 1
-    mean = f"{100 * row['mean']:.1f}%" if style == "percent" else f"{row['mean']:.4g}"
-    name = parts.score_name(style)
+    mean, name = _shown(row["mean"], style), parts.score_name(style)
     gain = row["gain_over_local"]
     if gain is None:
-        return f"Of the methods compared, {best} is best: its mean {name} is {mean}."
+        return _not_compared(record, best, f"mean {name}", mean)
     amount, error = unit / 100 * gain, _error(row, rows, unit)
     size = f"{abs(amount):.1f} points" if style == "percent" else f"{abs(amount):.4g}"
-    whom = _whom(rows)
+    whom = _whom(rows, best)
     if amount <= 0:
-        below = f"{size} below local" if amount < 0 else "as much as local"
+        below = f"{size} below local" if amount < 0 else "the same as local"
         return (
             f"Sharing does not help here: no method beats models that clients train on their own "
             f"data alone. The best, {best}, has a mean {name} of {mean}, {below}."
@@ -72,12 +72,52 @@ def _error(row: dict[str, Any], rows: Rows | None, unit: float) -> float | None:
     return float(gain.std(ddof=1) / len(gain) ** 0.5) if len(gain) > 2 else None
 
 
-def _whom(rows: Rows | None) -> str:
-    if rows is None or "gain" not in rows.columns:
+def _whom(rows: Rows | None, best: str) -> str:
+    found = gains(rows, best)
+    if rows is None or found is None:
         return ""
-    gain = np.asarray(rows.columns["gain"].values, float)
-    won, lost = int((gain > 0).sum()), int((gain < 0).sum())
-    return f" {won:,} of {int(np.isfinite(gain).sum()):,} clients gain, and {lost:,} lose."
+    counted = f" {found.won:,} of {found.whole:,} {rows.noun} gain, and {found.lost:,} lose."
+    return counted + found.aside(rows.noun)
+
+
+def _shown(mean: float, style: Style) -> str:
+    return f"{100 * mean:.1f}%" if style == "percent" else f"{mean:.4g}"
+
+
+def _not_compared(record: RunRecord, best: str, what: str, mean: str) -> str:
+    """The best method where there is no gain over local."""
+    if "local" in record.methods and _diverged(record, "local"):
+        return (
+            f"{best} has a {what} of {mean}. The models that clients train on their own data alone "
+            "diverged, so there is nothing to compare it with."
+        )
+    if len(record.methods) == 1:
+        return f"{best} has a {what} of {mean}."
+    return f"Of the methods compared, {best} is best: its {what} is {mean}."
+
+
+def _without_best(record: RunRecord, style: Style) -> str:
+    """Why no method that shares has a score."""
+    diverged = [name for name in record.methods if _diverged(record, name)]
+    shared = [name for name in record.methods if not METHODS[name].alone]
+    if any(name in diverged for name in shared):
+        return f"Models of {', '.join(diverged)} diverged, so there is no mean score to compare."
+    known = {name: row["mean"] for name, row in record.methods.items() if row["mean"] is not None}
+    if known:
+        words = [f"{name} has a mean of {_shown(mean, style)}" for name, mean in known.items()]
+        return (
+            f"Nothing was shared: clients trained on their own data alone. Test "
+            f"{parts.score_name(style)}: {'; '.join(words)}."
+        )
+    if diverged:
+        return f"Models of {', '.join(diverged)} diverged, so there is no mean score."
+    return "No client has test samples, so there are no scores."
+
+
+def _diverged(record: RunRecord, method: str) -> bool:
+    """Whether some client's model has no finite score; without test samples a score is NaN."""
+    values = record.clients.get(method.replace("-", "_"))
+    return values is not None and bool(np.isinf(values).any())
 
 
 def _under_way(record: RunRecord, again: str) -> str:
@@ -90,7 +130,7 @@ def _under_way(record: RunRecord, again: str) -> str:
     )
     what = f"{done} of {whole} trainings are finished.{now}"
     if record.stage == "running":
-        return f"The run is going on: {what}"
+        return f"The run is in progress: {what}"
     again = again or f"fedprior train --resume {shlex.quote(str(record.folder.path))}"
     return f"The run has stopped before its end: {what} Continue it with {again}."
 

@@ -23,7 +23,7 @@ from fedprior.privacy.charging import total
 from fedprior.privacy.opening import read
 from fedprior.privacy.records import reservations
 from fedprior.reporting import population
-from fedprior.reporting.pages.made import versions
+from fedprior.reporting.pages.made import SHOWS_THE_SAME, versions
 from fedprior.reporting.pages.privacy import flow, limits
 
 WHAT = "a ledger (.jsonl)"
@@ -59,15 +59,18 @@ def page_of(path: Path, *, key: Path | None = None) -> Page:
     sections = [Section("Budget", tuple(_budget(path, key, stated)))]
     if stated["charges"]:
         sections.append(Section("Who spent what", (_charges(stated),), _ALONE))
-        views = dict.fromkeys(row["view"] for row in stated["charges"])
-        sections.append(Section("Who is trusted", tuple(map(flow, views))))
+        kinds = dict.fromkeys((row["view"], _is_answer(row)) for row in stated["charges"])
+        flows = tuple(flow(view, asked=asked) for view, asked in kinds)
+        sections.append(Section("Who is trusted", flows))
     sections.append(Section("Who learns how much", (_views(stated),)))
     secure = stated["valid_for_release"]
     sections.append(Section("What is not protected", (limits(secure=secure, scores=False),)))
     head = stated["head"]
+    lead = population.sentence(stated).removeprefix(f"{stated['ledger']}: ")
+    opened = "" if key is None else " --key FILE"
     return Page(
         title="Privacy ledger",
-        lead=population.sentence(stated).removeprefix(f"{stated['ledger']}: ").capitalize(),
+        lead=lead[:1].upper() + lead[1:],
         about=path.name,
         facts=tuple(facts),
         sections=tuple(sections),
@@ -80,11 +83,12 @@ def page_of(path: Path, *, key: Path | None = None) -> Page:
             ),
             versions(),
         ),
-        command=f"fedprior privacy ledger show {shlex.quote(str(path))}",
+        command=f"fedprior privacy ledger show {shlex.quote(str(path))}{opened}",
+        command_text=SHOWS_THE_SAME,
     )
 
 
-_ALONE = "Each epsilon is that of the charge alone. Together they cost less than their sum."
+_ALONE = "Each epsilon is that of the charge alone. Together they cost at most their sum."
 
 
 def _budget(path: Path, key: Path | None, stated: dict[str, Any]) -> list[Block]:
@@ -99,7 +103,7 @@ def _budget(path: Path, key: Path | None, stated: dict[str, Any]) -> list[Block]
         found.append(
             Curves(
                 title="Epsilon after each charge",
-                curves=(Curve(name="who sees what was released", x=numbers, y=spent),),
+                curves=(Curve(name="anyone who sees what was released", x=numbers, y=spent),),
                 x_label="charges",
                 y_label="epsilon",
                 dots=True,
@@ -115,6 +119,11 @@ def _path(path: Path, key: Path | None) -> list[tuple[int, float]]:
     step = max(1, -(-len(charged) // _POINTS))
     places = sorted({*range(step, len(charged) + 1, step), len(charged)}) if charged else []
     return [(place, total(charged[:place], terms)) for place in places]
+
+
+def _is_answer(row: dict[str, Any]) -> bool:
+    """Whether a charge is that of an estimate or of scores, and not of rounds of a training."""
+    return str(row["mechanism"]).startswith("randomized reports")
 
 
 def _charges(stated: dict[str, Any]) -> SmallTable:
@@ -139,12 +148,14 @@ def _views(stated: dict[str, Any]) -> Notes:
     notes = []
     for view in stated["views"]:
         known = view["epsilon"] is not None
+        spent = population.figure(view["epsilon"]) if known else ""
         text = (
-            f"learns of one {stated['unit']} at most epsilon {population.figure(view['epsilon'])} "
-            f"at delta {stated['delta']:g} ({stated['relation']})."
+            f"can learn about one {stated['unit']} at most what epsilon {spent} allows, at delta "
+            f"{stated['delta']:g} ({stated['relation']})."
             if known
-            else "No bound is proven for what such a person learns."
+            else "may learn more: no bound is proven."
         )
-        notes.append(Note(f"Who {view['adversary']}", text, "plain" if known else "warning"))
+        title = f"Anyone who {view['adversary']}"
+        notes.append(Note(title, text, "plain" if known else "warning"))
     check.expect(bool(notes), "report", "the ledger states no view.")
     return Notes(tuple(notes))

@@ -1,5 +1,6 @@
 """How an answer was made: its settings and versions, folded away at the end of a page."""
 
+from pathlib import Path
 from typing import Any
 
 from fedprior.core.version import __version__
@@ -7,11 +8,22 @@ from fedprior.pages.page import SmallTable
 from fedprior.reporting.config import Config
 from fedprior.reporting.tables import as_tables
 
+SHOWS_THE_SAME = "This command shows the same in a terminal:"
+
 
 def settings(config: Config) -> SmallTable:
-    """All settings of config.toml, flat."""
-    cells = tuple(_flat(as_tables(config)))
+    """All settings of config.toml, flat.
+
+    A page may be passed on: of the ledger it says the name alone, of the key that there is one.
+    """
+    cells = tuple((name, _masked(name, text)) for name, text in _flat(as_tables(config)))
     return SmallTable(title="Settings", head=("setting", "value"), cells=cells, folded=True)
+
+
+def _masked(name: str, text: str) -> str:
+    if name == "privacy.key":
+        return "set"
+    return Path(text).name if name == "privacy.ledger" else text
 
 
 def _flat(tables: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -20,11 +20,10 @@ from fedprior.pages.page import (
     Text,
 )
 from fedprior.privacy.charging import total
-from fedprior.privacy.guarantee import shown
 from fedprior.privacy.opening import read
 from fedprior.privacy.records import Record, reservations
 from fedprior.privacy.terms import Terms
-from fedprior.reporting.population import views
+from fedprior.reporting.population import figure, views
 
 POINTS = 48  # epsilons that are computed for a page, of all curves together
 FEW_POINTS = 16  # for a page that is made again and again, while a run goes on
@@ -37,11 +36,14 @@ _NEIGHBORS = {
     "add-remove": "adding or removing one {unit}'s whole data",
     "replace-one": "replacing one {unit}'s whole data by any other",
 }
+_CHANGES = {"add-remove": "absent", "replace-one": "replaced by any other data"}
+_OWN_MODEL = "A client's own model is computed where its data are and passes to nobody."
+_LARGEST = 700.0  # epsilons whose e^epsilon is a float
 
 
 def guarantee_sentence(row: dict[str, Any], what: str) -> str:
     """The guarantee of a ledger's row (`ledgers.spent`) in one sentence, with all it depends on."""
-    spent = shown(row["epsilon"], digits=4) if row["epsilon"] else "0"
+    spent = figure(row["epsilon"])
     change = _NEIGHBORS[row["relation"]].format(unit=row["unit"])
     noise = (
         "noise seeded by the operating system"
@@ -50,20 +52,23 @@ def guarantee_sentence(row: dict[str, Any], what: str) -> str:
     )
     return (
         f"{what} is differentially private with epsilon = {spent} and delta = {row['delta']:g} "
-        f"with respect to {change} ({row['relation']}), for anyone {_SEES.get(row['view'], '')} "
-        f"({row['view']} view), with {row['sampling']} and with {noise}; for it to hold, a client "
-        f"has to trust {row['trusts']}."
+        f"with respect to {change} ({row['relation']}), against anyone "
+        f"{_SEES.get(row['view'], '')} ({row['view']} view), with {row['sampling']} and with "
+        f"{noise}; for it to hold, a client has to trust {row['trusts']}."
     )
 
 
 def meaning(row: dict[str, Any]) -> str:
     """What the figures mean, in plain words."""
-    spent = shown(row["epsilon"], digits=4) if row["epsilon"] else "0"
+    epsilon = float(row["epsilon"])
+    if not np.isfinite(epsilon):
+        return "In plain words: epsilon is infinite, so nothing is protected."
+    factor = f" = {np.exp(epsilon):,.4g}" if epsilon <= _LARGEST else ""
     return (
-        f"In plain words: if one {row['unit']}'s data were absent or different, no released result "
-        f"would become more than e^{spent} = {np.exp(row['epsilon']):,.4g} times as likely, up to "
-        f"a probability of {row['delta']:g}. The smaller epsilon is, the less anybody can learn "
-        f"about a single {row['unit']}."
+        f"In plain words: if one {row['unit']}'s data were {_CHANGES[row['relation']]}, the "
+        f"probability of any released result would change by at most a factor of "
+        f"e^{figure(epsilon)}{factor}, except with probability {row['delta']:g}. The smaller "
+        f"epsilon is, the less anybody can learn about a single {row['unit']}."
     )
 
 
@@ -108,7 +113,7 @@ def _over_rounds(ledgers: Sequence[tuple[str, Path]], points: int) -> Curves | N
         each = points // max(1, len(ledgers))
         by_view = _path(records, terms, most=max(2, each // 2))
         for adversary, path_of_epsilon in by_view.items():
-            label = f"{name}: who {adversary}" if several else f"who {adversary}"
+            label = f"{name}: anyone who {adversary}" if several else f"anyone who {adversary}"
             rounds, spent = zip(*path_of_epsilon, strict=True)
             curves.append(Curve(name=label, x=rounds, y=spent, dashed="also" in adversary))
     if not curves:
@@ -163,8 +168,12 @@ def _first(records: list[Record], number: int) -> Iterator[Record]:
         number -= rounds
 
 
-def flow(view: str, *, correlated: bool = False) -> Flow:
-    """Who is trusted with what, for the view of a channel."""
+def flow(view: str, *, correlated: bool = False, asked: bool = False) -> Flow:
+    """Who is trusted with what, for the view of a channel.
+
+    `asked` says that clients answered one question (an estimate), and that no model was trained.
+    """
+    result = "answer" if asked else "shared model"
     client = {
         "central": "Keeps its data. Bounds the length of its message.",
         "local": "Keeps its data. Adds noise to its message before it leaves.",
@@ -182,20 +191,21 @@ def flow(view: str, *, correlated: bool = False) -> Flow:
     }
     passes = {
         "central": ("message, bounded", "sum with noise"),
-        "local": ("message with noise", "shared model"),
-        "masked": ("masked message", "shared model"),
+        "local": ("message with noise", result),
+        "masked": ("masked message", result),
     }
     if view not in server:
         view = "central"
+    seen = "Sees the answer." if asked else "Sees the shared model after every round."
     return Flow(
         title="Who is trusted with what",
         parties=(
             Party("Client", client[view], True),
             server[view],
-            Party("Everybody else", "Sees the shared model after every round.", False),
+            Party("Everybody else", seen, False),
         ),
         passes=passes[view],
-        text="A client's own model is computed where its data are and passes to nobody.",
+        text="" if asked else _OWN_MODEL,
     )
 
 

@@ -21,13 +21,17 @@ from fedprior.pages.page import (
 )
 from fedprior.reporting import ledgers, released
 from fedprior.reporting.pages import cost
-from fedprior.reporting.pages.clients import client_rows, client_section, distributions
+from fedprior.reporting.pages.clients import PAIRS, client_rows, client_section, distributions
 from fedprior.reporting.pages.lead import best_method, lead, name_of
-from fedprior.reporting.pages.made import settings, versions
+from fedprior.reporting.pages.made import SHOWS_THE_SAME, settings, versions
 from fedprior.reporting.pages.privacy import FEW_POINTS, POINTS, limits, privacy_section
 from fedprior.reporting.pages.record import RunRecord, folder_of
 
 WHAT = "the folder of a run of fedprior train"
+_AGAIN = {  # by whether the noise is secure
+    False: "This command gives the same answer again:",
+    True: "This command trains again, with new noise, and spends epsilon again:",
+}
 
 
 def owns(path: Path) -> bool:
@@ -47,11 +51,12 @@ def run_page(
     *sections: Section,
     title: str = "Training run",
     again: str = "",
-    command: str = "",
+    shown_by: str = "",
 ) -> Page:
     """The page of a run, with further `sections` of whoever knows more about it.
 
-    `again` says how a run that has stopped is continued.
+    `again` says how a run that has stopped is continued, and `shown_by` is a command that shows
+    its state; without it, the page names the one that trains again.
     """
     config, methods = record.config, record.methods
     scores = [np.array([row["mean"] or 0.0]) for row in methods.values()]
@@ -78,7 +83,8 @@ def run_page(
         facts=tuple(_facts(record, best, style, rows)),
         sections=tuple(found),
         folded=(settings(config), versions()),
-        command=command or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
+        command=shown_by or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
+        command_text=SHOWS_THE_SAME if shown_by else _AGAIN[record.secure],
     )
 
 
@@ -95,7 +101,7 @@ def _facts(record: RunRecord, best: str | None, style: Style, rows: Rows | None)
                 gain = Number(unit * row["gain_over_local"], digits=digits, sign=True)
                 facts.append(Fact("gain over local", gain, "points" if unit == 1 else ""))
         if rows is not None:
-            seeds = 1 if record.config.data.path else len(set(record.clients["seed"].tolist()))
+            seeds = len(set(record.clients["seed"].tolist())) if rows.noun == PAIRS else 1
             note = f"in each of {seeds} seeds" if seeds > 1 else ""
             facts.append(Fact("clients", Number(len(rows) / seeds, "whole"), note))
     if record.config.seeds > 1:
@@ -121,7 +127,7 @@ def _progress(record: RunRecord) -> list[Section]:
     )
     head = ("training", "state", "rounds done", "of")
     blocks: list[Block] = [SmallTable(title="Trainings", head=head, cells=cells)]
-    return [Section("How far it is", tuple(blocks))]
+    return [Section("Progress", tuple(blocks))]
 
 
 def _methods(record: RunRecord, rows: Rows | None, style: Style) -> list[Section]:
@@ -150,8 +156,8 @@ def _methods(record: RunRecord, rows: Rows | None, style: Style) -> list[Section
     gain = "gain over local" + (" (points)" if points else "")
     head = ("method", "mean", *spread, "worst decile", "best decile", gain, "clients gaining")
     text = (
-        f"Test {parts.score_name(style)} of the clients' own models, after as many gradient steps "
-        "with each method. The worst decile is the mean of the lowest tenth of the clients."
+        f"Test {parts.score_name(style)} of the clients' own models, all trained with the same "
+        "number of gradient steps. The worst decile is the mean of the lowest tenth of the clients."
     )
     blocks: list[Block] = [SmallTable(title="Scores by method", head=head, cells=tuple(cells))]
     drawn = None if rows is None else distributions(rows, list(methods), style)

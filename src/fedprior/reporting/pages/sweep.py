@@ -9,6 +9,7 @@ from fedprior.data.standard_input import shown as shown_path
 from fedprior.engines.sweep_page import trainings_page
 from fedprior.pages.page import Page
 from fedprior.reporting.config import read
+from fedprior.reporting.folder import Folder
 from fedprior.reporting.pages.made import settings, versions
 from fedprior.reporting.sweep import SweepFolder
 
@@ -24,6 +25,7 @@ def owns(path: Path) -> bool:
 def page_of(path: Path) -> Page:
     """The page of a sweep that has ended at least once."""
     folder = SweepFolder(path)
+    Folder(path).check_format("sweep")
     if not (folder.summary.is_file() and folder.trainings.is_file()):
         raise ValueError(
             f"report: {path} is a sweep that has not ended. Continue it with the same command and "
