@@ -10,6 +10,7 @@ import pytest
 from fedprior.core.files import write_json
 from fedprior.data.writing import write_table
 from fedprior.pages.page import (
+    Curves,
     Distributions,
     Intervals,
     Listing,
@@ -360,7 +361,7 @@ def test_a_run_s_page_says_why_there_is_nothing_to_compare(trained, tmp_path, ch
     page = page_of(rewritten(trained, tmp_path / "copy", change))
     assert wanted in page.lead
     assert "Of the methods compared" not in page.lead
-    render(page)
+    assert "of 0 clients" not in render(page)
 
 
 def test_clients_whose_models_diverged_are_counted_apart():
@@ -402,3 +403,17 @@ def test_settings_do_not_tell_where_the_key_lies():
     private = replace(config.privacy, epsilon=1.0, delta=1e-5, **places)
     cells = dict(settings(replace(config, privacy=private)).cells)
     assert (cells["privacy.ledger"], cells["privacy.key"]) == ("clinics.jsonl", "set")
+
+
+def test_scores_of_a_regression_are_no_percentages_while_nothing_has_finished(trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    for name in ("summary.json", "metrics.jsonl", "clients.parquet", "evaluation.json"):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "checkpoint")
+    line = {"method": "adaped", "seed": 0, "round": 1, "rounds": 3, "valid": -7.3}
+    (copy / "progress.jsonl").write_text(json.dumps(line) + "\n")
+    (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
+    assert curves.style == "number"
+    (copy / "progress.jsonl").write_text(json.dumps(line | {"valid": 0.73}) + "\n")
+    (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
+    assert curves.style == "percent"

@@ -44,7 +44,8 @@ def test_a_deployment_that_stands_still_is_shown_as_such(network):
         path.unlink()
     page = page_of(net.run)
     assert page.lead.startswith("The run has stopped before its end")
-    assert "flwr run" in page.lead
+    assert f"the same flwr run command, with run-folder={net.run.resolve()}." in page.lead
+    assert page.command_text == "This command shows the same in a terminal:"
 
 
 def test_a_secure_deployment_tells_nothing_of_its_clients(network):

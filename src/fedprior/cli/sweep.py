@@ -140,7 +140,9 @@ def _bars(summary: dict[str, Any]) -> list[Bar | None]:
 
 def _unit(rows: dict[str, Any]) -> tuple[int, int]:
     """The factor of scores and their decimals; minus a squared error is no share."""
-    plain = any((row[part] or 0) < 0 for row in rows.values() for part in ("valid", "test"))
+    from fedprior.core.scores import are_errors
+
+    plain = are_errors([row[part] for row in rows.values() for part in ("valid", "test")])
     return (1, 4) if plain else (100, 2)
 
 

@@ -245,7 +245,9 @@ def with_bars(shown: Table, methods: dict[str, dict[str, Any]], console: Console
 
 def _is_error(methods: dict[str, dict[str, Any]]) -> bool:
     """Whether scores are minus a mean squared error, which is no share: they are not in percent."""
-    return any((row["mean"] or 0) < 0 for row in methods.values())
+    from fedprior.core.scores import are_errors
+
+    return are_errors([row["mean"] for row in methods.values()])
 
 
 def table(config: "Config", methods: dict[str, dict[str, Any]]) -> Table:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.scores import are_errors
 from fedprior.pages.page import (
     Block,
     Curve,
@@ -30,9 +31,12 @@ _SCALARS = {
 }
 
 
-def style_of(scores: Iterable[np.ndarray]) -> Style:
-    """Shares are shown in percent; minus a squared error is no share."""
-    return "number" if any((np.nan_to_num(each) < 0).any() for each in scores) else "percent"
+def style_of(scores: Any, *, classes: bool | None = None) -> Style:
+    """Shares of correct predictions are shown in percent; minus a squared error is no share.
+
+    `classes` says whether classes are predicted; where that is not known, the scores tell.
+    """
+    return "number" if classes is False or are_errors(scores) else "percent"
 
 
 def score_name(style: Style) -> str:

@@ -36,7 +36,7 @@ def result_page(result: "Result", *, whole: bool = True) -> Page:
         for number, entry in enumerate(result.history)
     ]
     known = not secure and scores.size > 0 and not np.isnan(scores).all()
-    style = parts.style_of([scores] if known else [])
+    style = parts.style_of(scores, classes=result.federation.classes is not None)
     sections = [*_clients(result, style)] if known else []
     charts = parts.over_rounds(lines, style)
     sections += [Section("Over rounds", tuple(charts))] if charts else []

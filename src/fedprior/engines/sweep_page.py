@@ -51,8 +51,7 @@ def trainings_page(
     command: str = "",
 ) -> Page:
     """The page of swept trainings: `rows` as in `Sweep.rows`, `methods` the choice of each."""
-    scores = [np.array([row["valid"]], float) for row in rows]
-    style = parts.style_of(scores)
+    style = parts.style_of([row["valid"] for row in rows])
     fixed = {"method", "seed", "valid", "chosen", "test"}
     options = list(dict.fromkeys(name for row in rows for name in row if name not in fixed))
     sections = [_choices(methods, style), *_by_value(rows, options, style)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.scores import are_errors
 from fedprior.data.scan import literal
 from fedprior.data.writing import writing
 from fedprior.engines.sweep import Sweep
@@ -115,7 +116,7 @@ def _unit(scores: Scores) -> tuple[float, float, str]:
 
     Scores are shares of right answers, or minus mean squared errors.
     """
-    error = any((each[np.isfinite(each)] < 0).any() for each in scores.values())
+    error = any(are_errors(each) for each in scores.values())
     return (1.0, 0.0, ": minus the squared error") if error else (100.0, 100.0, " (%)")
 
 

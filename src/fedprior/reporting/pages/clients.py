@@ -94,11 +94,13 @@ class Gains:
 
 
 def gains(rows: Rows | None, best: str | None) -> Gains | None:
-    """The clients by what `best` gives them over local; None where the two are not compared."""
+    """The clients by what `best` gives them over local; None where nobody has both."""
     if rows is None or best is None or "gain" not in rows.columns:
         return None
     gain = np.asarray(rows.columns["gain"].values, float)
     pair = [np.asarray(rows.columns[name].values, float) for name in (best, "local")]
+    if not np.isfinite(gain).any():
+        return None
     known, diverged = gain[np.isfinite(gain)], np.isinf(pair[0]) | np.isinf(pair[1])
     won, lost = int((known > 0).sum()), int((known < 0).sum())
     return Gains(won, lost, len(known) - won - lost, int(diverged.sum()))

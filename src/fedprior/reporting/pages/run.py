@@ -59,8 +59,7 @@ def run_page(
     its state; without it, the page names the one that trains again.
     """
     config, methods = record.config, record.methods
-    scores = [np.array([row["mean"] or 0.0]) for row in methods.values()]
-    style = parts.style_of(scores)
+    style = _style(record)
     best = best_method(methods)
     rows = client_rows(
         record.clients, config.methods, style, best=best, same=bool(config.data.path)
@@ -85,6 +84,19 @@ def run_page(
         folded=(settings(config), versions()),
         command=shown_by or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
         command_text=SHOWS_THE_SAME if shown_by else _AGAIN[record.secure],
+    )
+
+
+def _style(record: RunRecord) -> Style:
+    """How scores are shown: by what the run predicts, and by those that are known so far."""
+    classes = None
+    if record.folder.evaluation.is_file() and not record.secure:
+        classes = record.evaluation["classes"] is not None
+    elif record.config.data.options.get("regression"):
+        classes = False
+    means = [row["mean"] for row in record.methods.values()]
+    return parts.style_of(
+        [*means, *(line.get("valid") for line in record.history)], classes=classes
     )
 
 
