@@ -46,6 +46,7 @@ def load(browser, path: Path) -> float:
 
 
 def main() -> None:
+    """Print a line for each number of groups."""
     print(f"{'groups':>10} {'MB':>6} {'written':>9} {'loaded':>8}")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = shutil.which("chromium")
