@@ -148,3 +148,10 @@ def test_a_sweep_in_python_reports_itself(toy, plane, tmp_path):
     assert swept.report().page.lead == page.lead
     assert swept.report(tmp_path / "sweep.html").path.is_file()
     assert "Sweep" in swept._repr_html_()
+
+
+def test_a_private_result_says_which_noise_it_had(toy, plane):
+    channel = fedprior.channels.CentralGaussian(clip=1.0, noise_multiplier=1.0)
+    run = fedprior.simulate(toy, plane, rounds=1, channel=channel)
+    (noise,) = [fact for fact in result_page(run).facts if fact.label == "noise"]
+    assert (noise.value, noise.note) == ("simulated", "not valid for release")

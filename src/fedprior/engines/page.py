@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprior.core.protocols import is_private
 from fedprior.data.balance import class_counts, largest_shares
 from fedprior.engines import blocks as parts
 from fedprior.engines.calibration import of_models
@@ -79,6 +80,11 @@ def _facts(result: "Result") -> list[Fact]:
     if not result.agreement.secure:
         facts.append(Fact("clients", Number(result.federation.num_clients, "whole")))
         facts.append(Fact("seed", str(result.seed)))
+    channel = result.agreement.channel
+    if is_private(channel):
+        simulated = channel.noise == "simulated"
+        note = "not valid for release" if simulated else "the ledger says what was spent"
+        facts.append(Fact("noise", channel.noise, note))
     return facts
 
 
