@@ -3,14 +3,13 @@
 import csv
 import json
 import os
-import sys
 from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
-from fedprior.cli.main import main
+from walked_pages import call as _call
 
 FAST = {
     "training.rounds": 3,
@@ -63,18 +62,6 @@ def _programs(tmp_path_factory):
         del os.environ[variable]
     else:
         os.environ[variable] = before
-
-
-def _call(words):
-    """The exit code of `fedprior WORDS`."""
-    given, sys.argv = sys.argv, ["fedprior", *map(str, words)]
-    try:
-        main()
-    except SystemExit as stop:
-        return 0 if stop.code is None else stop.code
-    finally:
-        sys.argv = given
-    return 0
 
 
 @pytest.fixture(scope="session")
