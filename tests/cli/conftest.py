@@ -100,6 +100,18 @@ def new_rows():
 
 
 @pytest.fixture(scope="session")
+def encoder(tmp_path_factory, new_rows):
+    """An encoder of public rows, as a private run on a table needs it."""
+    from fedprior.data.table import fit_encoder
+
+    folder = tmp_path_factory.mktemp("public")
+    public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
+    path = folder / "encoder.json"
+    path.write_text(fit_encoder(public, client="shop", label="outcome").to_json())
+    return path
+
+
+@pytest.fixture(scope="session")
 def on_table(table):
     """Options for a run on the table."""
     return ["--data", table, "--client", "shop", "--label", "outcome", *fast_options()]

@@ -20,18 +20,6 @@ PRIVATE = {
 }
 
 
-@pytest.fixture(scope="session")
-def encoder(tmp_path_factory, new_rows):
-    """An encoder of public rows, as a private run on a table needs it."""
-    from fedprior.data.table import fit_encoder
-
-    folder = tmp_path_factory.mktemp("public")
-    public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
-    path = folder / "encoder.json"
-    path.write_text(fit_encoder(public, client="shop", label="outcome").to_json())
-    return path
-
-
 def test_a_plan_names_noise_views_and_verdict(command):
     found = command(*PLAN, "--noise-multiplier", "2", "--rounds", "10", "--parameters", "5000")
     assert found.code == 0

@@ -43,17 +43,6 @@ def sections(page):
 
 
 @pytest.fixture(scope="session")
-def encoder(tmp_path_factory, new_rows):
-    from fedprior.data.table import fit_encoder
-
-    folder = tmp_path_factory.mktemp("public")
-    public = new_rows(folder / "public.csv", "p", rows=40, seed=3)
-    path = folder / "encoder.json"
-    path.write_text(fit_encoder(public, client="shop", label="outcome").to_json())
-    return path
-
-
-@pytest.fixture(scope="session")
 def private_run(tmp_path_factory, new_rows, encoder, call, fast):
     """`private_run(noise)` -> the folder of a private run on clinics, made once for each."""
     made = {}

@@ -52,8 +52,10 @@ def write_examples(
     found = [path for path in places if path.exists()]
     if found and not force:
         raise ValueError(f"{_OWNER}: {found[0]} exists already. Overwrite it with --force.")
+    chosen = {example.name: example for example, _ in places.values()}
+    tables = {name: example.tables(seed=seed) for name, example in chosen.items()}
     for path, (example, file) in places.items():
-        _write(example.tables(seed=seed)[file], path)
+        _write(tables[example.name][file], path)
     return list(places)
 
 
