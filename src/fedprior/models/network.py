@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fedprior.core import check
 from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.protocols import Predict
+from fedprior.models.rewriting import fast_convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,14 @@ def network(
     *,
     regression: bool = False,
     name: str = "network",
+    fast: bool = True,
 ) -> Network:
-    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs."""
+    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs.
+
+    Its convolutions and pools are computed as in `fedprior.models.layers`, whatever library wrote
+    them (see `fedprior.models.fast_convolutions`), unless `fast` is False.
+    """
+    apply = fast_convolutions(apply) if fast else apply
     return Network(name=name, init=init, apply=apply, regression=regression)
 
 
