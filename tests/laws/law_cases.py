@@ -26,12 +26,13 @@ OPTIONS = {
     "adaped-fine-tuning": {"catch_up": 3},
     "apfl": {"mixing_rate": 0.1},
     "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
+    "fedbabu": {"fine_tuning_steps": 3},
     "fedrep": {"head_steps": 1},
     "per-fedavg": {"order": "exact"},
     "pfedme": {"weight": "samples"},
-    "shared-body": {"head_steps": 1},
 }
 FORMS = {"adaped-paper": "adaped"}
+LAYERS = {"fedbabu", "fedper", "fedrep", "lg-fedavg"}  # methods that need a body and a head
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 
@@ -45,7 +46,7 @@ def algorithm_of(name, steps=FAST, **options):
         alone, inner = algorithm_of("local", steps), algorithm_of("ditto", steps, **options)
         inner = fedprior.learning.adaptive_clip(inner)
         return fedprior.learning.cautious(inner, alone, deviation=0.01)
-    model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
+    model = LAYERED if name in LAYERS else LINEAR
     options = {**OPTIONS.get(name, {}), **options}
     return catalog.method(FORMS.get(name, name)).build(model, options, steps=steps)
 

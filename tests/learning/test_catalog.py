@@ -172,7 +172,8 @@ WITHOUT = {
     "local": ("gamma_rate", "start", "weight"),
     "clustered": ("theta_rate", "curvature_samples", "newcomer_steps", "personal_steps"),
     "mean-regularized": ("gamma_rate",),
-    "shared-body": ("start",),
+    "fedper": ("start",),
+    "fedbabu": ("theta_rate", "newcomer_steps"),
     "adaped-fine-tuning": ("start",),
 }
 
@@ -208,7 +209,7 @@ def test_the_description_has_a_row_a_method():
         ("ifca", 2 * model + 8, 2 * model + 8 + clock, "sums only"),
         ("mixture-clustering", model, 3 * model + 4 * 4 + 4, "every client's model"),
         ("local", 0, 0, "nothing"),
-        ("shared-body", None, None, None),  # a single layer has no body
+        ("fedper", None, None, None),  # a single layer has no body
     ):
         row = rows[name]
         assert (row["upload_bytes"], row["download_bytes"]) == (up, down), name
@@ -240,7 +241,7 @@ def test_a_weight_that_clients_differ_in_is_sent():
 def test_an_outline_sends_what_the_model_sends():
     model = fedprior.mlp((4,), 3, hidden=(5,))
     thin = outline(model, (4,))
-    for build in (fedprior.adaped, fedprior.learning.shared_body, fedprior.learning.gaussian_em):
+    for build in (fedprior.adaped, fedprior.learning.fedper, fedprior.learning.gaussian_em):
         assert traffic(build(thin), (4,)) == traffic(build(model), (4,))
 
 

@@ -7,11 +7,14 @@ from fedprior.learning.alternating import alternating
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import l2gd
+from fedprior.learning.baselines.lg_fedavg import lg_fedavg
 from fedprior.learning.baselines.local import local
 from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
@@ -32,7 +35,7 @@ from fedprior.learning.priors import (
     laplace_prior,
     mixture_em,
 )
-from fedprior.learning.representation import shared_body, shared_subspace
+from fedprior.learning.representation import shared_subspace
 from fedprior.learning.steps import Steps
 
 __all__ = [
@@ -51,7 +54,9 @@ __all__ = [
     "em",
     "fedavg",
     "fedavg_fine_tuning",
+    "fedbabu",
     "fedem",
+    "fedper",
     "fedprox",
     "fedrep",
     "gaussian_em",
@@ -60,6 +65,7 @@ __all__ = [
     "l2gd",
     "laplace_em",
     "laplace_prior",
+    "lg_fedavg",
     "local",
     "mean_regularized",
     "mixture_clustering",
@@ -69,6 +75,5 @@ __all__ = [
     "per_fedavg",
     "pfedme",
     "quped",
-    "shared_body",
     "shared_subspace",
 ]

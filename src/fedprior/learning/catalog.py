@@ -10,11 +10,14 @@ from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import CUT, l2gd
+from fedprior.learning.baselines.lg_fedavg import lg_fedavg
 from fedprior.learning.baselines.local import local
 from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
@@ -33,7 +36,7 @@ from fedprior.learning.priors import (
     mixture_em,
     shares_under_noise,
 )
-from fedprior.learning.representation import shared_body, shared_subspace
+from fedprior.learning.representation import shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
@@ -106,11 +109,25 @@ _METHODS = (
         reference="Jiang et al. 2019",
     ),
     Method(
+        name="fedbabu",
+        factory=fedbabu,
+        population="a network's body of all under a random head, then steps on own data",
+        sends="increments of the body",
+        reference="Oh et al. 2022",
+    ),
+    Method(
         name="fedem",
         factory=fedem,
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
+    ),
+    Method(
+        name="fedper",
+        factory=fedper,
+        population="a network's body of all, a head (last layer) of each client's own",
+        sends="increments of the body",
+        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="fedprox",
@@ -169,6 +186,13 @@ _METHODS = (
         population="Laplace around a learned mean (l1 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
+    ),
+    Method(
+        name="lg-fedavg",
+        factory=lg_fedavg,
+        population="a network's head of all, a body of each client's own",
+        sends="increments of the head",
+        reference="Liang et al. 2020",
     ),
     Method(
         name="local",
@@ -236,13 +260,6 @@ _METHODS = (
         population="distillation: a prior on predictions, of a fixed spread",
         sends="increments of the mean model",
         reference="Ozkara et al. 2021, without quantization",
-    ),
-    Method(
-        name="shared-body",
-        factory=shared_body,
-        population="a network's body of all, a head (last layer) of each client's own",
-        sends="increments of the body",
-        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="shared-subspace",
