@@ -32,7 +32,13 @@ OPTIONS = {
     "pfedme": {"weight": "samples"},
 }
 FORMS = {"adaped-paper": "adaped"}
-LAYERS = {"fedbabu", "fedper", "fedrep", "lg-fedavg"}  # methods that need a body and a head
+LAYERS = {
+    "fedbabu",
+    "fedper",
+    "fedrep",
+    "fedrod",
+    "lg-fedavg",
+}  # methods that need a body and a head
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 

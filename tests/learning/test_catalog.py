@@ -49,6 +49,7 @@ VALUES = {
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,
+    "num_draws": 2,
     "order": "exact",
     "penalty": 0.5,
     "per_coordinate": True,

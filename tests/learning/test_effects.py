@@ -11,7 +11,7 @@ from fedprior.data.federation import PADDED_AXES
 from fedprior.learning import catalog
 
 LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.models.logistic(4, 3)
-LAYERED = {"fedbabu", "fedper", "fedrep", "lg-fedavg"}
+LAYERED = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 ALWAYS = {"local-converged"}  # `local`, for as long as validation scores rise
 BASE = {"decay": 0.8}
 COUNTS = {"steps_per_epoch": 1, "newcomer_steps": 4, "personal_steps": 0, "fine_tuning_steps": 2}

@@ -12,6 +12,7 @@ from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.fedrod import fedrod
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import l2gd
 from fedprior.learning.baselines.lg_fedavg import lg_fedavg
@@ -20,6 +21,7 @@ from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
 from fedprior.learning.baselines.per_fedavg import per_fedavg
 from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.pfedvem import pfedvem
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.batches import Batches
 from fedprior.learning.cautious import cautious
@@ -59,6 +61,7 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "fedrod",
     "gaussian_em",
     "gaussian_prior",
     "ifca",
@@ -74,6 +77,7 @@ __all__ = [
     "mutual_learning",
     "per_fedavg",
     "pfedme",
+    "pfedvem",
     "quped",
     "shared_subspace",
 ]

@@ -15,6 +15,7 @@ from fedprior.learning.baselines.fedem import fedem
 from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.fedrod import fedrod
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import CUT, l2gd
 from fedprior.learning.baselines.lg_fedavg import lg_fedavg
@@ -23,6 +24,7 @@ from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
 from fedprior.learning.baselines.per_fedavg import per_fedavg
 from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.pfedvem import pfedvem
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.method import Method
 from fedprior.learning.paper import COLLAPSE, mixture_clustering
@@ -145,6 +147,13 @@ _METHODS = (
         reference="Collins et al. 2021",
     ),
     Method(
+        name="fedrod",
+        factory=fedrod,
+        population="a network of all, of balanced classes; a head of each client's own on top",
+        sends="increments of the network",
+        reference="Chen and Chao 2022, linear",
+    ),
+    Method(
         name="gaussian-em",
         factory=gaussian_em,
         population="Gaussian with a learned mean and spread",
@@ -253,6 +262,13 @@ _METHODS = (
         population="Gaussian of one l2 penalty around a learned mean (Moreau envelopes)",
         sends="increments of the mean",
         reference="Dinh et al. 2020",
+    ),
+    Method(
+        name="pfedvem",
+        factory=pfedvem,
+        population="a body of all; Gaussian heads around a mean, each of a spread of its own",
+        sends="increments of the body, of the head by confidence, and the confidence",
+        reference="Zhu et al. 2023",
     ),
     Method(
         name="quped",
