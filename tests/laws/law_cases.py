@@ -27,18 +27,15 @@ OPTIONS = {
     "apfl": {"mixing_rate": 0.1},
     "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
     "fedbabu": {"fine_tuning_steps": 3},
+    "fedmd": {"num_public": 3},
     "fedrep": {"head_steps": 1},
     "per-fedavg": {"order": "exact"},
     "pfedme": {"weight": "samples"},
+    "pfedvem": {"num_draws": 2},
 }
 FORMS = {"adaped-paper": "adaped"}
-LAYERS = {
-    "fedbabu",
-    "fedper",
-    "fedrep",
-    "fedrod",
-    "lg-fedavg",
-}  # methods that need a body and a head
+# Methods that need a body and a head.
+LAYERS = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 

@@ -4,6 +4,7 @@ import inspect
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -29,6 +30,8 @@ VALUES = {
     "curvature_samples": 8,
     "decay": 0.9,
     "degrees": 2.0,
+    "digest_rate": 0.2,
+    "digest_steps": 1,
     "direction": "reverse",
     "fine_tuning_rate": 0.01,
     "fine_tuning_steps": 3,
@@ -50,6 +53,7 @@ VALUES = {
     "normalizer": "exact",
     "num_components": 3,
     "num_draws": 2,
+    "num_public": 7,
     "order": "exact",
     "penalty": 0.5,
     "per_coordinate": True,
@@ -57,6 +61,7 @@ VALUES = {
     "psi_floor": 0.1,
     "psi_rate": 0.01,
     "psi_scale": 0.1,
+    "public": np.linspace(-2, 2, 24).reshape(6, 4),
     "rank": 3,
     "scale": 0.3,
     "scale_floor": 0.01,
@@ -102,7 +107,7 @@ def test_options_are_listed_where_they_are_understood():
     assert {"penalty", "direction", "temperature"} <= listed["quped"]
     assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
     unmoved = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, or stays
-    unmoved |= {"local", "local-converged"}
+    unmoved |= {"local", "local-converged", "fedmd"}
     assert {"theta_rate", "newcomer_steps"}.isdisjoint(listed["ifca"])
     assert "penalty" in listed["ditto"]
     assert "catch_up" not in listed["fedrep"]  # it would be refused: the head is ahead already

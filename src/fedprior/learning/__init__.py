@@ -9,6 +9,7 @@ from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
 from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedmd import fedmd
 from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
@@ -58,6 +59,7 @@ __all__ = [
     "fedavg_fine_tuning",
     "fedbabu",
     "fedem",
+    "fedmd",
     "fedper",
     "fedprox",
     "fedrep",

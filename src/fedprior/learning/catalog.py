@@ -12,6 +12,7 @@ from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
 from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedmd import fedmd
 from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
@@ -123,6 +124,13 @@ _METHODS = (
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
+    ),
+    Method(
+        name="fedmd",
+        factory=fedmd,
+        population="networks of the clients' own, which agree on outputs for public inputs",
+        sends="the network's outputs for public inputs minus the consensus",
+        reference="Li and Wang 2019, without public labels",
     ),
     Method(
         name="fedper",
