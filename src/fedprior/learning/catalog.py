@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning.adamap import adamap, calm_under_noise
+from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
@@ -43,11 +43,14 @@ from fedprior.learning.representation import shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
+# Why a server cannot add momentum, or average over rounds.
+_STATISTICS = "its server fits the population to statistics of the clients' posteriors"
+_THETAS = "its mean is the average of the clients' own models, not the end of steps"
+_NOBODY = "nothing is shared"
 _METHODS = (
     Method(
         name="adamap",
         factory=adamap,
-        adapt=calm_under_noise,
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
@@ -131,6 +134,7 @@ _METHODS = (
         population="networks of the clients' own, which agree on outputs for public inputs",
         sends="the network's outputs for public inputs minus the consensus",
         reference="Li and Wang 2019, without public labels",
+        still="its clients send outputs for public inputs, and no network",
     ),
     Method(
         name="fedper",
@@ -167,6 +171,7 @@ _METHODS = (
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
         reference="Ozkara et al. 2022, section 3.1",
+        still=_STATISTICS,
     ),
     Method(
         name="gaussian-prior",
@@ -189,6 +194,7 @@ _METHODS = (
         sends="the client's model minus the average",
         reference="Hanzely and Richtarik 2020",
         remark=CUT,
+        still=_THETAS,
     ),
     Method(
         name="laplace-em",
@@ -196,6 +202,7 @@ _METHODS = (
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
         reference="Ozkara et al. 2022, section 3",
+        still=_STATISTICS,
     ),
     Method(
         name="laplace-prior",
@@ -218,6 +225,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="local-converged",
@@ -226,6 +234,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="mean-regularized",
@@ -233,6 +242,7 @@ _METHODS = (
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
         reference="Evgeniou and Pontil 2004; Smith et al. 2017",
+        still=_THETAS,
     ),
     Method(
         name="mixture-clustering",
@@ -241,6 +251,7 @@ _METHODS = (
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
         remark=COLLAPSE,
+        still="its server clusters the clients' models",
     ),
     Method(
         name="mixture-em",
@@ -249,6 +260,7 @@ _METHODS = (
         population="Gaussian mixture with learned shares, centers and spreads",
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
+        still=_STATISTICS,
     ),
     Method(
         name="mutual-learning",

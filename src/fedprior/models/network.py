@@ -50,9 +50,14 @@ def network(
     *,
     regression: bool = False,
     name: str = "network",
+    shape: Sequence[int] | None = None,
 ) -> Network:
-    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs."""
-    return Network(name=name, init=init, apply=apply, regression=regression)
+    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs.
+
+    `shape` is that of one input; methods that make inputs (`fedmd`) ask for it.
+    """
+    known = None if shape is None else tuple(shape)
+    return Network(name=name, init=init, apply=apply, regression=regression, shape=known)
 
 
 def linear(num_features: int) -> Network:

@@ -137,7 +137,7 @@ class Config:
         for name, options in self.options.items():
             check.choice(owner, "options", name, METHODS)
             for option in options:
-                check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+                METHODS[name].check_option(f"config options.{name}", "key", option)
         check.count("config data", least=0, most_samples=self.data.most_samples)
         for width in self.model.hidden:
             check.require(width < 2**31, "config model", "hidden", "below 2**31", width)

@@ -25,6 +25,7 @@ from softmax_twin import (
 
 import fedprior
 from fedprior.core import random, tree
+from fedprior.learning import catalog
 
 
 def without_a_class(federation):
@@ -112,3 +113,18 @@ def test_a_newcomer_begins_at_the_generic_predictor_and_trains_a_head(played):
 def test_a_quantity_has_no_classes_to_balance():
     with pytest.raises(ValueError, match=r"^fedrod: model must be a classifier, got 'regression'"):
         fedprior.learning.fedrod(fedprior.mlp((4,), 1, regression=True))
+
+
+def test_class_frequencies_count_once(played):
+    """In the balanced softmax they take the place of the counts; predictions have them once."""
+    method, options = catalog.method("fedrod"), {"class_frequencies": True, "smoothing": 1e-30}
+    steps = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))
+    plain, given = (method.build(NETWORK, each, steps=steps) for each in ({}, options))
+    data = jax.tree.map(jnp.asarray, played.federation.train.client(2))
+    memory = plain.enroll(played.state, 2, random.root(1))
+    sent = [each.local(played.state, memory, data, random.root(2))[0] for each in (plain, given)]
+    close(*(tree.flatten(message.value) for message in sent))
+    theta = {"mean": played.state["gamma"]["mean"], "w": memory["w"]}
+    frequencies = np.array([1.0, 2.0, 3.0], np.float32)
+    shifted = given.predict({"theta": theta, "log_frequencies": frequencies}, data.x)
+    close(shifted, np.asarray(plain.predict(theta, data.x)) + frequencies)

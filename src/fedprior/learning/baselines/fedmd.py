@@ -64,7 +64,7 @@ def fedmd(
         digest_steps=digest_steps,
         weight=weight,
         newcomer_steps=newcomer(name, newcomer_steps, steps),
-    ).algorithm(name, memoryless=False)
+    ).algorithm(name, memoryless=False, moved=None)
 
 
 def _inputs(owner: str, public: Any, number: int, shape: Any) -> Callable[[Key], Array]:

@@ -6,15 +6,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import AveragedModel, Weight, begun
 from fedprior.learning.descent import Descent, go_on, masked_mean, reading
+from fedprior.learning.optimizer import log_frequencies
 from fedprior.learning.predictive import require_classifier
 from fedprior.learning.representation import check_start
 from fedprior.learning.steps import Steps, newcomer
+from fedprior.models.offset import Offset
 from fedprior.populations.shared_body import Head, SharedBody
 
 _ABSENT = 1e-30  # stands for a count of 0: no probability in float32, and a finite logarithm
@@ -39,7 +41,8 @@ def fedrod(
     per batch, at the same values. Personal heads begin at zero: at the generic predictor.
 
     This is the paper's linear variant, without the hypernetwork that would make the heads from
-    class counts. The paper's server weighs by `weight="samples"`. `head` names the leaves of the
+    class counts. With `class_frequencies` the balanced softmax has those, and personal heads add to
+    it. The paper's server weighs by `weight="samples"`. `head` names the leaves of the
     head, the last layer by default (`SharedBody`). A newcomer's head takes `newcomer_steps` steps.
     A client of one class has nothing to teach the generic predictor, and learns its own head.
     """
@@ -126,18 +129,17 @@ class _TwoPredictors(AveragedModel):
         return {"mean": mean, "w": after["w"]}
 
     def correction(self, mean: PyTree, w: PyTree, x: Array) -> Array:
-        """The logits of a personal head on the mean's body."""
-        return self.model.apply(self.parts.realize(self.parts.start(mean), w), x)
+        """What a personal head adds to the logits: its own on the mean's body, less those of 0."""
+        gamma, zero = self.parts.start(mean), tree.combine(jnp.zeros_like, w)
+        own, none = (self.model.apply(self.parts.realize(gamma, each), x) for each in (w, zero))
+        return own - none
 
     def _personal_loss(self, w: PyTree, mean: PyTree, x: Array, y: Array, mask: Array) -> Array:
         outputs = self.model.apply(mean, x) + self.correction(mean, w, x)
         return masked_mean(self.model.loss(outputs, y), mask)
 
     def _log_counts(self, data: ClientData) -> Array:
-        """Log of the numbers of the client's samples by class, up to a constant."""
-
-        def block(x: Array, y: Array, mask: Array) -> Array:
-            logits = jax.eval_shape(lambda: self.model.apply(self.model.init(random.root(0)), x))
-            return jnp.sum(jax.nn.one_hot(y, logits.shape[-1]) * mask[:, None], axis=0)
-
-        return jnp.log(data.sum_in_turn(block) + _ABSENT)
+        """Log class frequencies of the client's samples, unless its outputs hold them already."""
+        if isinstance(self.model, Offset):
+            return jnp.zeros(())
+        return log_frequencies(self.model, data, smoothing=_ABSENT)
