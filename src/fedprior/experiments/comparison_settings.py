@@ -128,7 +128,7 @@ BEYOND = (
 METHODS = (
     *("local", "fedavg", "fedavg-fine-tuning", "adaped", "pfedme", "per-fedavg", "quped"),
     *("mutual-learning", "fedem", "ditto", "apfl", "ifca", "fedrep", "mean-regularized", "l2gd"),
-    *("fedprox", "adamap"),
+    *("fedprox", "fedper", "lg-fedavg", "fedbabu", "fedrod", "pfedvem", "fedmd", "adamap"),
 )
 # Our own method with one ingredient left out, and with all of them: then it is FedAvg with
 # fine-tuning at a rate of its own.

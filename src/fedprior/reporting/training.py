@@ -94,8 +94,8 @@ class Study:
 
     @cached_property
     def model(self) -> Network:
-        """The clients' model."""
-        return network(self.config.model, self.facts)
+        """The clients' model, for inputs of their shape."""
+        return replace(network(self.config.model, self.facts), shape=self.facts.shape)
 
     @cached_property
     def steps(self) -> Steps:
