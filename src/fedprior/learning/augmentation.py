@@ -3,12 +3,13 @@
 from typing import Literal
 
 import jax.numpy as jnp
+import numpy as np
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array
 
 Augment = Literal["crop-flip"]
-_PURPOSE = 2**32 - 1  # an epoch that no client reaches: its words are not those of any batch
+_PURPOSE = np.uint32(2**32 - 1)  # an epoch that no client reaches: no batch has its words
 
 
 def crop_flip(words: Array, step: Array, x: Array) -> Array:
@@ -19,7 +20,7 @@ def crop_flip(words: Array, step: Array, x: Array) -> Array:
     place in its batch: x is (..., width, height, width, channels), `step` its leading axes.
     """
     *lead, height, width, channels = x.shape
-    own = random.vary(random.vary(words, _PURPOSE), step)
+    own = random.vary(random.vary(jnp.asarray(words), _PURPOSE), step)
     drawn = random.vary(own[..., None, :], jnp.arange(lead[-1]))
     drawn = jnp.broadcast_to(drawn, (*lead, 2)).reshape(-1, 2)
     tall, wide = (2 * (side // 8) + 1 for side in (height, width))
