@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fedprior.core import check
 from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.protocols import Predict
+from fedprior.models.rewriting import fast_convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +52,15 @@ def network(
     regression: bool = False,
     name: str = "network",
     shape: Sequence[int] | None = None,
+    fast: bool = True,
 ) -> Network:
     """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs.
 
-    `shape` is that of one input; methods that make inputs (`fedmd`) ask for it.
+    `shape` is that of one input; methods that make inputs (`fedmd`) ask for it. Convolutions and
+    pools are computed as in `fedprior.models.layers`, whatever library wrote them (see
+    `fedprior.models.fast_convolutions`), unless `fast` is False.
     """
+    apply = fast_convolutions(apply) if fast else apply
     known = None if shape is None else tuple(shape)
     return Network(name=name, init=init, apply=apply, regression=regression, shape=known)
 
