@@ -1,6 +1,7 @@
 """FedMD against its Algorithm 1 in NumPy: communicate, aggregate, digest, revisit."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from softmax_twin import (
@@ -114,6 +115,7 @@ def test_public_inputs_are_not_augmented():
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(5, 16, 16, 1)).astype("f4"), np.zeros(5, np.int32)
     data = fedprior.data.ClientData(x, y, np.int32(0), np.int32(5), np.arange(5))
+    data = jax.tree.map(jnp.asarray, data)
     for augment in (None, "crop-flip"):
         steps = fedprior.Steps(batches=fedprior.Batches(size=3, augment=augment))
         algorithm = fedprior.learning.fedmd(model, steps=steps, theta_rate=0.0, num_public=6)
