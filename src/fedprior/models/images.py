@@ -60,7 +60,7 @@ def cnn(shape: Sequence[int], num_classes: int = 10) -> Network:
         x = jax.nn.relu(x @ parameters[2]["weight"] + parameters[2]["bias"])
         return x @ parameters[3]["weight"] + parameters[3]["bias"]
 
-    return Network(name="cnn", init=init, apply=apply)
+    return Network(name="cnn", init=init, apply=apply, shape=(height, width, channels))
 
 
 def resnet(shape: Sequence[int], num_classes: int = 10, *, depth: int = 8) -> Network:
@@ -71,7 +71,7 @@ def resnet(shape: Sequence[int], num_classes: int = 10, *, depth: int = 8) -> Ne
     normalized in groups of 8 (Wu and He 2018), image by image: batch normalization would make a
     prediction depend on the other images of its batch.
     """
-    _, _, channels = _image("resnet", shape, least=4)
+    height, width, channels = _image("resnet", shape, least=4)
     check.count("resnet", least=2, num_classes=num_classes)
     check.count("resnet", least=8, depth=depth)
     rule = "6 n + 2 for a whole n, such as 8, 14 or 20"
@@ -93,7 +93,7 @@ def resnet(shape: Sequence[int], num_classes: int = 10, *, depth: int = 8) -> Ne
             x = _residual(x, block, stride=1 if before == after else 2)
         return x.mean((1, 2)) @ parameters["last"]["weight"] + parameters["last"]["bias"]
 
-    return Network(name="resnet", init=init, apply=apply)
+    return Network(name="resnet", init=init, apply=apply, shape=(height, width, channels))
 
 
 def convolve(x: Array, kernel: Array, *, stride: int = 1, padding: int = 0) -> Array:
