@@ -20,6 +20,7 @@ from fedprior.cli.experiment import (
 )
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
+from fedprior.cli.optimizer import optimizer
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
@@ -40,6 +41,7 @@ app.command("table1")(table1)
 app.command("ablation")(ablation)
 app.command("beyond")(beyond)
 app.command("fedem")(fedem)
+app.command("optimizer")(optimizer)
 app.command()(linear)
 app.command()(logistic)
 
