@@ -166,11 +166,11 @@ def markdown(rows: Sequence[Row]) -> str:
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Whether the choice is the optimizer that `--equal` gives."""
     best = next(row for row in rows if row.chosen)
-    frozen = next(row for row in rows if row.frozen)
-    words = f"Highest: {_named(best)}, with {best.valid:.3f}% on average."
-    if best.frozen:
-        return [f"{words} It is the optimizer of --equal."]
-    return [f"{words} The optimizer of --equal is {_named(frozen)}, with {frozen.valid:.3f}%."]
+    frozen = [
+        f"; that of --equal has {row.valid:.3f}%: {_named(row)}" for row in rows if row.frozen
+    ]
+    words = f"Highest: {_named(best)}, with {best.valid:.3f}% on average"
+    return [f"{words}, the optimizer of --equal." if best.frozen else f"{words}{''.join(frozen)}."]
 
 
 def _named(row: Row) -> str:
