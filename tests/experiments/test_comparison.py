@@ -222,6 +222,22 @@ def test_every_method_builds_in_every_setting():
                 assert training.rounds == alone, (setting.name, name)
 
 
+def test_cifar10_is_compared_on_a_grid_and_seeds_of_its_own():
+    known = settings.COMPARISONS["cifar10"]
+    assert (known.grid, known.seeds, known.first) == ((0.02, 0.05, 0.1), 3, 1000)
+    assert all(
+        each.grid == settings.GRID
+        for name, each in settings.COMPARISONS.items()
+        if name != "cifar10"
+    )
+    options = {each.name: each.config.data for each in known.settings}
+    assert options["cifar10-dirichlet-05"].options["concentration"] == 0.5
+    shape = Facts(num_clients=100, shape=(32, 32, 3), num_classes=10, most_samples=450)
+    for each in known.settings:
+        study = Study(each.config, shape)
+        assert (study.model.name, study.share, study.alone_rounds) == ("cnn", 0.1, 30)
+
+
 def test_the_same_steps_for_every_method():
     whole = Study(settings.TABLE1[0].config, images(50))
     assert whole.personal_steps == 300

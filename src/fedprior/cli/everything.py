@@ -23,6 +23,7 @@ _FOLDERS = {  # of the root of all data: what each experiment reads
     "optimizer": ("mnist", "mnist_writers"),
     "table1": ("mnist", "mnist_writers"),
     "beyond": ("mnist", "mnist_writers"),
+    "cifar10": ("cifar10",),
     "ablation": ("mnist", "mnist_writers"),
     "fedem": ("mnist",),
 }

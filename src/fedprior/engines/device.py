@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import POOLED_AXES, ClientData
+from fedprior.engines import room
 from fedprior.engines.evaluate import Source
 from fedprior.engines.round import play, scalars
 from fedprior.engines.run import History, Run
@@ -34,7 +35,7 @@ class DeviceEngine:
     pooled = True
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.rules = run, run.agreement.rules
         self.train = Source(run.federation.train, pooled=True)
         self.history: History = []
         state, memory = run.agreement.shapes
@@ -54,15 +55,17 @@ class DeviceEngine:
         """Run `count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
-        models, log = _compiled(
+        (models, log), self.rules = room.call_rounds(
+            _compiled,
             Models(self.state, self.store.memories, self.store.enrolled, self.secrets),
-            self.run.agreement.rules.open(self.train.pool()),
+            self.rules.open(self.train.pool()),
             clients,
             present,
             first,
             count,
             self.run.agreement.keys(),
-            rules=self.run.agreement.rules,
+            rules=self.rules,
+            capacity=self.run.agreement.capacity,
         )
         self.state, self.store = models.state, DeviceStore(models.memories, models.enrolled)
         self.secrets = models.secrets

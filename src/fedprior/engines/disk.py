@@ -9,6 +9,7 @@ import numpy as np
 
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import PADDED_AXES, ClientData
+from fedprior.engines import room
 from fedprior.engines.evaluate import Source
 from fedprior.engines.round import Outcome, play
 from fedprior.engines.run import History, Run
@@ -32,7 +33,7 @@ class DiskEngine:
     pooled = False
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.rules = run, run.agreement.rules
         self.train = Source(run.federation.train, pooled=False)
         self.history: History = []
         state, memory = run.agreement.shapes
@@ -55,8 +56,9 @@ class DiskEngine:
         """Run `count` more rounds."""
         for _ in range(count):
             number = len(self.history)
-            load = self._ahead or self._load(number)
-            outcome, entry = _round(
+            load, self._ahead = self._ahead or self._load(number), None
+            (outcome, entry), self.rules = room.call_rounds(
+                _round,
                 self.state,
                 self.secrets,
                 load.memories,
@@ -66,10 +68,10 @@ class DiskEngine:
                 load.present,
                 number,
                 self.run.agreement.keys(),
-                rules=self.run.agreement.rules,
+                rules=self.rules,
+                capacity=self.run.agreement.capacity,
+                meanwhile=self._read_ahead,
             )
-            # The call above is asynchronous: read the next cohort in the meantime.
-            self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
             self.state, self.secrets = outcome.state, outcome.secrets
             self._keep(load, outcome)
             self.history.append({name: float(value) for name, value in entry.items()})
@@ -79,6 +81,12 @@ class DiskEngine:
         state, secrets = jax.device_get((self.state, self.secrets))
         self.run.save(self.history, {"state": state}, secrets, journal=journal)
         self.store.settle()
+
+    def _read_ahead(self) -> None:
+        """Read the next cohort, once: a cohort is drawn only once."""
+        number = len(self.history) + 1
+        if self._ahead is None and number < self.run.rounds:
+            self._ahead = self._load(number)
 
     def _load(self, number: int) -> _Load:
         clients, present = (part[0] for part in self.run.cohorts(number, 1, 1))

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedprior.core.algorithm import Array, Key, Memory, State, Theta
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Federation, Split
+from fedprior.engines import room
 from fedprior.engines.batch import over_clients
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
@@ -60,9 +61,14 @@ def rows_at_once() -> int:
     return _ROWS_ON_CPU if jax.default_backend() == "cpu" else _ROWS_ELSEWHERE
 
 
+def clients_at_once(largest: int) -> int:
+    """Return the number of clients in a chunk, if the largest of all has `largest` rows."""
+    return max(1, rows_at_once() // largest)
+
+
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield client ids in chunks of equal length, the last one padded, with their true lengths."""
-    length = min(num_clients, max(1, rows_at_once() // largest))
+    length = min(num_clients, clients_at_once(largest))
     for first in range(0, num_clients, length):
         clients = np.arange(first, first + length)
         yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
@@ -80,9 +86,8 @@ def personal_models(
     """Return theta of the given clients, with a leading client axis; enroll them if necessary."""
     memories, enrolled = store.read(clients)
     data = source.take(clients)
-    return _personalize(
-        state, memories, enrolled, data, clients, root, rules=rules, pooled=source.pooled
-    )
+    given = (state, memories, enrolled, data, clients, root)
+    return room.call(_personalize, *given, rules=rules, pooled=source.pooled)
 
 
 def scores(
@@ -103,15 +108,23 @@ def scores(
     num_clients = train.split.num_clients
     values = {name: np.empty(num_clients) for name in splits}
     largest = max(source.split.largest for source in (train, *splits.values()))
-    for clients, real in chunks(num_clients, largest):
+
+    def work(clients: np.ndarray) -> tuple[Theta, dict[str, Array]]:
         thetas = personal_models(
             rules, state=state, store=store, source=train, clients=clients, root=root
         )
+        found = {
+            name: room.call(_score, thetas, source.take(clients), rules=rules, pooled=source.pooled)
+            for name, source in splits.items()
+        }
+        return thetas, found
+
+    for clients, (thetas, found) in room.in_chunks(num_clients, clients_at_once(largest), work):
+        real = len(clients)
         if keep:
             keep(real, jax.tree.map(lambda leaf: leaf[:real], thetas))  # noqa: B023
-        for name, source in splits.items():
-            part = _score(thetas, source.take(clients), rules=rules, pooled=source.pooled)
-            values[name][clients[:real]] = np.asarray(part)[:real]
+        for name, part in found.items():
+            values[name][clients] = np.asarray(part)[:real]
     return values
 
 

@@ -54,7 +54,9 @@ def play(
     def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
         return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
-    messages, after, finite = over_clients(learn, memories, data, clients, axes=axes)
+    messages, after, finite = over_clients(
+        learn, memories, data, clients, axes=axes, at_once=rules.at_once
+    )
     total, secrets = pool(rules, messages, present, finite, clients, round, keys, secrets)
     state = rules.algorithm.update(state, total)
     return Outcome(state, secrets, after, present & finite, jnp.sum(present & ~finite))

@@ -15,7 +15,6 @@ from fedprior.experiments.comparison_beside import place
 from fedprior.experiments.comparison_drawing import draw
 from fedprior.experiments.comparison_settings import (
     COMPARISONS,
-    GRID,
     QUICK_GRID,
     Comparison,
     Setting,
@@ -71,7 +70,7 @@ class Plan:
 
     @property
     def grid(self) -> tuple[float, ...]:
-        usual = QUICK_GRID if self.quick else GRID
+        usual = QUICK_GRID if self.quick else self.known.grid
         return usual if self.rates is None else self.rates
 
     @property

@@ -40,8 +40,9 @@ class Data:
 class ModelChoice:
     """The clients' model."""
 
-    name: Literal["auto", "linear", "logistic", "mlp", "lenet5"] = "auto"
+    name: Literal["auto", "linear", "logistic", "mlp", "lenet5", "cnn", "resnet"] = "auto"
     hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
+    depth: int = 8  # layers of a resnet: 8, 14, 20, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class Schedule:
     newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
+    augment: Literal["none", "crop-flip"] = "none"  # of training images: shifts and flips
     steps_per_epoch: int = 60  # global steps after which rates decay
     theta_rate: float = 0.1
     gamma_rate: float = 0.1
