@@ -14,9 +14,10 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Array, PyTree, State, Theta
 from fedprior.core.protocols import Channel, Cohort
+from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData, Federation, Split
 from fedprior.engines.device import LONGEST, Models, play_rounds
-from fedprior.engines.evaluate import chunks, personalize, score
+from fedprior.engines.evaluate import chunks, outputs, personalize, score, scores_of, unpadded
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
@@ -260,13 +261,23 @@ def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Th
 
 
 def scores(
-    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, held_out: ClientData
+    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, part: str, metric: Metric
 ) -> np.ndarray:
-    """Return the mean score of every client's theta on `held_out`, (seeds, clients)."""
+    """Return the score of every client's theta on its `valid` or `test` samples, (seeds, clients).
+
+    A metric that is no mean over samples is computed from outputs on the host, chunk by chunk.
+    """
+    held_out = seeds.valid if part == "valid" else seeds.held_out(part)
     parts = []
     for clients, real in _chunks(seeds, held_out.most):
-        part = _score(_arrays(point), thetas, held_out, clients, family=family)
-        parts.append(np.asarray(part)[:, :real])
+        given = (_arrays(point), thetas, held_out, clients)
+        if metric.per_sample:
+            found = np.asarray(_score(*given, family=family, metric=metric))
+        else:
+            every = zip(np.asarray(_outputs(*given, family=family)), seeds.federations, strict=True)
+            rows = [unpadded(own, getattr(each, part), clients) for own, each in every]
+            found = np.stack([scores_of(each, len(clients), metric) for each in rows])
+        parts.append(found[:, :real])
     return np.concatenate(parts, axis=1)
 
 
@@ -369,15 +380,41 @@ def _personalize(
     return jax.vmap(one, in_axes=(0, _BY_SEED, 0))(models, data, roots)
 
 
-@partial(_compiled, static_argnames=("family",))
+@partial(_compiled, static_argnames=("family", "metric"))
 def _score(
+    numbers: PyTree,
+    thetas: Theta,
+    data: ClientData,
+    clients: Array,
+    *,
+    family: Family,
+    metric: Metric,
+) -> Array:
+    found = partial(score, metric=metric)
+    return _held_out(found, numbers, thetas, data, clients, family)
+
+
+@partial(_compiled, static_argnames=("family",))
+def _outputs(
     numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
 ) -> Array:
+    return _held_out(outputs, numbers, thetas, data, clients, family)
+
+
+def _held_out(
+    find: Callable[..., Array],
+    numbers: PyTree,
+    thetas: Theta,
+    data: ClientData,
+    clients: Array,
+    family: Family,
+) -> Array:
+    """`find` for the given clients of every seed."""
     rules = Rules(family.at(numbers), Identity(), 0.0)
 
     def one(thetas: Theta, own: ClientData) -> Array:
         thetas = tree.combine(lambda rows: rows[clients], thetas)
         part = own._replace(start=own.start[clients], size=own.size[clients])
-        return score(thetas, part, rules=rules, pooled=True)
+        return find(thetas, part, rules=rules, pooled=True)
 
     return jax.vmap(one, in_axes=(0, _BY_SEED))(thetas, data)

@@ -12,6 +12,8 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.core.scores import ACCURACY, Metric, target_of
+from fedprior.core.scores import chosen as chosen_metric
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
@@ -53,6 +55,7 @@ class Training:
     evaluate_every: int | None = None
     patience: int | None = None
     channel: Channel = field(default_factory=Identity)
+    metric: Metric = ACCURACY
     terms: Terms | None = None  # where the channel is private
     noise: ChannelNoise | None = None  # of such a channel
 
@@ -78,7 +81,7 @@ class Training:
     def arguments(self) -> dict[str, Any]:
         """What `simulate` takes beside the algorithm, the clients and the seed."""
         names = ("rounds", "cohort", "channel", "evaluate_every", "patience")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"metric": self.metric.name}
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,12 @@ class Study:
     def model(self) -> Network:
         """The clients' model."""
         return network(self.config.model, self.facts)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What models are scored by."""
+        target = target_of(self.facts.num_classes)
+        return chosen_metric("config training", self.config.training.metric, target)
 
     @cached_property
     def steps(self) -> Steps:
@@ -181,6 +190,7 @@ class Study:
             cohort=Everyone() if chosen.alone else self.cohort,
             identity=self._identity(chosen, own, rate),
             evaluate_every=schedule.evaluate_every or None,
+            metric=self.metric,
         )
         if name == "local-converged":
             plain = replace(
