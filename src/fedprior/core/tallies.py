@@ -9,13 +9,15 @@ confidence: its log loss or squared error is infinite. A value that is not defin
 one without samples, the AUC of samples of one class, R² of equal targets.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedprior.core.scores import METRICS, Target
 
+T = TypeVar("T")
 BINS = 10  # of the probability of the predicted class, of equal width
 _ROUNDING = 1e-28  # of the squared distance of equal numbers from their mean, relative to it
 
@@ -141,7 +143,7 @@ def probabilities(outputs: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nd
     ranks behind all others.
     """
     logits = np.asarray(outputs, np.float64)
-    finite = np.isfinite(logits).all(axis=1)
+    finite = np.asarray(np.isfinite(logits).all(axis=1))
     logits = np.where(finite[:, None], logits, 0.0)
     logits = logits - logits.max(axis=1, keepdims=True)
     shares = np.exp(logits)
@@ -213,7 +215,7 @@ def values_by_client(
     return in_order({**found, "auc": areas(shares, y, client, num_clients)})
 
 
-def in_order(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def in_order(values: Mapping[str, T]) -> dict[str, T]:
     """The values in the order of `METRICS`."""
     return {each.key: values[each.key] for each in METRICS.values() if each.key in values}
 

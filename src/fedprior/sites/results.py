@@ -44,7 +44,7 @@ def finish(
     names = [name for name in site.clients if name in facts["clients"]]
     file = site.folder / SITE_MODEL
     scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
-    metrics: dict[str, dict[str, dict[str, float | None]]] = {}
+    metrics: dict[str, dict[str, float | None]] = {}
     metric = document.training.metric
     kept: list[tuple[int, Any, np.ndarray]] = []
     with model_file.keeping_thetas(file) as keep:
@@ -64,21 +64,22 @@ def finish(
             kept.append((1, _row(row), np.array([memory is not None])))
             samples = site.samples(name)["test"]
             scores[document.method][name] = score(agreement, theta, samples, metric)
-            metrics[name] = every_metric(agreement, theta, samples, metric)
+            found = every_metric(agreement, theta, samples, metric)
+            metrics[name] = {key: finite(value) for key, value in found.items()}
     told = {name: facts["model"].get(name) for name in ("rounds", "guarantee")}
     model_file.write_clients(file, names, kept)
     model_file.write_state(file, state, **document.model_facts, **told)
     end = time.monotonic() + _COMPARING * float(facts["deadline"])
     alone = document.alone()
     for name in names:
-        found = _local(alone, site, document, name, facts, training, end)
-        if found is None:  # a comparison with some of the clients would mislead
+        compared = _local(alone, site, document, name, facts, training, end)
+        if compared is None:  # a comparison with some of the clients would mislead
             del scores["local"]
             break
-        scores["local"][name] = found
+        scores["local"][name] = compared
     noted: dict[str, Any] = {"agreement": document.token, "metric": metric.name, "metrics": metrics}
-    for method, own in scores.items():
-        noted[method] = {name: metric.signed(value) for name, value in own.items()}
+    for method, by_client in scores.items():
+        noted[method] = {name: metric.signed(value) for name, value in by_client.items()}
     write_json(site.folder / "scores.json", noted, indent=1)
     return scores
 
@@ -89,20 +90,19 @@ def score(agreement: Agreement, theta: Any, samples: Samples, metric: Metric) ->
         return float("nan")
     if metric.per_sample:
         return client_side.score(agreement, theta, _data(samples), metric=metric)
-    value = every_metric(agreement, theta, samples, metric)[metric.key]
-    return float("nan") if value is None else float(metric.signed(value))
+    return float(metric.signed(every_metric(agreement, theta, samples, metric)[metric.key]))
 
 
 def every_metric(
     agreement: Agreement, theta: Any, samples: Samples, metric: Metric
-) -> dict[str, float | None]:
-    """Every metric on a client's held-out samples; None where it is not defined or not finite."""
+) -> dict[str, float]:
+    """Every metric on a client's held-out samples; NaN where it is not defined."""
     if not len(samples[0]) or metric.target is None:
         return {}
     outputs = client_side.outputs(agreement, theta, _data(samples))
     nobody_else = np.zeros(len(outputs), int)
     found = values_by_client(outputs, samples[1], nobody_else, 1, metric.target)
-    return {name: finite(values[0]) for name, values in found.items()}
+    return {name: float(values[0]) for name, values in found.items()}
 
 
 def _data(samples: Samples) -> ClientData:
