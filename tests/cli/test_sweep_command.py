@@ -55,7 +55,7 @@ def test_the_same_command_reads_back_and_shows_a_table(swept, command):
     _, words = swept
     shown = command(*words)
     assert shown.code == 0
-    assert "Chosen on validation scores" in shown.out
+    assert "Chosen by the validation accuracy" in shown.out
     assert "lr =" in shown.out
     assert "trainings in" not in shown.err  # nothing was trained
 

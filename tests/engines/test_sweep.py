@@ -141,8 +141,8 @@ def test_the_choice_stands_when_its_models_are_trained_again(found, monkeypatch,
     monkeypatch.setattr(module, "_tested", cut.whole)
     whole = module.scores
 
-    def worse(family, point, thetas, seeds, held_out):
-        return whole(family, point, thetas, seeds, held_out) - 1 * (held_out is seeds.valid)
+    def worse(family, point, thetas, seeds, part, metric):
+        return whole(family, point, thetas, seeds, part, metric) - 1 * (part == "valid")
 
     monkeypatch.setattr(module, "scores", worse)
     again = fedprior.sweep(build, drawn, **arguments)

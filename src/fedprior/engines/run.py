@@ -13,6 +13,7 @@ from fedprior.core import check
 from fedprior.core.algorithm import PyTree
 from fedprior.core.files import read_json, write_json
 from fedprior.core.protocols import is_private
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
 from fedprior.exchange import checkpoint
@@ -71,6 +72,7 @@ class Run:
     saving: Saving | None = None
     ledger: Ledger | None = None
     store: str = "device"
+    metric: Metric = OWN
 
     def __post_init__(self) -> None:
         check.count(_OWNER, least=0, rounds=self.rounds)

@@ -12,6 +12,8 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.core.scores import ACCURACY, Metric, target_of
+from fedprior.core.scores import chosen as chosen_metric
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
@@ -55,6 +57,7 @@ class Training:
     evaluate_every: int | None = None
     patience: int | None = None
     channel: Channel = field(default_factory=Identity)
+    metric: Metric = ACCURACY
     terms: Terms | None = None  # where the channel is private
     noise: ChannelNoise | None = None  # of such a channel
 
@@ -80,7 +83,7 @@ class Training:
     def arguments(self) -> dict[str, Any]:
         """What `simulate` takes beside the algorithm, the clients and the seed."""
         names = ("rounds", "cohort", "channel", "evaluate_every", "patience")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"metric": self.metric.name}
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,12 @@ class Study:
     def model(self) -> Network:
         """The clients' model, for inputs of their shape."""
         return replace(network(self.config.model, self.facts), shape=self.facts.shape)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What models are scored by."""
+        target = target_of(self.facts.num_classes)
+        return chosen_metric("config training", self.config.training.metric, target)
 
     @cached_property
     def steps(self) -> Steps:
@@ -188,6 +197,7 @@ class Study:
             cohort=Everyone() if chosen.alone else self.cohort,
             identity=self._identity(chosen, own, rate),
             evaluate_every=schedule.evaluate_every or None,
+            metric=self.metric,
         )
         if name == "local-converged":
             plain = replace(
