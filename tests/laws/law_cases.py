@@ -20,18 +20,23 @@ SIZES = (4, 7, 6, 5)  # training samples of each client
 FAST = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=3))
 LINEAR, LAYERED = fedprior.models.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
 
+OPTIMIZER = {"momentum": 0.5, "horizon": 2.0, "class_frequencies": True}
 # Forms of a method that the laws run instead of the default one, and forms besides.
 OPTIONS = {
     "adaped-paper": {"method": "paper", "start": "initial"},
     "adaped-fine-tuning": {"catch_up": 3},
+    "adaped-optimized": OPTIMIZER,
     "apfl": {"mixing_rate": 0.1},
     "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
+    "fedem-optimized": {**OPTIMIZER, "weight": "samples"},
     "fedrep": {"head_steps": 1},
     "per-fedavg": {"order": "exact"},
     "pfedme": {"weight": "samples"},
     "shared-body": {"head_steps": 1},
+    "shared-subspace-optimized": OPTIMIZER,
 }
 FORMS = {"adaped-paper": "adaped"}
+FORMS |= {f"{name}-optimized": name for name in ("adaped", "fedem", "shared-subspace")}
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 

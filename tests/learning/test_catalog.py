@@ -15,7 +15,7 @@ from fedprior.learning.traffic import outline, sketch, traffic
 
 # A value of each option other than its default.
 VALUES = {
-    "class_frequencies": False,
+    "class_frequencies": True,  # AdaMAP's default
     "gradient_norm": 2.0,
     "horizon": 5.0,
     "momentum": 0.5,
@@ -81,6 +81,8 @@ def test_every_method_builds_and_takes_each_option_it_lists(name):
     assert len(set(options)) == len(options)
     for option in options:
         assert isinstance(method.build(MODEL, {option: VALUES[option]}), fedprior.Algorithm)
+    assert bool(method.still) == (algorithm.moved is None)  # it says why there is no momentum
+    assert ("momentum" in options) == (not method.still)
 
 
 def test_options_are_listed_where_they_are_understood():

@@ -40,6 +40,20 @@ def train(
     seeds: asked.Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Devices that share the clients: a number, or all. [default: all GPUs]"),
+    ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(help="Processes that share the clients: a number, or auto (as in Slurm)."),
+    ] = None,
+    process: Annotated[
+        int | None, typer.Option(help="Which of the processes this is: 0, 1, ...")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT at which all processes reach process 0.")
+    ] = None,
     allow_delta: asked.AllowDelta = False,
     release_scores: Annotated[
         bool,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import POOLED_AXES, ClientData
+from fedprior.engines import room
 from fedprior.engines.evaluate import SPLIT, Source
 from fedprior.engines.mesh import AXIS, ONE, ROWS, SAME, SLOTS, Mesh, added
 from fedprior.engines.round import COUNTS, play, scalars
@@ -36,7 +37,7 @@ class DeviceEngine:
     pooled = True
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.rules = run, run.agreement.rules
         self.train = Source(run.federation.train, pooled=True, mesh=run.mesh)
         self.history: History = []
         state, memory = run.agreement.shapes
@@ -56,15 +57,17 @@ class DeviceEngine:
         """Run `count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
-        models, log = _compiled(
+        (models, log), self.rules = room.call_rounds(
+            _compiled,
             Models(self.state, self.store.memories, self.store.enrolled, self.secrets),
-            self.run.agreement.rules.open(self.train.pool()),
+            self.rules.open(self.train.pool()),
             clients,
             present,
             first,
             count,
             self.run.agreement.keys(),
-            rules=self.run.agreement.rules,
+            rules=self.rules,
+            capacity=self.run.width,
             mesh=self.run.mesh,
         )
         self.state, self.secrets = models.state, models.secrets

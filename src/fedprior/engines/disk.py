@@ -10,6 +10,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import PADDED_AXES, ClientData
+from fedprior.engines import room
 from fedprior.engines.evaluate import SPLIT, Source
 from fedprior.engines.mesh import ROWS, SAME, Mesh, added
 from fedprior.engines.round import COUNTS, Outcome, play
@@ -34,8 +35,7 @@ class DiskEngine:
     pooled = False
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.mesh = run.mesh
+        self.run, self.rules, self.mesh = run, run.agreement.rules, run.mesh
         self.train = Source(run.federation.train, pooled=False, mesh=self.mesh)
         self.history: History = []
         state, self._memory = run.agreement.shapes
@@ -47,7 +47,7 @@ class DiskEngine:
             if run.saving and self.mesh.lead:
                 # The checkpoint of an earlier run would refer to deleted rows.
                 run.saving.file.unlink(missing_ok=True)
-            self.mesh.all_of([])
+            self.mesh.all_of([0])
             self.rows = DiskStore.create(folder, self._memory, number)
         else:
             assert folder is not None
@@ -74,8 +74,9 @@ class DiskEngine:
         """Run `count` more rounds."""
         for _ in range(count):
             number = len(self.history)
-            load = self._ahead or self._load(number)
-            outcome, entry = _round(
+            load, self._ahead = self._ahead or self._load(number), None
+            (outcome, entry), self.rules = room.call_rounds(
+                _round,
                 self.state,
                 self.secrets,
                 *self.mesh.put((load.memories, load.enrolled)),
@@ -83,11 +84,11 @@ class DiskEngine:
                 *self.mesh.put((load.clients, load.present)),
                 number,
                 self.run.agreement.keys(),
-                rules=self.run.agreement.rules,
+                rules=self.rules,
+                capacity=self.run.width,
                 mesh=self.mesh,
+                meanwhile=self._read_ahead,
             )
-            # The call above is asynchronous: read the next cohort in the meantime.
-            self._ahead = self._load(number + 1) if number + 1 < self.run.rounds else None
             self.state, self.secrets = outcome.state, outcome.secrets
             self._keep(load, outcome)
             self.history.append({name: float(value) for name, value in entry.items()})
@@ -99,14 +100,14 @@ class DiskEngine:
         journals = [dict(zip(sealed, values, strict=True)) for values in found]
         state, secrets = jax.device_get((self.state, self.secrets))
         self.run.save(self.history, {"state": state}, secrets, journals=journals)
-        self.mesh.all_of([])  # named by process 0: no journal may go before
+        self.mesh.all_of([0])  # named by process 0: no journal may go before
         self.rows.settle()
 
     def whole(self) -> Store:
         """The rows of all clients, for this process alone; after `save`, if there are several."""
         if self.mesh.processes == 1:
             return self.rows
-        self.mesh.all_of([])  # settled by all
+        self.mesh.all_of([0])  # settled by all
         number, own = self.run.num_clients, self.mesh.process
         return Together(
             [
@@ -115,6 +116,12 @@ class DiskEngine:
             ],
             self.mesh,
         )
+
+    def _read_ahead(self) -> None:
+        """Read the next cohort, once: a cohort is drawn only once."""
+        number = len(self.history) + 1
+        if self._ahead is None and number < self.run.rounds:
+            self._ahead = self._load(number)
 
     def _load(self, number: int) -> _Load:
         clients, present = (part[0] for part in self.run.cohorts(number, 1, 1))

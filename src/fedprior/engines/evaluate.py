@@ -10,6 +10,7 @@ import numpy as np
 
 from fedprior.core.algorithm import Array, Key, Memory, State, Theta
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Federation, Split
+from fedprior.engines import room
 from fedprior.engines.batch import over_clients
 from fedprior.engines.mesh import ONE, ROWS, SAME, Mesh
 from fedprior.engines.round import recall
@@ -107,9 +108,14 @@ def rows_at_once() -> int:
     return _ROWS_ON_CPU if jax.default_backend() == "cpu" else _ROWS_ELSEWHERE
 
 
+def clients_at_once(largest: int) -> int:
+    """Return the number of clients in a chunk, if the largest of all has `largest` rows."""
+    return max(1, rows_at_once() // largest)
+
+
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield client ids in chunks of equal length, the last one padded, with their true lengths."""
-    length = min(num_clients, max(1, rows_at_once() // largest))
+    length = min(num_clients, clients_at_once(largest))
     for first in range(0, num_clients, length):
         clients = np.arange(first, first + length)
         yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
@@ -126,17 +132,9 @@ def personal_models(
 ) -> Theta:
     """Return theta of the given clients, with a leading client axis; enroll them if necessary."""
     memories, enrolled = store.read(clients)
-    return _personalize(
-        state,
-        memories,
-        enrolled,
-        source.take(clients),
-        clients,
-        root,
-        rules=rules,
-        pooled=source.pooled,
-        mesh=source.mesh,
-    )
+    data, mesh = source.take(clients), source.mesh
+    given = (state, memories, enrolled, data, clients, root)
+    return room.call(_personalize, *given, rules=rules, pooled=source.pooled, mesh=mesh)
 
 
 def scores(
@@ -157,18 +155,29 @@ def scores(
     num_clients, mesh = train.split.num_clients, train.mesh
     values = {name: np.empty(num_clients) for name in splits}
     largest = max(source.split.largest for source in (train, *splits.values()))
-    for clients, order in mesh.chunks(num_clients, rows_at_once() // largest):
+
+    def work(rows: np.ndarray) -> tuple[Theta, dict[str, Array]]:
+        clients = mesh.members(rows, num_clients)
         thetas = personal_models(
             rules, state=state, store=store, source=train, clients=clients, root=root
         )
+        found = {
+            name: room.call(
+                _score, thetas, source.take(clients), rules=rules, pooled=source.pooled, mesh=mesh
+            )
+            for name, source in splits.items()
+        }
+        return thetas, found
+
+    done, number = 0, mesh.num_rows(num_clients)
+    for rows, (thetas, found) in room.in_chunks(number, clients_at_once(largest), work):
+        places = mesh.places(rows, thetas, num_clients)
         if keep:
             whole = mesh.whole(thetas) if mesh.devices else thetas
-            keep(len(order), jax.tree.map(lambda leaf: leaf[order], whole))  # noqa: B023
-        for name, source in splits.items():
-            part = _score(
-                thetas, source.take(clients), rules=rules, pooled=source.pooled, mesh=mesh
-            )
-            values[name][clients[order]] = mesh.whole(part)[order]
+            keep(len(places), jax.tree.map(lambda leaf: leaf[places], whole))  # noqa: B023
+        for name, part in found.items():
+            values[name][done : done + len(places)] = mesh.whole(part)[places]
+        done += len(places)
     return values
 
 

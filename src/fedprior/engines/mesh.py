@@ -1,6 +1,6 @@
 """The devices of a run: each has some of the clients, with their memories and their samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -83,18 +83,35 @@ class Mesh:
         """The process of each client."""
         return np.array([device.process_index for device in self.devices])[self.owners(clients)]
 
-    def members(self, rows: np.ndarray) -> np.ndarray:
-        """The clients of the given rows, those of shard 0 first; the inverse of `owners`."""
+    def members(self, rows: np.ndarray, num_clients: int) -> np.ndarray:
+        """The clients of the given rows, those of shard 0 first; the last one where there is none.
+
+        The inverse of `owners`.
+        """
+        return np.minimum(self._members(rows).ravel(), num_clients - 1)
+
+    def _members(self, rows: np.ndarray) -> np.ndarray:
         shards = np.arange(self.shards)[:, None]
-        return (rows * self.shards + (shards - _shift(rows)) % self.shards).ravel()
+        return rows * self.shards + (shards - _shift(rows)) % self.shards
+
+    def places(self, rows: np.ndarray, chunk: PyTree, num_clients: int) -> np.ndarray:
+        """Where the clients of the given rows are in a chunk that begins with them on each shard.
+
+        They are in the order of clients, which follow each other; padding has no place.
+        """
+        length = jax.tree.leaves(chunk)[0].shape[0] // self.shards
+        found = length * np.arange(self.shards)[:, None] + np.arange(len(rows))
+        clients = self._members(rows).ravel()
+        order = np.argsort(clients)
+        return found.ravel()[order[clients[order] < num_clients]]
 
     def num_rows(self, num_clients: int) -> int:
         """Rows of each shard; the last one may be of no client."""
         return -(-num_clients // self.shards)
 
     def everyone(self, num_clients: int) -> np.ndarray:
-        """The clients of all rows, those of shard 0 first; the last client where there is none."""
-        return np.minimum(self.members(np.arange(self.num_rows(num_clients))), num_clients - 1)
+        """The clients of all rows, as `members` has them."""
+        return self.members(np.arange(self.num_rows(num_clients)), num_clients)
 
     def slots(self, clients: np.ndarray, width: int = 0) -> np.ndarray:
         """Where the clients of a cohort sit if each shard has `width` slots."""
@@ -112,21 +129,6 @@ class Mesh:
     def most(self, clients: np.ndarray) -> int:
         """The most clients of a cohort that live on one shard."""
         return int(np.bincount(self.owners(clients), minlength=self.shards).max())
-
-    def chunks(self, num_clients: int, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield clients, up to `length` of each shard, and where the next ones are among them.
-
-        The second array gives the places of clients that follow each other, each of them once.
-        Chunks have one shape: the last one repeats the last client.
-        """
-        rows = self.num_rows(num_clients)
-        length = min(rows, max(1, length))
-        done = 0
-        for first in range(0, rows, length):
-            block = self.members(np.arange(first, first + length))
-            order = np.argsort(block)[: min(num_clients - done, len(block))]
-            done += len(order)
-            yield np.minimum(block, num_clients - 1), order
 
     # Arrays on shards
 
@@ -235,6 +237,43 @@ def mesh_of(devices: Devices = None, *, alone: bool = False) -> Mesh:
     for device in jax.devices():
         by_process.setdefault(device.process_index, []).append(device)
     return Mesh(tuple(each for _, own in sorted(by_process.items()) for each in own[:count]))
+
+
+def join(processes: str, process: int | None = None, coordinator: str | None = None) -> None:
+    """Make this process one of several, before anything is computed.
+
+    `processes` is their number, with the number of this one and the address (HOST:PORT) at which
+    process 0 is found; or "auto" where the cluster tells JAX all three, as Slurm does.
+    """
+    initialize: Any = jax.distributed.initialize
+    if processes == "auto":
+        if process is not None or coordinator is not None:
+            rule = "left out with --processes auto"
+            check.require(False, "train", "--process and --coordinator", rule, "given")
+        try:
+            initialize()
+        except ValueError as error:
+            raise ValueError(
+                f"train: --processes must be a number where no cluster is found, got auto ({error})"
+            ) from None
+        return
+    rule = "auto or a whole number above 0"
+    check.require(processes.isdigit() and int(processes), "train", "--processes", rule, processes)
+    number = int(processes)
+    given = process is not None and coordinator is not None
+    rule = "given, with --process I and --coordinator HOST:PORT"
+    check.require(given, "train", "--processes", rule, processes)
+    rule = f"in 0..{number - 1}"
+    check.require(0 <= (process or 0) < number, "train", "--process", rule, process)
+    host, _, port = (coordinator or "").rpartition(":")
+    rule = "of the form HOST:PORT"
+    check.require(bool(host) and port.isdigit(), "train", "--coordinator", rule, coordinator)
+    initialize(coordinator, number, process)
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes, prints and charges."""
+    return bool(jax.process_index() == 0)
 
 
 def added(tree: PyTree, axis: str | None) -> PyTree:

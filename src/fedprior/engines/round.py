@@ -59,7 +59,9 @@ def play(
     def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
         return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
-    messages, after, finite = over_clients(learn, memories, data, clients, axes=axes)
+    messages, after, finite = over_clients(
+        learn, memories, data, clients, axes=axes, at_once=rules.at_once
+    )
     total, secrets = pool(
         rules, messages, present, finite, clients, round, keys, secrets, axis=axis
     )

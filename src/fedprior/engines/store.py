@@ -75,12 +75,14 @@ class DeviceStore:
             lambda leaf: np.empty((self.num_clients, *leaf.shape[1:]), leaf.dtype),
             (self.memories, self.enrolled),
         )
-        done = 0
-        for clients, order in self.mesh.chunks(self.num_clients, _AT_ONCE):
-            read, part = self.mesh.whole(self.read(clients)), slice(done, done + len(order))
+        mesh, number, done = self.mesh, self.num_clients, 0
+        for first in range(0, mesh.num_rows(number), _AT_ONCE):
+            some = np.arange(first, min(first + _AT_ONCE, mesh.num_rows(number)))
+            read = mesh.whole(self.read(mesh.members(some, number)))
+            places = mesh.places(some, read, number)
             for leaf, new in zip(jax.tree.leaves(rows), jax.tree.leaves(read), strict=True):
-                leaf[part] = new[order]
-            done += len(order)
+                leaf[done : done + len(places)] = new[places]
+            done += len(places)
         return DeviceStore(*rows)
 
 

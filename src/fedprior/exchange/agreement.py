@@ -38,6 +38,7 @@ class Rules:
     channel: Channel
     expected_size: float  # of a cohort; the weight of a private channel's total
     most_samples: int | None = None  # the public bound under a private channel, if there is one
+    at_once: int | None = None  # most clients of a cohort that train together; None: all of them
 
     def open(self, data: ClientData) -> ClientData:
         """What a client's message may be computed from: its samples, and no other client's size.

@@ -22,6 +22,7 @@ from fedprior.learning.batches import Batches
 from fedprior.learning.cautious import cautious
 from fedprior.learning.em import em
 from fedprior.learning.multitask import multitask
+from fedprior.learning.optimizer import optimized
 from fedprior.learning.paper import mixture_clustering
 from fedprior.learning.priors import (
     clustered,
@@ -66,6 +67,7 @@ __all__ = [
     "mixture_em",
     "multitask",
     "mutual_learning",
+    "optimized",
     "per_fedavg",
     "pfedme",
     "quped",

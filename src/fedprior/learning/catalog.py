@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning.adamap import adamap, calm_under_noise
+from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
@@ -37,11 +37,14 @@ from fedprior.learning.representation import shared_body, shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
+# Why a server cannot add momentum, or average over rounds.
+_STATISTICS = "its server fits the population to statistics of the clients' posteriors"
+_THETAS = "its mean is the average of the clients' own models, not the end of steps"
+_NOBODY = "nothing is shared"
 _METHODS = (
     Method(
         name="adamap",
         factory=adamap,
-        adapt=calm_under_noise,
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
@@ -133,6 +136,7 @@ _METHODS = (
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
         reference="Ozkara et al. 2022, section 3.1",
+        still=_STATISTICS,
     ),
     Method(
         name="gaussian-prior",
@@ -155,6 +159,7 @@ _METHODS = (
         sends="the client's model minus the average",
         reference="Hanzely and Richtarik 2020",
         remark=CUT,
+        still=_THETAS,
     ),
     Method(
         name="laplace-em",
@@ -162,6 +167,7 @@ _METHODS = (
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
         reference="Ozkara et al. 2022, section 3",
+        still=_STATISTICS,
     ),
     Method(
         name="laplace-prior",
@@ -177,6 +183,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="local-converged",
@@ -185,6 +192,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="mean-regularized",
@@ -192,6 +200,7 @@ _METHODS = (
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
         reference="Evgeniou and Pontil 2004; Smith et al. 2017",
+        still=_THETAS,
     ),
     Method(
         name="mixture-clustering",
@@ -200,6 +209,7 @@ _METHODS = (
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
         remark=COLLAPSE,
+        still="its server clusters the clients' models",
     ),
     Method(
         name="mixture-em",
@@ -208,6 +218,7 @@ _METHODS = (
         population="Gaussian mixture with learned shares, centers and spreads",
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
+        still=_STATISTICS,
     ),
     Method(
         name="mutual-learning",

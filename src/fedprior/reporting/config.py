@@ -66,6 +66,7 @@ class Schedule:
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
+    devices: int = 0  # that share the clients, of each process; 0: all GPUs, or one CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ class Config:
         for name, options in self.options.items():
             check.choice(owner, "options", name, METHODS)
             for option in options:
-                check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+                METHODS[name].check_option(f"config options.{name}", "key", option)
         check.count("config data", least=0, most_samples=self.data.most_samples)
         for width in self.model.hidden:
             check.require(width < 2**31, "config model", "hidden", "below 2**31", width)
@@ -266,6 +267,7 @@ class Config:
             newcomers=training.newcomers,
             parts=training.parts,
             batch_size=training.batch_size,
+            devices=training.devices,
             evaluate_every=training.evaluate_every,
         )
         check.nonnegative(

@@ -13,6 +13,7 @@ from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
 from fedprior.data.federation import Federation
+from fedprior.engines.mesh import leads
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Saving
 from fedprior.engines.simulate import Progress, simulate
@@ -208,11 +209,11 @@ class _Job:
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
     ) -> Result:
-        """Run the training, saved in the folder."""
+        """Run the training, saved in the folder; process 0 has the ledger."""
         training, name = self.training, self.name
         with ExitStack() as held:
             ledger = None
-            if training.terms is not None:
+            if training.terms is not None and leads():
                 ledger = held.enter_context(self.ledger(training.terms))
             return simulate(
                 training.algorithm,
@@ -220,6 +221,7 @@ class _Job:
                 **training.arguments,
                 seed=self.seed,
                 store=self.config.training.store,
+                devices=self.config.training.devices or None,
                 saving=Saving(
                     folder=self.folder.part(name, self.seed),
                     every=self.config.training.checkpoint_every,
@@ -275,6 +277,20 @@ def _finish(
     )
     end = End.of(name, seed, result.history, planned, result.ended_by)
     return result.history, end, mean, evaluation
+
+
+def follow(config: Config, folder: Folder, *, resume: bool) -> None:
+    """What `train` is in all processes but process 0: the same trainings, and nothing is written.
+
+    They must see the folder, where checkpoints are.
+    """
+    for seed in config.all_seeds:
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        study = Study(config, Facts.of(clients))
+        for name in config.methods:
+            if not (resume and folder.scores(name, seed).exists()):
+                job = _Job(study.training(name), config, folder, seed, clients, resume)
+                job.simulate(lambda progress: None, lambda count, thetas: None)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
