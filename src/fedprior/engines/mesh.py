@@ -271,6 +271,22 @@ def join(processes: str, process: int | None = None, coordinator: str | None = N
     initialize(coordinator, number, process)
 
 
+def number_of(devices: str) -> int:
+    """The number that `--devices` names: "all", or a number."""
+    if devices == "all":
+        return int(jax.local_device_count())
+    rule = "all or a whole number above 0"
+    fine = devices.isdigit() and int(devices) > 0
+    check.require(fine, "train", "--devices", rule, devices)
+    return int(devices)
+
+
+def settled() -> None:
+    """Wait until all processes have come here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("fedprior")  # type: ignore[no-untyped-call]
+
+
 def leads() -> bool:
     """Whether this process is the one that writes, prints and charges."""
     return bool(jax.process_index() == 0)
