@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +41,20 @@ def train(
     seeds: asked.Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Devices that share the clients: a number, or all. [default: all GPUs]"),
+    ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(help="Processes that share the clients: a number, or auto (as in Slurm)."),
+    ] = None,
+    process: Annotated[
+        int | None, typer.Option(help="Which of the processes this is: 0, 1, ...")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT at which all processes reach process 0.")
+    ] = None,
     allow_delta: asked.AllowDelta = False,
     release_scores: Annotated[
         bool,
@@ -79,14 +95,15 @@ def train(
 
     Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
-    from fedprior.cli.progress import Watcher, busy
+    from fedprior.cli.progress import Watcher, busy, diverted
 
     with busy("loading", quiet=quiet):
+        from fedprior.engines.mesh import leads, settled
         from fedprior.reporting.folder import Folder
         from fedprior.reporting.outputs import save_plot
         from fedprior.reporting.pages.run import page_of
         from fedprior.reporting.record import scores_stay
-        from fedprior.reporting.train import check_run, judged
+        from fedprior.reporting.train import check_run, follow, judged
         from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
@@ -97,12 +114,14 @@ def train(
         switches = allow_delta or release_scores or unprotected_scores
         if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
-                "train: --resume must stand alone (with --plot, --report, --force, --json and "
-                "--quiet), got other options. A resumed run keeps its configuration."
+                "train: --resume must stand alone (with --devices, --processes, --plot, --report, "
+                "--force, --json and --quiet), got other options. A resumed run keeps its "
+                "configuration."
             )
         folder = Folder(resume)
         settings = folder.open()
         _check_plot(plot, settings, force=force)
+        settings = _shared(settings, devices, processes, process, coordinator)
     else:
         given = {
             "allow_delta": allow_delta,
@@ -134,12 +153,22 @@ def train(
         )
         shown = plot or (report and settings.privacy.noise != "secure")
         settings = asked.scored_on_the_way(settings) if shown else settings
+        if processes is not None and out is None:
+            raise ValueError("train: --out must be given with --processes, the same in each.")
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _check_plot(plot, settings, force=force)
+        settings = _shared(settings, devices, processes, process, coordinator)
         with busy("preparing", quiet=quiet):
             clients, remarks = check_run(settings)
         settings = judged(settings, clients)
+    if processes is not None and not leads():
+        with diverted():
+            settled()  # process 0 has made the folder
+            shared = settings.training.devices
+            settings = folder.open()
+            settings = replace(settings, training=replace(settings.training, devices=shared))
+            return follow(settings, folder, resume=resume is not None)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(
         quiet=quiet,
@@ -153,7 +182,9 @@ def train(
         if resume is None:
             settings = folder.create(settings)
         try:
-            summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
+            with nullcontext() if processes is None else diverted():
+                settled()
+                summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
         except KeyboardInterrupt:
             watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
             raise
@@ -175,6 +206,27 @@ def train(
     if plot is not None:
         watcher.say(f"Written to {plot}")
     write_report("train", report, lambda: page_of(folder.path), watcher.say)
+
+
+def _shared(
+    settings: "Config",
+    devices: str | None,
+    processes: str | None,
+    process: int | None,
+    coordinator: str | None,
+) -> "Config":
+    """The configuration with the devices of --devices, after this process has joined the others."""
+    from fedprior.cli.progress import diverted
+    from fedprior.engines import mesh
+
+    if processes is not None:
+        with diverted():
+            mesh.join(processes, process, coordinator)
+    elif process is not None or coordinator is not None:
+        raise ValueError("train: --process and --coordinator need --processes N.")
+    if devices is None:
+        return settings
+    return replace(settings, training=replace(settings.training, devices=mesh.number_of(devices)))
 
 
 def _check_plot(plot: Path | None, config: "Config", *, force: bool) -> None:

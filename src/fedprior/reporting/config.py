@@ -71,6 +71,7 @@ class Schedule:
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
+    devices: int = 0  # that share the clients, of each process; 0: all GPUs, or one CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +272,7 @@ class Config:
             newcomers=training.newcomers,
             parts=training.parts,
             batch_size=training.batch_size,
+            devices=training.devices,
             evaluate_every=training.evaluate_every,
         )
         check.nonnegative(

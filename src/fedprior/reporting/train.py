@@ -16,6 +16,7 @@ from fedprior.core.scores import Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.guesses import guesses
+from fedprior.engines.mesh import leads
 from fedprior.engines.result import Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
@@ -213,11 +214,11 @@ class _Job:
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
     ) -> Result:
-        """Run the training, saved in the folder."""
+        """Run the training, saved in the folder; process 0 has the ledger."""
         training, name = self.training, self.name
         with ExitStack() as held:
             ledger = None
-            if training.terms is not None:
+            if training.terms is not None and leads():
                 ledger = held.enter_context(self.ledger(training.terms))
             return simulate(
                 training.algorithm,
@@ -225,6 +226,7 @@ class _Job:
                 **training.arguments,
                 seed=self.seed,
                 store=self.config.training.store,
+                devices=self.config.training.devices or None,
                 saving=Saving(
                     folder=self.folder.part(name, self.seed),
                     every=self.config.training.checkpoint_every,
@@ -273,6 +275,20 @@ def judged(config: Config, clients: Federation) -> Config:
     """The configuration with the name of its metric, where it leaves the choice open."""
     metric: Any = Study(config, Facts.of(clients)).metric.name
     return replace(config, training=replace(config.training, metric=metric))
+
+
+def follow(config: Config, folder: Folder, *, resume: bool) -> None:
+    """What `train` is in all processes but process 0: the same trainings, and nothing is written.
+
+    They must see the folder, where checkpoints are.
+    """
+    for seed in config.all_seeds:
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        study = Study(config, Facts.of(clients))
+        for name in config.methods:
+            if not (resume and folder.scores(name, seed).exists()):
+                job = _Job(study.training(name), config, folder, seed, clients, resume)
+                job.simulate(lambda progress: None, lambda count, thetas: None)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:

@@ -38,7 +38,8 @@ RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
 _PATIENCE = 3  # evaluations without a better validation score after which it stops
 _PLACES = ("root", "path", "encoder")  # where data are; of a user's own files the content counts
-_WITHOUT_EFFECT = ("checkpoint_every", "ledger", "key")  # on the bits of a training
+# On the bits of a training; how many devices there are, its checkpoints know.
+_WITHOUT_EFFECT = ("checkpoint_every", "devices", "ledger", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
