@@ -63,19 +63,19 @@ def test_a_quantity_is_scored_by_its_root_mean_squared_error(prices):
 
 def test_nobody_reads_of_minus_a_squared_error(prices, command):
     shown = command("train", "--resume", prices)
-    assert "Test root mean squared error of the clients' own models" in shown.out
+    assert "Test RMSE of the clients' own models" in shown.out
     assert "R²" in shown.out
     assert "guess: own mean" in shown.out
     page = page_of(prices)
     best = RunRecord(Folder(prices)).methods["fedavg"]["mean"]
-    assert f"a mean root mean squared error of {best:.4g}" in page.lead
+    assert f"a mean RMSE of {best:.4g}" in page.lead
     (table,) = [
         block
         for part in page.sections
         for block in part.blocks
         if isinstance(block, SmallTable) and block.title == "All test samples together"
     ]
-    assert table.head == ("", "root mean squared error", "R²")
+    assert table.head == ("", "RMSE", "R²")
 
 
 def test_the_metric_that_was_asked_for_comes_first(command, on_table, tmp_path):
@@ -128,7 +128,7 @@ def test_personalize_scores_labeled_rows(prices, command, tmp_path):
     answer = json.loads(command(*words, "--json").out)
     assert answer["newcomer"] == 6
     assert answer["metrics"]["rmse"]["clients"] == 2  # a newcomer's rows made its model
-    assert "On the labeled rows: root mean squared error" in command(*words, "--force").err
+    assert "On the labeled rows: RMSE" in command(*words, "--force").err
     header, *rows = new.read_text().splitlines()
     new.write_text("\n".join([header, *(row.rsplit(",", 1)[0] + "," for row in rows[:12])]) + "\n")
     assert json.loads(command(*words, "--force", "--json").out)["metrics"] is None

@@ -428,4 +428,4 @@ def test_a_run_that_has_not_finished_shows_values_of_its_metric(trained, tmp_pat
     monkeypatch.setattr(Folder, "read", lambda self: config)
     (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
     assert curves.style == "number"
-    assert curves.y_label == "mean validation root mean squared error"
+    assert curves.y_label == "mean validation RMSE"
