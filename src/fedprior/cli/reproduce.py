@@ -20,6 +20,7 @@ from fedprior.cli.experiment import (
 )
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
+from fedprior.cli.optimizer import optimizer
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
@@ -41,6 +42,7 @@ app.command("ablation")(ablation)
 app.command("beyond")(beyond)
 app.command("cifar10")(cifar10)
 app.command("fedem")(fedem)
+app.command("optimizer")(optimizer)
 app.command()(linear)
 app.command()(logistic)
 

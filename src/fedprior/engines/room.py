@@ -3,6 +3,7 @@
 "Memory" means what a client keeps between rounds everywhere else in the package.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from fedprior.core.algorithm import PyTree
+from fedprior.engines.mesh import ONE, Mesh
 from fedprior.exchange.agreement import Rules
 
 # Of the device's memory: the rest is left to fragmentation, to constants and to the runtime.
@@ -47,8 +49,12 @@ def there() -> int:
     if device.platform == "cpu":
         return int(_SHARE * _host())
     limit = (device.memory_stats() or {}).get("bytes_limit", _UNKNOWN)
-    arrays = sum(array.nbytes for array in _arrays() if not array.is_deleted())
-    return int(_SHARE * limit) - arrays // max(1, jax.local_device_count())
+    arrays = sum(
+        math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+        for array in _arrays()
+        if not array.is_deleted() and device in array.sharding.device_set
+    )
+    return int(_SHARE * limit) - arrays
 
 
 def _host() -> int:
@@ -89,8 +95,17 @@ def needed(program: Any, *given: Any, **static: Any) -> int:
 
 
 @contextmanager
-def holding(size: int) -> Iterator[None]:
-    """Wait until `size` bytes are there that no other thread is using; raise if they never are."""
+def holding(size: int, mesh: Mesh = ONE) -> Iterator[None]:
+    """Wait until `size` bytes are there that no other thread is using; raise if they never are.
+
+    Several processes go by the one that has least, so that all of them run the same programs.
+    """
+    if mesh.processes > 1:
+        least = int(mesh.all_of([there()]).min())
+        if size > least:
+            raise TooLarge(size, least)
+        yield
+        return
     with _turn:
         _turn.wait_for(lambda: not _held or size <= there() - sum(_held))
         if not _held and size > there():
@@ -111,7 +126,7 @@ def call(
 
     `meanwhile` is called while the device computes.
     """
-    with holding(needed(program, *given, **static)):
+    with holding(needed(program, *given, **static), static.get("mesh", ONE)):
         result = program(*given, **static)
         if meanwhile is not None:
             meanwhile()
@@ -124,15 +139,17 @@ def call_rounds(
     rules: Rules,
     capacity: int,
     meanwhile: Callable[[], Any] | None = None,
+    mesh: Mesh = ONE,
 ) -> tuple[Any, Rules]:
-    """`program(*given, rules=rules)` with as many clients together as fit, and their rules.
+    """`program(*given, rules=rules, mesh=mesh)` with as many clients as fit, and their rules.
 
-    Arguments that the program takes over are lost if memory runs out while it runs: then the error
-    is raised, and a run that is saved can be resumed.
+    `capacity` is the most clients of a round on one shard. Arguments that the program takes over
+    are lost if memory runs out while it runs: then the error is raised, and a run that is saved can
+    be resumed.
     """
     while True:
         try:
-            return call(program, *given, meanwhile=meanwhile, rules=rules), rules
+            return call(program, *given, meanwhile=meanwhile, rules=rules, mesh=mesh), rules
         except (TooLarge, jax.errors.JaxRuntimeError) as error:
             rules = replace(rules, at_once=smaller(rules.at_once or capacity, error))
             arrays = [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, jax.Array)]
@@ -149,9 +166,11 @@ def is_exhausted(error: BaseException) -> bool:
 def smaller(number: int, error: BaseException) -> int:
     """How many of `number` things at once to try next: the share that fits, or half of them.
 
-    Raises `error` again if it is not about memory, or if one is too large.
+    Raises `error` again if it is not about memory, or if one is too large. So it does if memory ran
+    out in one of several processes: the others have gone on.
     """
-    if not is_exhausted(error) or number <= 1:
+    planned = isinstance(error, TooLarge) or jax.process_count() == 1
+    if not is_exhausted(error) or not planned or number <= 1:
         raise error
     ratio = error.ratio if isinstance(error, TooLarge) else 0.5
     return max(1, min(int(number * ratio), -(-number // 2)))

@@ -38,6 +38,12 @@ EXPERIMENTS = (
         "needs": "MNIST and its writers; nothing with --quick or --setting synthetic",
     },
     {
+        "name": "optimizer",
+        "measures": "validation scores of methods under 12 optimizers: the one of --equal",
+        "paper": "none: ours",
+        "needs": "MNIST and its writers",
+    },
+    {
         "name": "table1",
         "measures": "accuracy of 23 methods, tuned alike, on MNIST and on MNIST by writer",
         "paper": "section 5, Table 1",

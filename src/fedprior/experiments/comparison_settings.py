@@ -8,6 +8,7 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.data.federation import Federation
+from fedprior.experiments.optimizers import PUBLISHED, Optimizer
 from fedprior.learning import catalog
 from fedprior.learning.method import Method
 from fedprior.reporting import federations
@@ -24,13 +25,15 @@ _QUICK = 5  # a quick run has this part of the rounds
 class Setting:
     """A configuration under a title, with the figures that the paper prints for it.
 
-    Where the configuration has newcomers, only they are scored.
+    Where the configuration has newcomers, only they are scored. `optimizer` is what all methods
+    get; the paper's figures are for their own.
     """
 
     name: str
     title: str
     config: Config
     paper_says: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    optimizer: Optimizer = PUBLISHED
 
     @cached_property
     def drawn_from(self) -> dict[str, Any]:
@@ -63,7 +66,14 @@ class Setting:
     def method_options(self, name: str) -> dict[str, Any]:
         """The fixed options of a method or of a variant of ours."""
         known, varied = VARIANTS.get(name, (name, {}))
-        return {**self.config.options.get(known, {}), **varied}
+        optimizer = self.optimizer.of(catalog.method(known))
+        return {**self.config.options.get(known, {}), **optimizer, **varied}
+
+    def under(self, optimizer: Optimizer) -> "Setting":
+        """The same with this optimizer for every method; it is not the one of printed figures."""
+        if optimizer == self.optimizer:
+            return self
+        return replace(self, optimizer=optimizer, paper_says={})
 
 
 def method(name: str) -> Method:
@@ -173,12 +183,18 @@ class Comparison:
     first: int = 0
     grid: tuple[float, ...] = GRID
 
-    def chosen_settings(self, names: Sequence[str] | None, *, quick: bool) -> list[Setting]:
+    def chosen_settings(
+        self, names: Sequence[str] | None, *, quick: bool, optimizer: Optimizer = PUBLISHED
+    ) -> list[Setting]:
         """The settings called so, or all of them."""
         known = {setting.name: setting for setting in self.settings}
         for name in names or ():
             check.choice("reproduce", "--setting", name, known)
-        chosen = [setting for name, setting in known.items() if not names or name in names]
+        chosen = [
+            setting.under(optimizer)
+            for name, setting in known.items()
+            if not names or name in names
+        ]
         return [setting.quick for setting in chosen] if quick else chosen
 
     def chosen_methods(self, names: Sequence[str] | None) -> list[str]:

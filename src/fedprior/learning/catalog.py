@@ -330,6 +330,7 @@ def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
             "download_bytes": None,
             "server_trusted_with": None,
             "reference": method.reference,
+            "options": ", ".join(method.options()),
         }
         with contextlib.suppress(ValueError):
             algorithm = method.build(network, {})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedprior.core import check, formats
+from fedprior.core.scores import MetricName
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 from fedprior.reporting.tables import as_tables, build, merged, put
@@ -65,9 +66,12 @@ class Schedule:
     decay: float = 1.0
     weight_decay: float = 0.0
     clip: float = 0.0  # 0: none
+    # auto: accuracy, or rmse of a quantity
+    metric: Literal["auto", MetricName] = "auto"  # that models are scored by, and chosen
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
+    devices: int = 0  # that share the clients, of each process; 0: all GPUs, or one CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +272,7 @@ class Config:
             newcomers=training.newcomers,
             parts=training.parts,
             batch_size=training.batch_size,
+            devices=training.devices,
             evaluate_every=training.evaluate_every,
         )
         check.nonnegative(

@@ -12,6 +12,8 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.core.scores import ACCURACY, Metric, target_of
+from fedprior.core.scores import chosen as chosen_metric
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
@@ -36,7 +38,8 @@ RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
 _PATIENCE = 3  # evaluations without a better validation score after which it stops
 _PLACES = ("root", "path", "encoder")  # where data are; of a user's own files the content counts
-_WITHOUT_EFFECT = ("checkpoint_every", "ledger", "key")  # on the bits of a training
+# On the bits of a training; how many devices there are, its checkpoints know.
+_WITHOUT_EFFECT = ("checkpoint_every", "devices", "ledger", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class Training:
     evaluate_every: int | None = None
     patience: int | None = None
     channel: Channel = field(default_factory=Identity)
+    metric: Metric = ACCURACY
     terms: Terms | None = None  # where the channel is private
     noise: ChannelNoise | None = None  # of such a channel
 
@@ -80,7 +84,7 @@ class Training:
     def arguments(self) -> dict[str, Any]:
         """What `simulate` takes beside the algorithm, the clients and the seed."""
         names = ("rounds", "cohort", "channel", "evaluate_every", "patience")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"metric": self.metric.name}
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,12 @@ class Study:
     def model(self) -> Network:
         """The clients' model, for inputs of their shape."""
         return replace(network(self.config.model, self.facts), shape=self.facts.shape)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What models are scored by."""
+        target = target_of(self.facts.num_classes)
+        return chosen_metric("config training", self.config.training.metric, target)
 
     @cached_property
     def steps(self) -> Steps:
@@ -188,6 +198,7 @@ class Study:
             cohort=Everyone() if chosen.alone else self.cohort,
             identity=self._identity(chosen, own, rate),
             evaluate_every=schedule.evaluate_every or None,
+            metric=self.metric,
         )
         if name == "local-converged":
             plain = replace(

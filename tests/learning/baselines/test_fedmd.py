@@ -1,6 +1,7 @@
 """FedMD against its Algorithm 1 in NumPy: communicate, aggregate, digest, revisit."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from softmax_twin import (
@@ -21,7 +22,7 @@ from softmax_twin import (
 )
 
 import fedprior
-from fedprior.core import random
+from fedprior.core import random, tree
 
 PUBLIC = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
 DIGEST_RATE, DIGEST_STEPS, ROUNDS = 0.9, 3, 3
@@ -106,6 +107,24 @@ def test_public_inputs_are_given_drawn_or_digits():
     assert digits.shape == (30, 28, 28, 1)
     assert digits.min() >= 0
     assert 0.5 < digits.max() <= 1
+
+
+def test_public_inputs_are_not_augmented():
+    """The consensus is about the inputs as they are."""
+    model, after = fedprior.mlp((16, 16, 1), 2, hidden=(2,)), []
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(size=(5, 16, 16, 1)).astype("f4"), np.zeros(5, np.int32)
+    data = fedprior.data.ClientData(x, y, np.int32(0), np.int32(5), np.arange(5))
+    data = jax.tree.map(jnp.asarray, data)
+    for augment in (None, "crop-flip"):
+        steps = fedprior.Steps(batches=fedprior.Batches(size=3, augment=augment))
+        algorithm = fedprior.learning.fedmd(model, steps=steps, theta_rate=0.0, num_public=6)
+        state = {**algorithm.init(random.root(0)), "heard": np.float32(1)}
+        memory = algorithm.enroll(state, 0, random.root(1))
+        assert np.abs(tree.flatten(memory["w"])).max() > 0
+        after.append(algorithm.local(state, memory, data, random.root(2))[1]["w"])
+    np.testing.assert_array_equal(*map(tree.flatten, after))
+    assert np.abs(tree.flatten(after[0]) - tree.flatten(memory["w"])).max() > 1e-3
 
 
 def test_a_quantity_has_a_consensus_too(federation):

@@ -1,7 +1,7 @@
 """FedMD: models that exchange what they predict for public inputs (Li and Wang 2019)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -27,7 +27,7 @@ def fedmd(
     public: Array | Public = "noise",
     num_public: int = 500,
     digest_steps: int | None = None,
-    digest_rate: float = 0.1,
+    digest_rate: float = 0.3,
     theta_rate: float = 0.1,
     weight: Weight = "uniform",
     newcomer_steps: int | None = None,
@@ -141,7 +141,7 @@ class _Agreeing(AveragedModel):
         return self._revisit(state, memory, data, number)["w"]
 
     def _digest(self, state: State, memory: Memory, number: Any) -> Memory:
-        """Steps toward the consensus, if there is one."""
+        """Steps toward the consensus, if there is one, on inputs as everybody has them."""
         public, consensus = state["public"], state["gamma"]["consensus"]
         length = len(public)
         zero, rows = jnp.zeros((), jnp.int32), jnp.arange(length)
@@ -157,7 +157,7 @@ class _Agreeing(AveragedModel):
             memory["rule"],
             descent=self.digest,
             data=inputs,
-            batches=self.steps.batches,
+            batches=replace(self.steps.batches, augment=None),
             words=memory["words"],
             first_step=memory["step"],
             num_steps=jnp.where(state["heard"] > 0, number, 0),

@@ -34,7 +34,7 @@ def pfedvem(
     *,
     steps: Steps = Steps(),
     head: Head | None = None,
-    scale: float = 0.1,
+    scale: float = 0.3,
     num_draws: int = 5,
     head_steps: int | None = None,
     theta_rate: float = 0.1,
@@ -51,9 +51,10 @@ def pfedvem(
     q_i. Bodies are averaged; the mean of the heads becomes that of the m_i, weighed by their
     confidence 1 / rho_i^2, which is sent along. Personal models have the head m_i.
 
-    `scale` is where s_i begins: in the paper, as large as the entries of an initial head. Weight
-    decay is for the body; heads have their prior. The paper's clients also train their heads in
-    the rounds in which they send nothing; here all methods train when they take part. Its server
+    `scale` is where s_i begins: in the paper, as large as the entries of an initial head. A small
+    one is a stiff prior, on which steps are stable only for a `theta_rate` below 2 n_i scale^2.
+    Weight decay is for the body; heads have their prior. The paper's clients also train their heads
+    in the rounds in which they send nothing; here all methods train when they take part. Its server
     weighs bodies by `weight="samples"`. `head` as in `SharedBody`. A newcomer begins with m_i =
     mean and takes `newcomer_steps` steps of its head. For a quantity the loss is that of variance
     1. The server divides by a sum of confidences, which noise would spoil: private channels are
