@@ -16,7 +16,8 @@ import sharded
 import toys
 
 import fedprior
-from fedprior.engines.mesh import Mesh, join, mesh_of, number_of
+from fedprior.engines.mesh import Mesh, mesh_of
+from fedprior.engines.processes import join, number_of
 from fedprior.privacy.cohort import Cyclic
 
 HERE = Path(__file__).parent

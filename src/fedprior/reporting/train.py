@@ -13,7 +13,7 @@ from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
 from fedprior.data.federation import Federation
-from fedprior.engines.mesh import leads
+from fedprior.engines.processes import leads
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Saving
 from fedprior.engines.simulate import Progress, simulate
