@@ -11,7 +11,7 @@ from fedprior.data.federation import PADDED_AXES
 from fedprior.learning import catalog
 
 LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.models.logistic(4, 3)
-LAYERED = {"fedrep", "shared-body"}
+LAYERED = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 ALWAYS = {"local-converged"}  # `local`, for as long as validation scores rise
 BASE = {"decay": 0.8, "horizon": 2.0}
 ALL = {"class_frequencies": True}  # without them, smoothing has no effect

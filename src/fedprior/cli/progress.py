@@ -21,6 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from fedprior.core.scores import ACCURACY, Metric
+
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
 
@@ -53,9 +55,11 @@ class Watcher(_Lines):
     release them sets `scores` and `speed` to False.
     """
 
-    def __init__(self, *, quiet: bool, scores: bool = True, speed: bool = True) -> None:
+    def __init__(
+        self, *, quiet: bool, scores: bool = True, speed: bool = True, metric: Metric = ACCURACY
+    ) -> None:
         super().__init__(quiet=quiet)
-        self.scores, self.speed = scores, speed
+        self.scores, self.speed, self.metric = scores, speed, metric
 
     @contextmanager
     def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
@@ -67,7 +71,8 @@ class Watcher(_Lines):
 
                 def move(step: "Step") -> None:
                     shown = self.scores and not math.isnan(step.score)
-                    score = f"score {100 * step.score:.1f}" if shown else ""
+                    value = self.metric.text(self.metric.signed(step.score)) if shown else ""
+                    score = f"{self.metric.label} {value}" if shown else ""
                     speed = f"{step.clients_per_second:,.0f} clients/s" if self.speed else ""
                     bar.update(
                         task, completed=step.round, total=step.rounds, score=score, speed=speed

@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core.algorithm import Array, Key, Memory, State, Theta
+from fedprior.core import check
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State, Theta
+from fedprior.core.scores import OWN, Metric, chosen, target_of
+from fedprior.core.tallies import defined, values_by_client
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Federation, Split
 from fedprior.engines import room
 from fedprior.engines.batch import over_clients
@@ -22,6 +25,7 @@ from fedprior.exchange.agreement import Rules
 # them to be fully used.
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
 _ALIKE = 64  # clients whose scores for a release are computed together, however large they are
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, y, place of the client of each sample
 _POOL_ROWS = 512  # pools on the device are padded to a multiple of this
 # Each shard has a part of a batch of clients, and of the rows that it holds.
 SPLIT = ClientData(x=ROWS, y=ROWS, start=ROWS, size=ROWS, rows=SAME)
@@ -121,6 +125,29 @@ def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
         yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
 
 
+def metric_of(owner: str, name: str | None, algorithm: Algorithm, federation: Federation) -> Metric:
+    """The metric that was asked for, or the default: accuracy, or RMSE of a quantity.
+
+    Of an algorithm without a model nobody knows what its outputs are: its own score is the default.
+    """
+    if name is None and algorithm.model is None:
+        return OWN
+    return chosen(owner, name, target_of(federation.classes))
+
+
+def check_defined(owner: str, metric: Metric, federation: Federation) -> None:
+    """Raise unless some client's validation samples have a value of the metric."""
+    split = federation.valid
+    if metric.per_sample or not split.size.any():
+        return
+    rows, place = rows_of(split, np.arange(split.num_clients))
+    if not defined(split.y[rows], place, split.num_clients, metric.key).any():
+        what = "two targets that differ" if metric.target == "quantity" else "two classes"
+        rule = f"defined for the validation samples of some client ({what} each)"
+        remedy = "Choose another metric, or larger validation samples."
+        raise ValueError(check.message(owner, "metric", rule, metric.name, remedy))
+
+
 def personal_models(
     rules: Rules,
     *,
@@ -146,8 +173,9 @@ def scores(
     splits: dict[str, Source],
     root: Key,
     keep: Callable[[int, Theta], Any] | None = None,
+    metric: Metric = OWN,
 ) -> dict[str, np.ndarray]:
-    """Return each client's mean score on each split, (num_clients,); NaN without samples.
+    """Return each client's score on each split, (num_clients,); NaN where it is not defined.
 
     A client is personalized once, on its training samples, for all splits; `keep(count, thetas)`
     is given the models of the next `count` clients.
@@ -156,15 +184,13 @@ def scores(
     values = {name: np.empty(num_clients) for name in splits}
     largest = max(source.split.largest for source in (train, *splits.values()))
 
-    def work(rows: np.ndarray) -> tuple[Theta, dict[str, Array]]:
+    def work(rows: np.ndarray) -> tuple[Theta, dict[str, np.ndarray]]:
         clients = mesh.members(rows, num_clients)
         thetas = personal_models(
             rules, state=state, store=store, source=train, clients=clients, root=root
         )
         found = {
-            name: room.call(
-                _score, thetas, source.take(clients), rules=rules, pooled=source.pooled, mesh=mesh
-            )
+            name: _scored(rules, thetas, source, clients, metric=metric)
             for name, source in splits.items()
         }
         return thetas, found
@@ -176,9 +202,56 @@ def scores(
             whole = mesh.whole(thetas) if mesh.devices else thetas
             keep(len(places), jax.tree.map(lambda leaf: leaf[places], whole))  # noqa: B023
         for name, part in found.items():
-            values[name][done : done + len(places)] = mesh.whole(part)[places]
+            values[name][done : done + len(places)] = part[places]
         done += len(places)
     return values
+
+
+def _scored(
+    rules: Rules, thetas: Theta, source: Source, clients: np.ndarray, *, metric: Metric
+) -> np.ndarray:
+    if metric.per_sample:
+        how: dict[str, Any] = {
+            "rules": rules,
+            "pooled": source.pooled,
+            "metric": metric,
+            "mesh": source.mesh,
+        }
+        found: np.ndarray = source.mesh.whole(
+            room.call(_score, thetas, source.take(clients), **how)
+        )
+        return found
+    return scores_of(outputs_of(rules, thetas, source, clients), len(clients), metric)
+
+
+def scores_of(rows: Rows, num_clients: int, metric: Metric) -> np.ndarray:
+    """Return the scores of clients from their outputs, by any metric."""
+    assert metric.target is not None
+    return np.asarray(
+        metric.signed(values_by_client(*rows, num_clients, metric.target)[metric.key])
+    )
+
+
+def outputs_of(rules: Rules, thetas: Theta, source: Source, clients: np.ndarray) -> Rows:
+    """Return the outputs for all samples of the given clients, their y, and whose they are."""
+    how: dict[str, Any] = {"rules": rules, "pooled": source.pooled, "mesh": source.mesh}
+    found = source.mesh.whole(room.call(_outputs, thetas, source.take(clients), **how))
+    return unpadded(found, source.split, clients)
+
+
+def unpadded(outputs: np.ndarray, split: Split, clients: np.ndarray) -> Rows:
+    """(outputs, y, place of the client in `clients`) of the samples, without padding."""
+    rows, place = rows_of(split, clients)
+    inside = np.arange(outputs.shape[1]) < split.size[clients][:, None]
+    return outputs[inside], np.asarray(split.y[rows]), place
+
+
+def rows_of(split: Split, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the given clients in the pool, and the place of each row's client."""
+    size = split.size[clients].astype(np.int64)
+    place = np.repeat(np.arange(len(clients)), size)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(size) - size, size)
+    return split.start[clients].astype(np.int64)[place] + within, place
 
 
 def own_scores(
@@ -225,11 +298,22 @@ def personalize(
     return over_clients(one, memories, data, clients, axes=axes(pooled))
 
 
-def score(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Array:
-    """Return the mean score of each client's theta, (num_clients,); NaN without samples."""
+def score(
+    thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool, metric: Metric = OWN
+) -> Array:
+    """Return the score of each client's theta by a metric that is a mean; NaN without samples."""
 
     def one(theta: Theta, own: ClientData, _: tuple[()]) -> Array:
-        return client_side.score_rows(rules, theta, own)
+        return client_side.score_rows(rules, theta, own, metric)
+
+    return over_clients(one, thetas, data, (), axes=axes(pooled))
+
+
+def outputs(thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool) -> Array:
+    """Return the outputs of each client's theta for its samples, (num_clients, most, ...)."""
+
+    def one(theta: Theta, own: ClientData, _: tuple[()]) -> Array:
+        return client_side.output_rows(rules, theta, own)
 
     return over_clients(one, thetas, data, (), axes=axes(pooled))
 
@@ -260,8 +344,23 @@ def _personalize(
     return there(state, memories, enrolled, data, clients, root)
 
 
-@partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
+@partial(jax.jit, static_argnames=("rules", "pooled", "metric", "mesh"))
 def _score(
+    thetas: Theta,
+    data: ClientData,
+    *,
+    rules: Rules,
+    pooled: bool,
+    metric: Metric = OWN,
+    mesh: Mesh = ONE,
+) -> Array:
+    there = partial(score, rules=rules, pooled=pooled, metric=metric)
+    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)
+
+
+@partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
+def _outputs(
     thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool, mesh: Mesh = ONE
 ) -> Array:
-    return mesh.split(partial(score, rules=rules, pooled=pooled), (ROWS, SPLIT), ROWS)(thetas, data)
+    there = partial(outputs, rules=rules, pooled=pooled)
+    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)

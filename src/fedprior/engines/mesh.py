@@ -14,8 +14,9 @@ from fedprior.core import check
 from fedprior.core.algorithm import PyTree
 
 AXIS = "clients"
-SAME, ROWS = PartitionSpec(), PartitionSpec(AXIS)  # on every shard; a part on each, by first axis
-SLOTS = PartitionSpec(None, AXIS)  # by second axis
+_part: Any = PartitionSpec  # without types in JAX
+SAME, ROWS = _part(), _part(AXIS)  # on every shard; a part on each, by first axis
+SLOTS = _part(None, AXIS)  # by second axis
 Devices = int | Literal["all"] | None
 _HASH = 2654435761  # 2**32 divided by the golden ratio (Knuth, section 6.4)
 

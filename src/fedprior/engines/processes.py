@@ -27,7 +27,8 @@ def join(processes: str, process: int | None = None, coordinator: str | None = N
             ) from None
         return
     rule = "auto or a whole number above 0"
-    check.require(processes.isdigit() and int(processes), "train", "--processes", rule, processes)
+    fine = processes.isdigit() and int(processes) > 0
+    check.require(fine, "train", "--processes", rule, processes)
     number = int(processes)
     given = process is not None and coordinator is not None
     rule = "given, with --process I and --coordinator HOST:PORT"

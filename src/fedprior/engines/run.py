@@ -13,6 +13,7 @@ from fedprior.core import check
 from fedprior.core.algorithm import PyTree
 from fedprior.core.files import read_json, write_json
 from fedprior.core.protocols import is_private
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
 from fedprior.engines.mesh import ONE, Mesh
@@ -73,6 +74,7 @@ class Run:
     saving: Saving | None = None
     ledger: Ledger | None = None
     store: str = "device"
+    metric: Metric = OWN
     mesh: Mesh = ONE
 
     def __post_init__(self) -> None:

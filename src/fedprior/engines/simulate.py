@@ -14,11 +14,12 @@ import numpy as np
 from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.core.scores import MetricName
 from fedprior.data.federation import Federation
 from fedprior.engines import cache
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.disk import DiskEngine
-from fedprior.engines.evaluate import Source, scores
+from fedprior.engines.evaluate import Source, check_defined, metric_of, scores
 from fedprior.engines.mesh import Devices, mesh_of
 from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
@@ -53,6 +54,7 @@ def simulate(
     seed: int = 0,
     evaluate_every: int | None = None,
     patience: int | None = None,
+    metric: MetricName | None = None,
     test: bool = True,
     store: StoreKind = "device",
     saving: Saving | None = None,
@@ -65,7 +67,9 @@ def simulate(
 
     Validation scores are computed every `evaluate_every` rounds and at the end; `patience` ends the
     run when the best of them is that many evaluations old. Test samples are read once, after the
-    last round, and not at all with `test=False`.
+    last round, and not at all with `test=False`. `metric` is what models are scored by (default:
+    accuracy, or RMSE where a quantity is predicted); a score is minus its value where lower values
+    are better.
 
     With `store="device"`, memories are part of the compiled loop over rounds. With `store="disk"`,
     they are rows of a file, each round reads and writes the rows of its cohort, and memory use does
@@ -96,6 +100,9 @@ def simulate(
                 f"simulate: patience must be None under a private channel, got {patience}. "
                 "The time at which a run ends would reveal scores that no noise covers."
             )
+    judged = metric_of("simulate", metric, algorithm, federation)
+    if evaluate_every is not None:
+        check_defined("simulate", judged, federation)
     identity = saving.identity if saving else ""
     agreement = Agreement.of(
         algorithm, federation, channel=channel, cohort=cohort, seed=seed, identity=identity
@@ -107,6 +114,7 @@ def simulate(
         saving=saving,
         ledger=ledger,
         store=store,
+        metric=judged,
         mesh=mesh_of(devices, alone=agreement.secure),
     )
     _warn_of_noise(run)
@@ -127,6 +135,7 @@ def simulate(
         scores=evaluated.get("test", np.empty(0)),
         valid_scores=evaluated["valid"],
         ended_by=ended_by,
+        metric=judged,
     )
 
 
@@ -216,6 +225,7 @@ def _evaluate(
         splits=splits,
         root=run.agreement.keys().root,
         keep=keep,
+        metric=run.metric,
     )
 
 

@@ -12,12 +12,20 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Array, PyTree, State, Theta
+from fedprior.core.algorithm import Array, Key, PyTree, State, Theta
 from fedprior.core.protocols import Channel, Cohort
+from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData, Federation, Split
 from fedprior.engines import room
 from fedprior.engines.device import LONGEST, Models, play_rounds
-from fedprior.engines.evaluate import clients_at_once, personalize, score
+from fedprior.engines.evaluate import (
+    clients_at_once,
+    outputs,
+    personalize,
+    score,
+    scores_of,
+    unpadded,
+)
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
@@ -207,7 +215,7 @@ def train(
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
     attendances = [[each.attendance() for each in row] for row in rows]
-    models = _begin(agreements, seeds)
+    models = _begin(agreements, family, points, seeds)
     pace, done = Pace(), 0
     logs: list[Log] = []
     while done < rounds:
@@ -268,15 +276,25 @@ def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Th
 
 
 def scores(
-    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, held_out: ClientData
+    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, part: str, metric: Metric
 ) -> np.ndarray:
-    """Return the mean score of every client's theta on `held_out`, (seeds, clients)."""
+    """Return the score of every client's theta on its `valid` or `test` samples, (seeds, clients).
 
-    def work(clients: np.ndarray) -> Array:
-        return room.call(_score, _arrays(point), thetas, held_out, clients, family=family)
+    A metric that is no mean over samples is computed from outputs on the host, chunk by chunk.
+    """
+    held_out = seeds.valid if part == "valid" else seeds.held_out(part)
+
+    def work(clients: np.ndarray) -> np.ndarray:
+        given = (_arrays(point), thetas, held_out, clients)
+        if metric.per_sample:
+            return np.asarray(room.call(_score, *given, family=family, metric=metric))
+        found = np.asarray(room.call(_outputs, *given, family=family))
+        every = zip(found, seeds.federations, strict=True)
+        rows = [unpadded(own, getattr(each, part), clients) for own, each in every]
+        return np.stack([scores_of(each, len(clients), metric) for each in rows])
 
     chunks = _in_chunks(seeds, held_out.most, work)
-    return np.concatenate([np.asarray(part)[:, : len(own)] for own, part in chunks], axis=1)
+    return np.concatenate([found[:, : len(own)] for own, found in chunks], axis=1)
 
 
 def _in_chunks(
@@ -301,15 +319,22 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in numbers.items() if name}
 
 
-def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
-    """The initial states, uncompiled: compiling them for each method would take longer."""
+def _begin(
+    agreements: Sequence[Sequence[Agreement]],
+    family: Family,
+    points: Sequence[Numbers],
+    seeds: Seeds,
+) -> Models:
+    """The initial states, uncompiled: compiling them for each method would take longer.
 
-    def begin(row: Sequence[Agreement]) -> State:
-        init = row[0].algorithm.init
-        return jax.vmap(lambda root: init(random.fold(root, "init")))(seeds.roots)
+    Options are arrays here as they are in the rounds, so that states have the same parts.
+    """
 
-    states = [begin(row) for row in agreements]
-    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    def begin(numbers: PyTree, root: Key) -> State:
+        return family.at(_named(numbers)).init(random.fold(root, "init"))
+
+    by_seed = jax.vmap(begin, in_axes=(None, 0))
+    state = jax.vmap(by_seed, in_axes=(0, None))(_columns(points), seeds.roots)
     axes = (len(agreements), len(seeds.numbers), seeds.num_clients)
     memory = agreements[0][0].shapes[1]
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), memory)
@@ -383,15 +408,41 @@ def _personalize(
     return jax.vmap(one, in_axes=(0, _BY_SEED, 0))(models, data, roots)
 
 
-@partial(_compiled, static_argnames=("family",))
+@partial(_compiled, static_argnames=("family", "metric"))
 def _score(
+    numbers: PyTree,
+    thetas: Theta,
+    data: ClientData,
+    clients: Array,
+    *,
+    family: Family,
+    metric: Metric,
+) -> Array:
+    found = partial(score, metric=metric)
+    return _held_out(found, numbers, thetas, data, clients, family)
+
+
+@partial(_compiled, static_argnames=("family",))
+def _outputs(
     numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
 ) -> Array:
+    return _held_out(outputs, numbers, thetas, data, clients, family)
+
+
+def _held_out(
+    find: Callable[..., Array],
+    numbers: PyTree,
+    thetas: Theta,
+    data: ClientData,
+    clients: Array,
+    family: Family,
+) -> Array:
+    """`find` for the given clients of every seed."""
     rules = Rules(family.at(numbers), Identity(), 0.0)
 
     def one(thetas: Theta, own: ClientData) -> Array:
         thetas = tree.combine(lambda rows: rows[clients], thetas)
         part = own._replace(start=own.start[clients], size=own.size[clients])
-        return score(thetas, part, rules=rules, pooled=True)
+        return find(thetas, part, rules=rules, pooled=True)
 
     return jax.vmap(one, in_axes=(0, _BY_SEED))(thetas, data)

@@ -11,7 +11,7 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Channel, Cohort, is_private
-from fedprior.data.federation import ClientData, Federation
+from fedprior.data.federation import ClientData, Federation, network_input
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
@@ -110,7 +110,8 @@ class Agreement:
             from fedprior.models.fits import check_network
 
             outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)
-            check_network(model, facts.shape, outputs, facts.inputs)
+            inputs = network_input(np.empty(0, facts.inputs)).dtype.name
+            check_network(model, facts.shape, outputs, inputs)
 
     @classmethod
     def of(

@@ -10,16 +10,22 @@ from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedmd import fedmd
+from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.fedrod import fedrod
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import CUT, l2gd
+from fedprior.learning.baselines.lg_fedavg import lg_fedavg
 from fedprior.learning.baselines.local import local
 from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
 from fedprior.learning.baselines.per_fedavg import per_fedavg
 from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.pfedvem import pfedvem
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.method import Method
 from fedprior.learning.paper import COLLAPSE, mixture_clustering
@@ -33,7 +39,7 @@ from fedprior.learning.priors import (
     mixture_em,
     shares_under_noise,
 )
-from fedprior.learning.representation import shared_body, shared_subspace
+from fedprior.learning.representation import shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
@@ -109,11 +115,33 @@ _METHODS = (
         reference="Jiang et al. 2019",
     ),
     Method(
+        name="fedbabu",
+        factory=fedbabu,
+        population="a network's body of all under a random head, then steps on own data",
+        sends="increments of the body",
+        reference="Oh et al. 2022",
+    ),
+    Method(
         name="fedem",
         factory=fedem,
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
+    ),
+    Method(
+        name="fedmd",
+        factory=fedmd,
+        population="networks of the clients' own, which agree on outputs for public inputs",
+        sends="the network's outputs for public inputs minus the consensus",
+        reference="Li and Wang 2019, without public labels",
+        still="its clients send outputs for public inputs, and no network",
+    ),
+    Method(
+        name="fedper",
+        factory=fedper,
+        population="a network's body of all, a head (last layer) of each client's own",
+        sends="increments of the body",
+        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="fedprox",
@@ -129,6 +157,13 @@ _METHODS = (
         population="a network's body of all, a head of each client's own, learned first",
         sends="increments of the body",
         reference="Collins et al. 2021",
+    ),
+    Method(
+        name="fedrod",
+        factory=fedrod,
+        population="a network of all, of balanced classes; a head of each client's own on top",
+        sends="increments of the network",
+        reference="Chen and Chao 2022, linear",
     ),
     Method(
         name="gaussian-em",
@@ -175,6 +210,13 @@ _METHODS = (
         population="Laplace around a learned mean (l1 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
+    ),
+    Method(
+        name="lg-fedavg",
+        factory=lg_fedavg,
+        population="a network's head of all, a body of each client's own",
+        sends="increments of the head",
+        reference="Liang et al. 2020",
     ),
     Method(
         name="local",
@@ -242,18 +284,18 @@ _METHODS = (
         reference="Dinh et al. 2020",
     ),
     Method(
+        name="pfedvem",
+        factory=pfedvem,
+        population="a body of all; Gaussian heads around a mean, each of a spread of its own",
+        sends="increments of the body, of the head by confidence, and the confidence",
+        reference="Zhu et al. 2023",
+    ),
+    Method(
         name="quped",
         factory=quped,
         population="distillation: a prior on predictions, of a fixed spread",
         sends="increments of the mean model",
         reference="Ozkara et al. 2021, without quantization",
-    ),
-    Method(
-        name="shared-body",
-        factory=shared_body,
-        population="a network's body of all, a head (last layer) of each client's own",
-        sends="increments of the body",
-        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="shared-subspace",
@@ -288,6 +330,7 @@ def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
             "download_bytes": None,
             "server_trusted_with": None,
             "reference": method.reference,
+            "options": ", ".join(method.options()),
         }
         with contextlib.suppress(ValueError):
             algorithm = method.build(network, {})

@@ -77,8 +77,9 @@ def optimized(
                 return factory(model, **options)
 
         own = _Frequencies(build=build, model=model, smoothing=smoothing)
-        rounds = {"local": own.local, "personalize": own.personalize}
-        algorithm = replace(algorithm, predict=own.predict, **rounds)
+        algorithm = replace(
+            algorithm, local=own.local, personalize=own.personalize, predict=own.predict
+        )
     given = {"momentum": momentum, "horizon": horizon}
     served = [name for name, kept in _kept(**given).items() if kept]
     if not served:

@@ -19,6 +19,10 @@ class Offset:
         return bool(getattr(self.model, "regression", False))
 
     @property
+    def shape(self) -> tuple[int, ...] | None:
+        return getattr(self.model, "shape", None)
+
+    @property
     def init(self) -> Callable[[Key], PyTree]:
         return self.model.init
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedprior.core import check, formats
+from fedprior.core.scores import MetricName
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 from fedprior.reporting.tables import as_tables, build, merged, put
@@ -40,8 +41,9 @@ class Data:
 class ModelChoice:
     """The clients' model."""
 
-    name: Literal["auto", "linear", "logistic", "mlp", "lenet5"] = "auto"
+    name: Literal["auto", "linear", "logistic", "mlp", "lenet5", "cnn", "resnet"] = "auto"
     hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
+    depth: int = 8  # layers of a resnet: 8, 14, 20, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +59,15 @@ class Schedule:
     newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
+    augment: Literal["none", "crop-flip"] = "none"  # of training images: shifts and flips
     steps_per_epoch: int = 60  # global steps after which rates decay
     theta_rate: float = 0.1
     gamma_rate: float = 0.1
     decay: float = 1.0
     weight_decay: float = 0.0
     clip: float = 0.0  # 0: none
+    # auto: accuracy, or rmse of a quantity
+    metric: Literal["auto", MetricName] = "auto"  # that models are scored by, and chosen
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
