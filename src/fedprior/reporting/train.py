@@ -16,7 +16,7 @@ from fedprior.core.scores import Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.guesses import guesses
-from fedprior.engines.mesh import leads
+from fedprior.engines.processes import leads
 from fedprior.engines.result import Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
