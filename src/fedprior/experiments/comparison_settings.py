@@ -205,7 +205,7 @@ class Comparison:
 
 
 # Seeds that no design has seen: AdaMAP was made on 100 to 102.
-_FRESH: dict[str, int] = {"seeds": 10, "first": 1000}
+_FRESH: dict[str, Any] = {"seeds": 10, "first": 1000}
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, **_FRESH),
     "beyond": Comparison(settings=BEYOND, methods=METHODS, **_FRESH),
