@@ -24,6 +24,7 @@ from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population, released
+from fedprior.reporting.boosting import boosted_scores
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import (
@@ -61,8 +62,12 @@ class End:
         return cls(method, seed, len(history), planned, ended_by, trust)
 
 
-def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
+def train(
+    config: Config, folder: Folder, *, resume: bool, watch: Watch, baseline: bool = False
+) -> dict[str, Any]:
     """Train every method for every seed; finished trainings are read from the folder.
+
+    With `baseline`, the scores of boosting on the same rows stand beside those of the methods.
 
     Returns what summary.json holds. Where scores are withheld, nothing in it depends on them:
     neither figures nor when a method that sends nothing ended.
@@ -98,6 +103,9 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
                 }
                 for number, entry in enumerate(history)
             ]
+    for seed, clients in known.items() if baseline else ():
+        for kind, own in boosted_scores(clients, seed=seed).items():
+            scores.setdefault(kind, Scores({}, {})).test[seed] = own
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_atomically(folder.metrics, text.encode())
     _write_clients(config, folder, known, scores, evaluations)

@@ -22,6 +22,7 @@ from fedprior.learning.method import ChannelNoise, Method
 from fedprior.learning.steps import Steps
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.models.tabular import in_units
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.plans import verdict
 from fedprior.privacy.terms import Terms, check_budget
@@ -95,7 +96,11 @@ class Study:
     @cached_property
     def model(self) -> Network:
         """The clients' model."""
-        return network(self.config.model, self.facts)
+        choice = self.config.model
+        chosen = network(choice, self.facts)
+        if (choice.center, choice.scale) == (0.0, 1.0):
+            return chosen
+        return in_units(chosen, center=choice.center, scale=choice.scale)
 
     @cached_property
     def steps(self) -> Steps:
