@@ -1,10 +1,10 @@
 """Tables by client: what `fedprior train` gives beside gradient boosting, on the same rows.
 
     python benchmarks/tables.py --data DIR [--datasets NAME ...] [--methods NAME ...]
-        [--seeds N ...] [--out FILE] [--show]
+        [--seeds N ...] [--out FILE] [--show [FILE ...]]
 
 A piece is one method on one data set for one seed; pieces that the file has are not run again, and
-`--show` prints the tables of what it has. DIR is a folder with tables/, groups/,
+`--show` prints the tables of files from several processes. DIR is a folder with tables/, groups/,
 grouped_regression/ and elections/ as `DATASETS` names them.
 
 Data sets, splits, competitors and scores were fixed before any of them was run. Every client's rows
@@ -258,13 +258,14 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS))
     parser.add_argument("--out", type=Path, default=Path("tables.jsonl"))
-    parser.add_argument("--show", action="store_true", help="Only print the tables of the file.")
+    parser.add_argument("--show", nargs="*", type=Path, help="Only print the tables of the files.")
     asked = parser.parse_args()
-    text = asked.out.read_text() if asked.out.exists() else ""
-    rows = [json.loads(line) for line in text.splitlines()]
+    files = [asked.out] if asked.show is None else [*asked.show] or [asked.out]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    rows = [json.loads(line) for line in lines]
     done = {(row["dataset"], row["method"], row["seed"]) for row in rows}
     wanted = ((a, b, c) for c in asked.seeds for a in asked.datasets for b in asked.methods)
-    for name, method, seed in () if asked.show else wanted:
+    for name, method, seed in wanted if asked.show is None else ():
         if (name, method, seed) not in done:
             rows.append(piece(name, method, asked.data, seed))
             with asked.out.open("a") as stream:

@@ -5,7 +5,7 @@ run of that configuration, train the same models to the bit. Validation rows dec
 privacy which nobody accounts for, so nothing is settled for a private run.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,12 @@ from fedprior.reporting.config import Config
 from fedprior.reporting.training import Study, rates
 
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
+_DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
+_SMOOTHING = 30.0  # rows added to each class of a client, for clients that differ little in them
+_MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
+_LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
+_BATCH = (10, 128)  # least and most rows of a batch
 _LINEAR = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
 _WORST = -1e6  # the score of a row whose prediction is no number
@@ -35,8 +40,7 @@ Watch = Callable[[str], Progress]
 class Settled:
     """A configuration with nothing left open, what to say of it, and what was tried.
 
-    `tried` has a row for each training: method, model, bins, rate and the mean loss of its
-    validation rows.
+    `tried` has a row for each training: method, model, rates and the mean loss of validation rows.
     """
 
     config: Config
@@ -54,13 +58,14 @@ def settle(
     """The configuration for the clients of its first seed, but for the keys that were `given`.
 
     It concerns tables without privacy. A quantity gets its mean and its standard deviation as
-    units. If there are validation rows, the first method tries a network at four rates, then bins
-    and a linear model at the best of them; the other methods try the rates. `watch(NAME)` gives
-    what is told how many trainings of how many are done.
+    units. If there are validation rows, every method tries four rates, then lower ones for a
+    client's own steps, other weight decays, smoother class frequencies, and means weighted by
+    numbers of rows; the first method also tries bins and a linear model, for all of them.
+    `watch(NAME)` gives what is told how many trainings of how many are done.
     """
     if clients.encoder is None or config.privacy.epsilon:
         return Settled(config)
-    config = _in_units(config, clients, given)
+    config = _sized(_in_units(config, clients, given), clients, given)
     names = [name for name in config.methods if name != _TUNED]
     if not clients.valid.size.any() or config.training.store != "device" or not names:
         return Settled(config)
@@ -69,7 +74,8 @@ def settle(
         trials.choose_rate(name)
         if name == names[0]:
             trials.choose_model(name)
-    return Settled(trials.config, _remarks(trials), trials.tried)
+        trials.choose_options(name)
+    return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
 
 
 def criterion(algorithm: Algorithm) -> Callable[[Array, Array], Array]:
@@ -89,6 +95,14 @@ def _in_units(config: Config, clients: Federation, given: Set[str]) -> Config:
     return replace(config, model=replace(config.model, center=float(y.mean()), scale=scale))
 
 
+def _sized(config: Config, clients: Federation, given: Set[str]) -> Config:
+    """Batches that grow with the clients, so that 600 rounds show them their rows 40 times."""
+    if "training.batch_size" in given:
+        return config
+    size = int(np.clip(len(clients.train.y) // (50 * clients.num_clients), *_BATCH))
+    return replace(config, training=replace(config.training, batch_size=size))
+
+
 class _Trials:
     """The configuration so far, the clients as it encodes them, and what was tried."""
 
@@ -97,30 +111,54 @@ class _Trials:
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
         self.open_bins = not (config.data.encoder or "data.bins" in given)
+        self.set_by_user = {
+            name: {key for key in METHODS[name].options() if f"options.{name}.{key}" in given}
+            for name in config.methods
+        }
         self.tried: list[dict[str, Any]] = []
+        self._builds: dict[Any, Callable[..., Algorithm]] = {}
         if self.open_model:
             hidden = (width(len(clients.train.y)),)
             self.config = replace(config, model=replace(config.model, name="mlp", hidden=hidden))
 
     def choose_rate(self, name: str) -> None:
-        """Set those rates of a method that were left open to the best of `RATES`."""
-        if self.open_rates and self._rates(name, 0.0):
-            losses = self._losses(self.config, self.clients, name, RATES)
-            best = RATES[int(np.argmin(losses))]
-            own = {**self.config.options.get(name, {}), **self._rates(name, best)}
-            self.config = replace(self.config, options={**self.config.options, name: own})
+        """One of `RATES` for all rates of a method that were left open."""
+        keys = self._open(name)
+        points = [dict.fromkeys(keys, rate) for rate in RATES] if keys else [{}]
+        losses = [self._loss(self.config, self.clients, name, point) for point in points]
+        self.config = self._with(name, points[int(np.argmin(losses))])
 
     def choose_model(self, name: str) -> None:
-        """Replace the model where another one, at the same rates, does better."""
-        if not self.open_model:
-            return
-        if not self.tried:  # rates were given
-            self._losses(self.config, self.clients, name)
-        least = min(row["loss"] for row in self.tried)
-        for config, clients in list(self._others()):
-            loss = self._losses(config, clients, name)[0]
-            if loss < least:
-                least, self.config, self.clients = loss, config, clients
+        """Another model where it does better at the same rates."""
+        for config, clients in list(self._others()) if self.open_model else ():
+            least = self.least(name)
+            if self._loss(config, clients, name, {}) < least:
+                self.config, self.clients = config, clients
+
+    def choose_options(self, name: str) -> None:
+        """Lower rates for a client's own steps, and other options, each where it does better."""
+        for point in self._points(name) if self.open_rates else ():
+            least = self.least(name)
+            if self._loss(self.config, self.clients, name, point) < least:
+                self.config = self._with(name, point)
+
+    def least(self, name: str) -> float:
+        """The least loss of a method so far."""
+        return min((row["loss"] for row in self.tried if row["method"] == name), default=np.inf)
+
+    def remarks(self) -> Iterator[str]:
+        """What was chosen, by method, and for all of them."""
+        by = "by the loss of validation rows"
+        for name in dict.fromkeys(row["method"] for row in self.tried):
+            own, known = self.config.options.get(name, {}), self.set_by_user[name]
+            keys = (*self._open(name), "weight_decay", "smoothing", "weight")
+            shown = ", ".join(f"{key} {own[key]}" for key in keys if key in own.keys() - known)
+            number = sum(row["method"] == name for row in self.tried)
+            if shown:
+                yield f"{name}: {shown}, {by} ({self.least(name):.4g}, of {number} trainings)."
+        models = list(dict.fromkeys(row["model"] for row in self.tried))
+        if len(models) > 1:
+            yield f"Model: {_named(self.config)}, of {'; '.join(models)}, {by}."
 
     def _others(self) -> Iterator[tuple[Config, Federation]]:
         if self.open_bins:
@@ -128,41 +166,70 @@ class _Trials:
             binned = federations.federation(config.data, seed=config.seed)
             if binned.shape != self.clients.shape:
                 yield config, binned
-        linear = replace(self.config.model, name=_LINEAR[self.clients.classes is None])
-        yield replace(self.config, model=linear), self.clients
+        if len(self.clients.train.y) <= _MOST_LINEAR:
+            linear = replace(self.config.model, name=_LINEAR[self.clients.classes is None])
+            yield replace(self.config, model=linear), self.clients
 
-    def _rates(self, name: str, rate: float) -> dict[str, Any]:
-        """The rates of a method that its options do not set."""
-        own = self.config.options.get(name, {})
-        return {key: value for key, value in rates(METHODS[name], rate).items() if key not in own}
+    def _points(self, name: str) -> Iterator[dict[str, Any]]:
+        """Options to try, each by itself; numbers, which need no program of their own, first."""
+        keys, known = self._open(name), self.set_by_user[name]
+        own = [key for key in keys if key != "gamma_rate"]
+        if own and len(own) < len(keys):
+            best = self.config.options[name]["gamma_rate"]
+            yield from (dict.fromkeys(own, share * best) for share in _LOWER)
+        options = set(METHODS[name].options()) - known
+        yield from ({"weight_decay": decay} for decay in _DECAYS if "weight_decay" in options)
+        if "smoothing" in options and self._has_frequencies(name):
+            yield {"smoothing": _SMOOTHING}
+        size = self.clients.train.size
+        if "weight" in options and size.max() > 2 * np.median(size):
+            yield {"weight": "samples"}
 
-    def _losses(
-        self, config: Config, clients: Federation, name: str, tried: Sequence[float] = ()
-    ) -> list[float]:
-        """Mean loss of the validation rows, over clients, at every rate, or at the configured."""
+    def _open(self, name: str) -> list[str]:
+        """The rates of a method that the user did not set."""
+        keys = rates(METHODS[name], None) if self.open_rates else {}
+        return [key for key in keys if key not in self.set_by_user[name]]
+
+    def _has_frequencies(self, name: str) -> bool:
+        key, own = "class_frequencies", self.config.options.get(name, {})
+        if self.clients.classes is None or key not in METHODS[name].options():
+            return False
+        return bool(own.get(key, METHODS[name].default(key)))
+
+    def _with(self, name: str, point: Mapping[str, Any]) -> Config:
+        """The configuration with these options of a method."""
+        own = {**self.config.options.get(name, {}), **point}
+        return replace(self.config, options={**self.config.options, name: own})
+
+    def _loss(
+        self, config: Config, clients: Federation, name: str, point: Mapping[str, Any]
+    ) -> float:
+        """Mean loss of the validation rows, over clients, of a method with further options."""
         study = Study(config, Facts.of(clients))
-        training = study.training(name)
+        options = {**study.options(name), **point}
+        numbers = {key: value for key, value in options.items() if isinstance(value, float)}
+        words = tuple(item for item in options.items() if item[0] not in numbers)
+        training = study.training(name, options)
 
-        def build(**point: float) -> Algorithm:
-            own = dict.fromkeys(self._rates(name, 0.0), point["rate"]) if point else {}
-            algorithm = study.training(name, own).algorithm
+        def build(**numbers: float) -> Algorithm:
+            algorithm = study.training(name, {**dict(words), **numbers}).algorithm
             return replace(algorithm, score=criterion(algorithm))
 
+        # One function for each shape of program: a sweep compiles it once for all its numbers.
+        build = self._builds.setdefault((name, _named(config), words, tuple(numbers)), build)
         swept = sweep(
             build,
             clients,
-            over={"rate": tried} if tried else {},
+            over={key: [value] for key, value in numbers.items()},
             rounds=training.rounds,
             seeds=(config.seed,),
             cohort=training.cohort,
             test=False,
             progress=self.watch(f"choosing: {name}, {_named(config)}"),
         )
-        losses = [-float(np.nanmean(valid)) for valid in swept.valid]
-        for rate, loss in zip(tried or (None,), losses, strict=True):
-            row = {"method": name, "model": _named(config), "rate": rate, "loss": loss}
-            self.tried.append(row)
-        return losses
+        loss = -float(np.nanmean(swept.valid))
+        self.tried.append({"method": name, "model": _named(config), **options, "loss": loss})
+        return loss
 
 
 def _named(config: Config) -> str:
@@ -172,42 +239,15 @@ def _named(config: Config) -> str:
     return f"{name}, {config.data.bins} bins" if config.data.bins else name
 
 
-def _remarks(trials: _Trials) -> list[str]:
-    """The chosen model and rates, and whether a mixed model would do better."""
-    config, said = trials.config, []
-    for name in dict.fromkeys(row["method"] for row in trials.tried):
-        own = [row for row in trials.tried if row["method"] == name]
-        known = [row for row in own if row["rate"] is not None]
-        if known:
-            best = min(known, key=lambda row: row["loss"])
-            losses = ", ".join(f"{row['loss']:.4g} at {row['rate']:g}" for row in known)
-            said.append(
-                f"{name}: rate {best['rate']:g}, by the loss of validation rows ({losses})."
-            )
-    models = {
-        row["model"]: row["loss"]
-        for row in sorted(trials.tried, key=_loss, reverse=True)
-        if row["method"] == config.methods[0]
-    }
-    if len(models) > 1:
-        losses = ", ".join(f"{loss:.4g} by {model}" for model, loss in models.items())
-        said.append(f"Model: {_named(config)}, by the loss of validation rows ({losses}).")
-    return [*said, *_mixed(trials, min(models.values(), default=np.inf))]
-
-
-def _loss(row: dict[str, Any]) -> float:
-    return float(row["loss"])
-
-
-def _mixed(trials: _Trials, least: float) -> Iterator[str]:
-    """What to use instead, where a mixed model predicts validation rows better than any network."""
-    clients = trials.clients
+def _mixed(trials: _Trials, name: str) -> Iterator[str]:
+    """What to use instead, where a mixed model predicts validation rows better than the method."""
+    clients, least = trials.clients, trials.least(name)
     if not np.isfinite(least) or not mixed.fits(clients):
         return
     losses = row_losses(mixed.predictions(clients, clients.valid), clients.valid.y)
     unit = trials.config.model.scale**2 if clients.classes is None else 1.0
     loss = float(np.nanmean(by_client(losses, clients.valid))) / unit
-    trials.tried.append({"method": "mixed", "model": "mixed", "rate": None, "loss": loss})
+    trials.tried.append({"method": "mixed model", "model": "mixed model", "loss": loss})
     if loss < least:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
         yield (
