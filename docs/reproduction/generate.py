@@ -18,6 +18,7 @@ HEADINGS = {
     "table1": "Table 1: all methods under the same tuning",
     "fedem": "FedEM and AdaPeD with everyone in every round",
     "beyond": "AdaMAP beyond Table 1",
+    "cifar10": "CIFAR-10",
     "ablation": "Ablation of AdaMAP",
 }
 INTRODUCTION = """\

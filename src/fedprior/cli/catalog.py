@@ -1,7 +1,7 @@
 """`fedprior algorithms`.
 
-What it lists is in algorithms.json, so that it needs neither JAX nor 29 traced programs. A
-test compares that file with the methods themselves; `python -m fedprior.cli.catalog` writes it.
+What it lists is in algorithms.json, so that it needs neither JAX nor a traced program per method.
+A test compares that file with the methods themselves; `python -m fedprior.cli.catalog` writes it.
 """
 
 import json

@@ -14,6 +14,8 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.encoder import Category, Encoder
 from fedprior.data.federation import Federation, Split
+from fedprior.engines.evaluate import rows_of
+from fedprior.engines.metrics import Meter, Metrics
 
 KINDS = ("boosting-alone", "boosting-pooled", "boosting-pooled-with-id")
 _LEAVES = (20, 3)  # least rows of a leaf, of which validation rows choose
@@ -42,13 +44,6 @@ def boosting(clients: Federation, kind: str, *, seed: int = 0) -> np.ndarray:
     return predictions
 
 
-def row_scores(predictions: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """One score per row, as networks have it: 1 where right, else 0, or minus the squared error."""
-    if predictions.ndim == 1:
-        return -((predictions - y) ** 2)
-    return (predictions.argmax(axis=1) == y).astype(float)
-
-
 def row_losses(predictions: np.ndarray, y: np.ndarray) -> np.ndarray:
     """One loss per row: minus the log probability of its class, or half the squared error."""
     if predictions.ndim == 1:
@@ -62,11 +57,20 @@ def by_client(values: np.ndarray, split: Split) -> np.ndarray:
     return np.array([_mean(values[own]) for own in _runs(split)])
 
 
-def boosted_scores(clients: Federation, *, seed: int) -> dict[str, np.ndarray]:
-    """Every client's mean test score, by kind of boosting."""
-    found = {kind: boosting(clients, kind, seed=seed) for kind in KINDS}
-    test = clients.test
-    return {kind: by_client(row_scores(each, test.y), test) for kind, each in found.items()}
+def boosted(clients: Federation, *, seed: int) -> dict[str, Metrics]:
+    """Every metric of boosting on the clients' test rows, by its kind."""
+    return {kind: measured(clients, boosting(clients, kind, seed=seed)) for kind in KINDS}
+
+
+def measured(clients: Federation, predictions: np.ndarray) -> Metrics:
+    """Every metric of predictions for the clients' test rows: probabilities, or values."""
+    meter, everyone = Meter(clients), np.arange(clients.num_clients)
+    rows, place = rows_of(clients.test, everyone)
+    outputs = predictions[rows]
+    if outputs.ndim > 1:
+        outputs = np.log(np.maximum(outputs, np.finfo(np.float32).tiny))
+    meter.add((outputs, clients.test.y[rows], place), clients.num_clients)
+    return meter.metrics()
 
 
 def columns(encoder: Encoder | None, x: np.ndarray) -> tuple[np.ndarray, list[bool]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedprior.core import check, formats
+from fedprior.core.scores import MetricName
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
 from fedprior.reporting.tables import as_tables, build, merged, put
@@ -41,10 +42,11 @@ class Data:
 class ModelChoice:
     """The clients' model."""
 
-    name: Literal["auto", "linear", "logistic", "mlp", "lenet5"] = "auto"
+    name: Literal["auto", "linear", "logistic", "mlp", "lenet5", "cnn", "resnet"] = "auto"
     hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
     center: float = 0.0  # of a quantity: what an output of 0 stands for
     scale: float = 1.0  # of a quantity: the unit of the outputs
+    depth: int = 8  # layers of a resnet: 8, 14, 20, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +62,19 @@ class Schedule:
     newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
+    augment: Literal["none", "crop-flip"] = "none"  # of training images: shifts and flips
     steps_per_epoch: int = 60  # global steps after which rates decay
     theta_rate: float = 0.1
     gamma_rate: float = 0.1
     decay: float = 1.0
     weight_decay: float = 0.0
     clip: float = 0.0  # 0: none
+    # auto: accuracy, or rmse of a quantity
+    metric: Literal["auto", MetricName] = "auto"  # that models are scored by, and chosen
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
+    devices: int = 0  # that share the clients, of each process; 0: all GPUs, or one CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +146,7 @@ class Config:
         for name, options in self.options.items():
             check.choice(owner, "options", name, METHODS)
             for option in options:
-                check.choice(f"config options.{name}", "key", option, METHODS[name].options())
+                METHODS[name].check_option(f"config options.{name}", "key", option)
         counts = {"most_samples": self.data.most_samples, "bins": self.data.bins}
         check.count("config data", least=0, **counts)
         check.positive("config model", scale=self.model.scale)
@@ -273,6 +279,7 @@ class Config:
             newcomers=training.newcomers,
             parts=training.parts,
             batch_size=training.batch_size,
+            devices=training.devices,
             evaluate_every=training.evaluate_every,
         )
         check.nonnegative(

@@ -11,6 +11,7 @@ import numpy as np
 from fedprior.core import check, formats, random
 from fedprior.core.algorithm import Memory, PyTree, State, Theta
 from fedprior.data.encoder import Encoder
+from fedprior.data.federation import network_input, stored_input
 from fedprior.engines import cache
 from fedprior.exchange import trees
 from fedprior.exchange.rows import RowFile
@@ -124,7 +125,7 @@ class TrainedModel:
                     f"predict: {frame} is not a folder. The run was trained on arrays: give a "
                     "folder of .npz files, one per client."
                 )
-            x, y, names = np.asarray(frame, np.float32), None, None
+            x, y, names = network_input(stored_input(np.asarray(frame))), None, None
             fits = x.shape[1:] == self.shape and len(x) > 0 and bool(np.isfinite(x).all())
             rule = f"finite inputs of shape (rows, {', '.join(map(str, self.shape))})"
             check.require(fits, "predict", "frame", rule, x.shape)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from fedprior.core.algorithm import Algorithm, Array
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.scores import METRICS, Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.sweep import Progress, sweep
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
 from fedprior.models.tabular import BINS, width
 from fedprior.reporting import federations, mixed
-from fedprior.reporting.boosting import by_client, row_losses
+from fedprior.reporting.boosting import measured
 from fedprior.reporting.config import Config
 from fedprior.reporting.training import Study, rates
 
@@ -32,7 +32,7 @@ _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
 _BATCH = (10, 128)  # least and most rows of a batch
 _LINEAR = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
-_WORST = -1e6  # the score of a row whose prediction is no number
+_CRITERIA = ("log-loss", "rmse")  # of a class, and of a quantity
 Watch = Callable[[str], Progress]
 
 
@@ -40,7 +40,8 @@ Watch = Callable[[str], Progress]
 class Settled:
     """A configuration with nothing left open, what to say of it, and what was tried.
 
-    `tried` has a row for each training: method, model, rates and the mean loss of validation rows.
+    `tried` has a row for each training: method, model, options and the value of the metric on
+    validation rows, a mean over clients.
     """
 
     config: Config
@@ -78,13 +79,13 @@ def settle(
     return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
 
 
-def criterion(algorithm: Algorithm) -> Callable[[Array, Array], Array]:
-    """What validation rows are scored by, one value a row, higher being better: minus the loss."""
+def criterion(config: Config, clients: Federation) -> Metric:
+    """What validation rows choose by: the metric that was asked for, else log loss or RMSE.
 
-    def score(outputs: Array, y: Array) -> Array:
-        return jnp.nan_to_num(-algorithm.loss(outputs, y), nan=_WORST, neginf=_WORST)
-
-    return score
+    Few rows tell models apart by their log loss long before they do by their accuracy.
+    """
+    name = config.training.metric
+    return METRICS[_CRITERIA[clients.classes is None] if name == "auto" else name]
 
 
 def _in_units(config: Config, clients: Federation, given: Set[str]) -> Config:
@@ -108,6 +109,7 @@ class _Trials:
 
     def __init__(self, config: Config, clients: Federation, given: Set[str], watch: Watch) -> None:
         self.config, self.clients, self.watch = config, clients, watch
+        self.metric = criterion(config, clients)
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
         self.open_bins = not (config.data.encoder or "data.bins" in given)
@@ -123,42 +125,50 @@ class _Trials:
 
     def choose_rate(self, name: str) -> None:
         """One of `RATES` for all rates of a method that were left open."""
-        keys = self._open(name)
-        points = [dict.fromkeys(keys, rate) for rate in RATES] if keys else [{}]
-        losses = [self._loss(self.config, self.clients, name, point) for point in points]
-        self.config = self._with(name, points[int(np.argmin(losses))])
+        points = [dict.fromkeys(self._open(name), rate) for rate in RATES if self._open(name)]
+        if points:
+            scores = [self._score(self.config, self.clients, name, point) for point in points]
+            self.config = self._with(name, points[int(np.argmax(scores))])
 
     def choose_model(self, name: str) -> None:
         """Another model where it does better at the same rates."""
+        if self.open_model and not self.tried:  # rates were given
+            self._score(self.config, self.clients, name, {})
         for config, clients in list(self._others()) if self.open_model else ():
-            least = self.least(name)
-            if self._loss(config, clients, name, {}) < least:
+            best = self.best(name)
+            if self._score(config, clients, name, {}) > best:
                 self.config, self.clients = config, clients
 
     def choose_options(self, name: str) -> None:
         """Lower rates for a client's own steps, and other options, each where it does better."""
         for point in self._points(name) if self.open_rates else ():
-            least = self.least(name)
-            if self._loss(self.config, self.clients, name, point) < least:
+            best = self.best(name)
+            if self._score(self.config, self.clients, name, point) > best:
                 self.config = self._with(name, point)
 
-    def least(self, name: str) -> float:
-        """The least loss of a method so far."""
-        return min((row["loss"] for row in self.tried if row["method"] == name), default=np.inf)
+    def best(self, name: str) -> float:
+        """The best score of a method so far."""
+        key = self.metric.key
+        scores = [self.metric.signed(row[key]) for row in self.tried if row["method"] == name]
+        return max(scores, default=-np.inf)
+
+    def value(self, score: float) -> str:
+        """A score in a sentence."""
+        return f"{self.metric.label} {self.metric.words(self.metric.signed(score))}"
 
     def remarks(self) -> Iterator[str]:
         """What was chosen, by method, and for all of them."""
-        by = "by the loss of validation rows"
         for name in dict.fromkeys(row["method"] for row in self.tried):
             own, known = self.config.options.get(name, {}), self.set_by_user[name]
             keys = (*self._open(name), "weight_decay", "smoothing", "weight")
             shown = ", ".join(f"{key} {own[key]}" for key in keys if key in own.keys() - known)
             number = sum(row["method"] == name for row in self.tried)
             if shown:
-                yield f"{name}: {shown}, {by} ({self.least(name):.4g}, of {number} trainings)."
+                reached = f"of {number} trainings, {self.value(self.best(name))}"
+                yield f"{name}: {shown}, chosen on validation rows ({reached})."
         models = list(dict.fromkeys(row["model"] for row in self.tried))
         if len(models) > 1:
-            yield f"Model: {_named(self.config)}, of {'; '.join(models)}, {by}."
+            yield f"Model: {_named(self.config)}, chosen on validation rows of {'; '.join(models)}."
 
     def _others(self) -> Iterator[tuple[Config, Federation]]:
         if self.open_bins:
@@ -201,10 +211,10 @@ class _Trials:
         own = {**self.config.options.get(name, {}), **point}
         return replace(self.config, options={**self.config.options, name: own})
 
-    def _loss(
+    def _score(
         self, config: Config, clients: Federation, name: str, point: Mapping[str, Any]
     ) -> float:
-        """Mean loss of the validation rows, over clients, of a method with further options."""
+        """Mean score of the validation rows, over clients, of a method with further options."""
         study = Study(config, Facts.of(clients))
         options = {**study.options(name), **point}
         numbers = {key: value for key, value in options.items() if isinstance(value, float)}
@@ -212,8 +222,7 @@ class _Trials:
         training = study.training(name, options)
 
         def build(**numbers: float) -> Algorithm:
-            algorithm = study.training(name, {**dict(words), **numbers}).algorithm
-            return replace(algorithm, score=criterion(algorithm))
+            return study.training(name, {**dict(words), **numbers}).algorithm
 
         # One function for each shape of program: a sweep compiles it once for all its numbers.
         build = self._builds.setdefault((name, _named(config), words, tuple(numbers)), build)
@@ -224,12 +233,14 @@ class _Trials:
             rounds=training.rounds,
             seeds=(config.seed,),
             cohort=training.cohort,
+            metric=self.metric.name,
             test=False,
             progress=self.watch(f"choosing: {name}, {_named(config)}"),
         )
-        loss = -float(np.nanmean(swept.valid))
-        self.tried.append({"method": name, "model": _named(config), **options, "loss": loss})
-        return loss
+        score = float(np.nanmean(swept.valid))
+        row = {"method": name, "model": _named(config), **options}
+        self.tried.append({**row, self.metric.key: self.metric.signed(score)})
+        return score
 
 
 def _named(config: Config) -> str:
@@ -241,16 +252,18 @@ def _named(config: Config) -> str:
 
 def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     """What to use instead, where a mixed model predicts validation rows better than the method."""
-    clients, least = trials.clients, trials.least(name)
-    if not np.isfinite(least) or not mixed.fits(clients):
+    clients, metric, best = trials.clients, trials.metric, trials.best(name)
+    if not np.isfinite(best) or not mixed.fits(clients):
         return
-    losses = row_losses(mixed.predictions(clients, clients.valid), clients.valid.y)
-    unit = trials.config.model.scale**2 if clients.classes is None else 1.0
-    loss = float(np.nanmean(by_client(losses, clients.valid))) / unit
-    trials.tried.append({"method": "mixed model", "model": "mixed model", "loss": loss})
-    if loss < least:
+    rows = replace(clients, test=clients.valid)
+    value = measured(rows, mixed.predictions(clients, clients.valid)).mean[metric.key]
+    trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
+    if value is not None and metric.signed(value) > best:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
+        reached = (
+            f"{trials.value(metric.signed(value))} against {metric.words(metric.signed(best))}"
+        )
         yield (
-            f"A mixed model predicts the validation rows better (a loss of {loss:.4g} against "
-            f"{least:.4g}): fedprior regress, or {face} in Python, is likely the better tool."
+            f"A mixed model predicts the validation rows better ({reached}): fedprior regress, or "
+            f"{face} in Python, is likely the better tool."
         )
