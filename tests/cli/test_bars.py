@@ -147,7 +147,7 @@ def test_a_regression_shows_the_intervals_of_its_means(tmp_path):
 
 
 def test_a_run_and_a_sweep_show_bars_of_their_scores():
-    from fedprior.cli import sweep, train
+    from fedprior.cli import scores, sweep
 
     row = {"mean": 0.8, "worst_decile": 0.6, "best_decile": 0.9, "gain_over_local": 3.0}
     row |= {"mean_sd": None, "gain_se": None, "share_gaining": 0.5}
@@ -155,10 +155,11 @@ def test_a_run_and_a_sweep_show_bars_of_their_scores():
     screen = console(130)
     from fedprior.reporting.config import Config
 
-    text = printed(train.with_bars(train.table(Config(), methods), methods, screen), screen)
+    shown = scores.with_bars(scores.table(Config(), methods), [*methods.values()], screen)
+    text = printed(shown, screen)
     assert text.count("●") == 2  # adamap and the title; local has no mean
     assert "├" in text
     found = {"chosen": {"lr": 0.1}, "points": 3, "valid": 0.7, "test": 0.6, "test_sd": 0.05}
     none = {"chosen": None, "points": 3, "valid": None, "test": None, "test_sd": None}
-    bars = sweep._bars({"methods": {"a": found, "b": none}})
+    bars = sweep._bars({"metric": "accuracy", "methods": {"a": found, "b": none}})
     assert bars == [pytest.approx((55.0, 60.0, 65.0, 70.0)), None]

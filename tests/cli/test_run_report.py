@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedprior.core.files import write_json
+from fedprior.core.scores import ACCURACY, OWN
 from fedprior.data.writing import write_table
 from fedprior.pages.page import (
     Curves,
@@ -68,11 +69,12 @@ def test_a_run_s_page_says_what_helps_whom(trained):
     best = max(("adaped", "fedavg-fine-tuning"), key=lambda name: summary[name]["mean"])
     assert best in page.lead
     assert sections(page) == [
-        *("Methods", "Client by client", "Over rounds", "Calibration", "Classes"),
+        *("Methods", "Metrics", "Client by client", "Over rounds", "Calibration", "Classes"),
         "Time and bytes per round",
     ]
     (table,) = [each for each in blocks(page, SmallTable) if each.title == "Scores by method"]
-    means = {row[0]: row[1].value for row in table.cells}
+    means = {row[0]: row[1].value for row in table.cells if not row[0].startswith("guess: ")}
+    assert len(table.cells) == len(means) + 2
     assert means == {name: row["mean"] for name, row in summary.items()}
     (spread,) = [each for each in blocks(page, Distributions) if len(each.columns) == 3]
     assert len(spread.rows) == 6
@@ -90,8 +92,8 @@ def test_the_largest_gains_and_losses_are_named():
     adamap = np.array([0.75, 0.25, 0.5, 0.4, 0.5, 0.8, 0.7, 0.9, 0.3])
     table = {"seed": np.zeros(9), "client": np.array([*"abcdefghi"], object)}
     table |= {"local": local, "adamap": adamap}
-    rows = client_rows(table, ("adamap", "local"), "percent", best="adamap", same=True)
-    section = client_section(rows, "adamap", "percent")
+    rows = client_rows(table, ("adamap", "local"), ACCURACY, best="adamap", same=True)
+    section = client_section(rows, "adamap", ACCURACY)
     assert "4 of 8 clients have better models" in section.text
     assert "3 have worse ones, and 1 have equally good" in section.text
     losses, gains = (each for each in section.blocks if isinstance(each, SmallTable))
@@ -249,9 +251,24 @@ def test_a_secure_page_trusts_no_file_in_the_folder(private_run, tmp_path):
     )
     columns = {"seed": np.zeros(6, np.int32), "client": np.array(CLINICS, object)}
     write_table({**columns, "fedavg": np.linspace(0, 1, 6)}, copy / "clients.parquet", owner="test")
+    summary = json.loads((copy / "summary.json").read_text())
+    figures = {"mean": 0.161803, "worst_decile": 0.1, "best_decile": 0.2, "gain_over_local": None}
+    figures |= {"mean_sd": None, "metrics": {"auc": {"overall": 0.161803, "mean": 1, "clients": 6}}}
+    leaked = {"methods": {"fedavg": figures}, "guesses": {"largest-class": figures}}
+    (copy / "summary.json").write_text(json.dumps(summary | leaked))
     _, html = assert_nothing_secret(copy)
     found = everything(html)
-    for word in ("0.123456", "98.76", "0.777777", "0.31415", "secretclass", "Validation scores"):
+    for word in (
+        "0.161803",
+        "16.2",
+        "guess",
+        "0.123456",
+        "98.76",
+        "0.777777",
+        "0.31415",
+        "secretclass",
+        "Validation scores",
+    ):
         assert word not in found, word
 
 
@@ -262,7 +279,7 @@ def test_clients_of_seeds_are_averaged_only_where_they_are_the_same():
         "local": np.array([0.5, 0.25, 0.75, np.nan]),
         "adamap": np.array([0.75, 0.75, 0.75, 0.5]),
     }
-    asked = {"methods": ("adamap", "local"), "style": "percent", "best": "adamap"}
+    asked = {"methods": ("adamap", "local"), "metric": ACCURACY, "best": "adamap"}
     same = client_rows(table, **asked, same=True)
     assert list(same.columns["name"].values) == ["a", "b"]
     assert list(same.columns["local"].values) == [0.625, 0.25]
@@ -283,7 +300,7 @@ def test_many_clients_have_room_for_the_best_methods():
     table = {"seed": np.zeros(20_001), "client": np.arange(20_001)}
     table |= {name.replace("-", "_"): np.full(20_001, k / 10) for k, name in enumerate(names)}
     table["local"] = np.zeros(20_001)
-    asked = {"methods": (*names, "local"), "style": "percent", "best": "method-7", "same": True}
+    asked = {"methods": (*names, "local"), "metric": ACCURACY, "best": "method-7", "same": True}
     kept = set(client_rows(table, **asked).columns) & {*names, "local"}
     assert kept == {"method-7", "method-6", "method-5", "method-4", "local"}
     few = {name: values[:100] for name, values in table.items()}
@@ -320,7 +337,9 @@ def rewritten(trained, folder, change):
     methods = json.loads((copy / "summary.json").read_text())["methods"]
     kept = [name for name in methods if name.replace("-", "_") in table]
     scores = {name: Scores({0: table[name.replace("-", "_")]}, {}) for name in kept}
-    summary = json.loads((copy / "summary.json").read_text()) | {"methods": summarize(scores)}
+    summary = json.loads((copy / "summary.json").read_text()) | {
+        "methods": summarize(scores, ACCURACY)
+    }
     write_json(copy / "summary.json", summary)
     return copy
 
@@ -357,8 +376,8 @@ def test_clients_whose_models_diverged_are_counted_apart():
     table = {"seed": np.zeros(8), "client": np.array([*"abcdefgh"], object)}
     table["local"] = -np.array([1, 1, 1, 1, 1, 1, 1, np.inf])
     table["adamap"] = -np.full(8, 0.5)
-    rows = client_rows(table, ("adamap", "local"), "number", best="adamap", same=True)
-    text = client_section(rows, "adamap", "number").text
+    rows = client_rows(table, ("adamap", "local"), OWN, best="adamap", same=True)
+    text = client_section(rows, "adamap", OWN).text
     assert "7 of 7 clients have better models" in text
     assert "0 have worse ones, and 0 have equally good" in text
     assert "One client whose model diverged is not counted." in text
@@ -367,13 +386,13 @@ def test_clients_whose_models_diverged_are_counted_apart():
 def test_clients_and_seeds_are_counted_as_such(monkeypatch):
     table = {"seed": np.repeat([0, 1], 3), "client": np.array([*"abcabc"], object)}
     table |= {"local": np.full(6, 0.5), "adamap": np.full(6, 0.75)}
-    asked = {"methods": ("adamap", "local"), "style": "percent", "best": "adamap", "same": False}
+    asked = {"methods": ("adamap", "local"), "metric": ACCURACY, "best": "adamap", "same": False}
     rows = client_rows(table, **asked)
     assert (
         "6 of 6 clients and seeds have better models"
-        in client_section(rows, "adamap", "percent").text
+        in client_section(rows, "adamap", ACCURACY).text
     )
-    assert distributions(rows, ["adamap"], "percent").text.startswith("Each client and seed")
+    assert distributions(rows, ["adamap"], ACCURACY).text.startswith("Each client and seed")
     monkeypatch.setattr("fedprior.reporting.pages.clients.MOST_ROWS", 5)
     kept = client_rows(table, **asked)
     assert (len(kept), kept.noun) == (3, "clients of seed 0")
@@ -394,15 +413,19 @@ def test_settings_do_not_tell_where_the_key_lies():
     assert (cells["privacy.ledger"], cells["privacy.key"]) == ("clinics.jsonl", "set")
 
 
-def test_scores_of_a_regression_are_no_percentages_while_nothing_has_finished(trained, tmp_path):
+def test_a_run_that_has_not_finished_shows_values_of_its_metric(trained, tmp_path, monkeypatch):
     copy = shutil.copytree(trained, tmp_path / "copy")
     for name in ("summary.json", "metrics.jsonl", "clients.parquet", "evaluation.json"):
         (copy / name).unlink()
     shutil.rmtree(copy / "checkpoint")
-    line = {"method": "adaped", "seed": 0, "round": 1, "rounds": 3, "valid": -7.3}
+    line = {"method": "adaped", "seed": 0, "round": 1, "rounds": 3, "valid": 7.3}
     (copy / "progress.jsonl").write_text(json.dumps(line) + "\n")
     (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
-    assert curves.style == "number"
-    (copy / "progress.jsonl").write_text(json.dumps(line | {"valid": 0.73}) + "\n")
+    assert (curves.style, curves.y_label) == ("percent", "mean validation accuracy")
+    config = Folder(copy).read()
+    assert config.training.metric == "accuracy"  # the choice was open when the run began
+    config = replace(config, training=replace(config.training, metric="rmse"))
+    monkeypatch.setattr(Folder, "read", lambda self: config)
     (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
-    assert curves.style == "percent"
+    assert curves.style == "number"
+    assert curves.y_label == "mean validation RMSE"

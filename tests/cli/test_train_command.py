@@ -181,12 +181,12 @@ def shown_by(**flags):
 
 def test_progress_shows_scores_and_speed_unless_they_stay():
     told = shown_by()
-    assert "score 62.5" in told
+    assert "accuracy 62.5" in told
     assert "4,321 clients/s" in told
     assert "2/3" in told
     kept = shown_by(scores=False, speed=False)
     assert "2/3" in kept
-    assert "score" not in kept
+    assert "accuracy" not in kept
     assert "clients/s" not in kept
 
 

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import fedprior
+from fedprior.core.scores import ACCURACY, OWN
+from fedprior.core.tallies import BINS
 from fedprior.data.balance import class_counts, largest_shares
 from fedprior.engines.blocks import balance, calibration, over_rounds
-from fedprior.engines.calibration import BINS, Calibration, of_models
+from fedprior.engines.metrics import describe_bins
 from fedprior.engines.page import result_page
 from fedprior.engines.sweep_page import sweep_page, trainings_page
 from fedprior.pages.page import Curves, Listing, SmallTable
@@ -27,7 +29,7 @@ def result():
 
 def test_a_result_is_a_page(result, tmp_path):
     page = result_page(result)
-    assert titles(page) == ["Clients", "Over rounds", "Calibration", "Classes"]
+    assert titles(page) == ["Clients", "Over rounds", "Metrics", "Calibration", "Classes"]
     assert f"{100 * result.scores.mean():.1f}%" in page.lead
     assert result.report().page.lead == page.lead
     assert result.report(tmp_path / "page.html").path == tmp_path / "page.html"
@@ -39,7 +41,7 @@ def test_a_result_is_a_page(result, tmp_path):
 def test_calibration_counts_every_test_sample_once(result):
     """The sums are those of a loop over clients with their own predictions."""
     clients = result.federation
-    found = of_models(result.agreement.rules, clients, result.models)
+    found = result.metrics().bins
     expected = np.zeros((BINS, 3))
     for client in range(clients.num_clients):
         first, size = clients.test.start[client], clients.test.size[client]
@@ -49,22 +51,22 @@ def test_calibration_counts_every_test_sample_once(result):
         bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
         for place, sure, right in zip(bins, confidence, shares.argmax(axis=1) == y, strict=True):
             expected[place] += (1, sure, right)
-    np.testing.assert_allclose(found.sums, expected, rtol=1e-4)
-    assert found.describe()["count"] == expected[:, 0].astype(int).tolist()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert describe_bins(found)["count"] == expected[:, 0].astype(int).tolist()
 
 
 def test_the_error_is_the_mean_distance():
     sums = np.zeros((BINS, 3))
     sums[9], sums[5] = (10, 9.5, 9), (30, 16.5, 21)
-    described = Calibration(sums=sums).describe()
+    described = describe_bins(sums)
     assert described["error"] == pytest.approx((0.5 + 4.5) / 40)
     (chart,) = calibration({"fedavg": [described, described]})
     np.testing.assert_allclose(chart.curves[0].x, [0.55, 0.95])
     np.testing.assert_allclose(chart.curves[0].y, [0.7, 0.9])
     assert "fedavg 12.5" in chart.text
-    assert calibration({"fedavg": [Calibration().describe()]}) == []
+    assert calibration({"fedavg": [describe_bins(np.zeros((BINS, 3)))]}) == []
     sums[2] = (3, 0.7, 3)  # too few to be drawn; they count in the error
-    (chart,) = calibration({"fedavg": [Calibration(sums=sums).describe()]})
+    (chart,) = calibration({"fedavg": [describe_bins(sums)]})
     np.testing.assert_allclose(chart.curves[0].x, [0.55, 0.95])
     assert f"fedavg {100 * (0.5 + 4.5 + 2.3) / 43:.1f}" in chart.text
 
@@ -89,12 +91,12 @@ def test_seeds_are_one_curve_with_a_band():
         for seed in (0, 1)
         for number in (1, 2)
     ]
-    valid, psi = over_rounds(lines, "number")
+    valid, psi = over_rounds(lines, OWN)
     (curve,) = valid.curves
     assert (curve.x, curve.y) == ([1, 2], [pytest.approx(0.6), pytest.approx(0.7)])
     assert (curve.lower[0], curve.upper[0]) == (0.1, 1.1)
     assert psi.y_label == "psi"
-    assert over_rounds([{"round": 1, "clients": 3}], "number") == []
+    assert over_rounds([{"round": 1, "clients": 3}], OWN) == []
 
 
 def test_a_secure_result_shows_nothing_of_clients(toy, plane, monkeypatch):
@@ -122,7 +124,9 @@ def rows_of(valid):
 def test_a_sweep_shows_values_and_the_choice():
     rows = rows_of({"fedavg": (0.5, 0.7, 0.6), "local": (0.4, 0.6, 0.5)})
     row = {"chosen": {"lr": 0.1}, "points": 3, "valid": 0.705, "test": 0.8, "test_sd": 0.01}
-    page = trainings_page(rows, {"fedavg": row, "local": {**row, "test": 0.7}}, about="x")
+    page = trainings_page(
+        rows, {"fedavg": row, "local": {**row, "test": 0.7}}, about="x", metric=ACCURACY
+    )
     assert page.lead.startswith("With the same tuning for all, the best is fedavg with lr = 0.1.")
     assert "80.00% ± 1.00 over seeds" in page.lead
     (chart,) = [each for part in page.sections for each in part.blocks if isinstance(each, Curves)]

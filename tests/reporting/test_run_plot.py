@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from fedprior.core.scores import ACCURACY, RMSE
 from fedprior.engines.sweep import Sweep
 from fedprior.reporting import client_drawing, figures, run_plot, sweep_drawing
 from fedprior.reporting.folder import Folder
@@ -68,12 +69,12 @@ def test_many_clients_are_a_sorted_curve_without_those_that_have_no_score():
     assert panel.lines[0].get_ydata().tolist() == sorted(gains[:99])
 
 
-def folder_of(path, *, clients, seeds, sign=1.0):
+def folder_of(path, *, clients, seeds, metric=ACCURACY):
     path.mkdir()
     draws = np.random.default_rng(1)
     names = np.array([f"client {place} of $5" for place in range(clients)])
     scores = {
-        name: Scores({seed: sign * draws.random(clients) for seed in range(seeds)})
+        name: Scores({seed: metric.signed(draws.random(clients)) for seed in range(seeds)})
         for name in METHODS
     }
     write_clients(
@@ -81,6 +82,7 @@ def folder_of(path, *, clients, seeds, sign=1.0):
         dict.fromkeys(range(seeds), names),
         scores,
         {"size": np.tile(np.arange(clients), seeds)},
+        metric,
     )
     lines = [
         {"method": name, "seed": seed, "round": 1 + turn, **({"valid": 0.5} if turn % 2 else {})}
@@ -92,11 +94,11 @@ def folder_of(path, *, clients, seeds, sign=1.0):
     return Folder(path), scores
 
 
-@pytest.mark.parametrize(("clients", "sign"), [(3, 1.0), (200, 1.0), (12, -1.0)])
-def test_a_run_is_drawn_from_its_folder(tmp_path, clients, sign):
-    folder, _ = folder_of(tmp_path / "run", clients=clients, seeds=2, sign=sign)
-    first = run_plot.draw_run(folder, METHODS, tmp_path / "p.svg").read_bytes()
-    assert first == run_plot.draw_run(folder, METHODS, tmp_path / "p.svg").read_bytes()
+@pytest.mark.parametrize(("clients", "metric"), [(3, ACCURACY), (200, ACCURACY), (12, RMSE)])
+def test_a_run_is_drawn_from_its_folder(tmp_path, clients, metric):
+    folder, _ = folder_of(tmp_path / "run", clients=clients, seeds=2, metric=metric)
+    first = run_plot.draw_run(folder, METHODS, metric, tmp_path / "p.svg").read_bytes()
+    assert first == run_plot.draw_run(folder, METHODS, metric, tmp_path / "p.svg").read_bytes()
     assert len(first) > 10_000
 
 
@@ -117,7 +119,12 @@ def swept(points, valid):
     valid = np.asarray(valid, float)[:, None, None] * np.ones((len(points), 2, 3))
     best = int(np.nanargmax(valid[:, 0, 0]))
     return Sweep(
-        points=tuple(points), seeds=(0, 1), valid=valid, best=best, scores=np.full((2, 3), 0.5)
+        points=tuple(points),
+        seeds=(0, 1),
+        valid=valid,
+        best=best,
+        scores=np.full((2, 3), 0.5),
+        metric=ACCURACY,
     )
 
 

@@ -75,6 +75,15 @@ OneSeed = Annotated[int | None, typer.Option(help="Which of the run's seeds.")]
 Encoder = Annotated[
     Path | None, typer.Option(help="A public encoder of the table, by `fedprior encoder`.")
 ]
+MetricChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="What models are scored by, and chosen on validation samples: accuracy, "
+        "balanced-accuracy, auc, log-loss or calibration-error of classes (default: accuracy); "
+        "rmse or r2 of a quantity (default: rmse).",
+    ),
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
 ]
@@ -104,6 +113,7 @@ def configured(
     missing: Sequence[str] | None,
     encoder: Path | None,
     algorithm: Sequence[str] | None,
+    metric: str | None,
     seed: int | None,
     seeds: int | None,
     changes: Sequence[str],
@@ -120,7 +130,7 @@ def configured(
         "encoder": None if encoder is None else str(encoder),
     }
     own: dict[str, Any] = {f"data.{name}": value for name, value in of_table.items()}
-    own |= {"methods": algorithm or None, "seed": seed, "seeds": seeds}
+    own |= {"methods": algorithm or None, "seed": seed, "seeds": seeds, "training.metric": metric}
     if data is not None:
         is_own = _is_own(owner, data, read(config).data.name)
         own["data.path" if is_own else "data.root"] = str(data)

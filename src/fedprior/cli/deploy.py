@@ -203,7 +203,7 @@ def rehearse(
     Example: `fedprior deploy rehearse app --nodes 4`
     """
     from fedprior.cli.progress import Rehearsing, busy
-    from fedprior.cli.train import table, with_bars
+    from fedprior.cli.scores import tables
     from fedprior.deploy.rehearsal import prepare
     from fedprior.reporting import federations
     from fedprior.sites.guarantee import sentences
@@ -234,8 +234,8 @@ def rehearse(
         typer.echo(json.dumps(summary))
         return
     if summary["methods"]:
-        console, rows = Console(highlight=False), summary["methods"]
-        console.print(with_bars(table(settings, rows), rows, console))
+        console = Console(highlight=False)
+        console.print(tables(settings, summary, console))
     watch.say(f"Run folder: {begun.run}. Sites: {folder}/site-0 and so on.")
 
 

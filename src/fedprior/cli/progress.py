@@ -1,6 +1,7 @@
 """Progress of a run on standard error: a bar on a terminal, one line per method elsewhere."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from fedprior.core.scores import ACCURACY, Metric
 
 if TYPE_CHECKING:
     from fedprior.engines.simulate import Progress as Step
@@ -52,9 +55,11 @@ class Watcher(_Lines):
     release them sets `scores` and `speed` to False.
     """
 
-    def __init__(self, *, quiet: bool, scores: bool = True, speed: bool = True) -> None:
+    def __init__(
+        self, *, quiet: bool, scores: bool = True, speed: bool = True, metric: Metric = ACCURACY
+    ) -> None:
         super().__init__(quiet=quiet)
-        self.scores, self.speed = scores, speed
+        self.scores, self.speed, self.metric = scores, speed, metric
 
     @contextmanager
     def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
@@ -66,7 +71,8 @@ class Watcher(_Lines):
 
                 def move(step: "Step") -> None:
                     shown = self.scores and not math.isnan(step.score)
-                    score = f"score {100 * step.score:.1f}" if shown else ""
+                    value = self.metric.text(self.metric.signed(step.score)) if shown else ""
+                    score = f"{self.metric.label} {value}" if shown else ""
                     speed = f"{step.clients_per_second:,.0f} clients/s" if self.speed else ""
                     bar.update(
                         task, completed=step.round, total=step.rounds, score=score, speed=speed
@@ -168,6 +174,18 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
             bar.update(task, completed=done, total=total, description=what or None)
 
         yield move
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """Send to standard error what libraries print meanwhile, as those do that join processes."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def busy(what: str, *, quiet: bool) -> AbstractContextManager[object]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from fedprior.cli import asked
 from fedprior.cli.bars import Bar, add_bars
 from fedprior.cli.pages import check_report, write_report
+from fedprior.core.scores import METRICS
 
 if TYPE_CHECKING:
     from fedprior.engines.sweep import Sweep
@@ -34,6 +35,7 @@ def sweep(
     algorithm: Annotated[
         list[str] | None, typer.Option(help="A method to sweep; may be repeated.")
     ] = None,
+    metric: asked.MetricChoice = None,
     data: asked.Data = None,
     client: asked.Client = None,
     label: asked.Label = None,
@@ -88,6 +90,7 @@ def sweep(
         missing=missing,
         encoder=encoder,
         algorithm=algorithm,
+        metric=metric,
         seed=seed,
         seeds=seeds,
         changes=changes or [],
@@ -126,8 +129,7 @@ def sweep(
 
 def _bars(summary: dict[str, Any]) -> list[Bar | None]:
     """The test score of each method, a standard deviation to both sides, and validation's."""
-    rows = summary["methods"]
-    unit = _unit(rows)[0]
+    rows, unit = summary["methods"], METRICS[summary["metric"]].unit
 
     def bar(row: dict[str, Any]) -> Bar | None:
         test, valid, spread = row["test"], row["valid"], row["test_sd"] or 0.0
@@ -138,26 +140,21 @@ def _bars(summary: dict[str, Any]) -> list[Bar | None]:
     return [bar(row) for row in rows.values()]
 
 
-def _unit(rows: dict[str, Any]) -> tuple[int, int]:
-    """The factor of scores and their decimals; minus a squared error is no share."""
-    from fedprior.core.scores import are_errors
-
-    plain = are_errors([row[part] for row in rows.values() for part in ("valid", "test")])
-    return (1, 4) if plain else (100, 2)
-
-
 def _table(summary: dict[str, Any]) -> Table:
     """One row per method: what was chosen, and how it scores."""
-    shown = Table(box=box.SIMPLE_HEAD, title="Chosen on validation scores", title_justify="left")
+    metric = METRICS[summary["metric"]]
+    unit = ", in percent" if metric.share else ""
+    title = f"Chosen by the validation {metric.label}{unit}"
+    shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     shown.add_column("method", no_wrap=True)
     shown.add_column("chosen", overflow="fold")
     for column in ("of", "validation", "test"):
         shown.add_column(column, justify="right", no_wrap=True)
     rows = summary["methods"]
-    unit, digits = _unit(rows)
+    digits = 2 if metric.share else metric.decimals([row["test"] for row in rows.values()])
 
     def show(value: float | None) -> str:
-        return "" if value is None else f"{unit * value:.{digits}f}"
+        return "" if value is None else f"{metric.unit * value:.{digits}f}"
 
     for name, row in rows.items():
         words = [f"{key} = {value}" for key, value in (row["chosen"] or {}).items()]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.core.scores import are_errors
+from fedprior.core.scores import METRICS, Metric
 from fedprior.pages.page import (
     Block,
     Curve,
@@ -14,8 +14,10 @@ from fedprior.pages.page import (
     Number,
     Rows,
     Section,
+    SmallTable,
     Stacked,
     Style,
+    Text,
 )
 
 Line = Mapping[str, Any]  # of a history: round, and figures by name; method and seed, if several
@@ -31,27 +33,36 @@ _SCALARS = {
 }
 
 
-def style_of(scores: Any, *, classes: bool | None = None) -> Style:
-    """Shares of correct predictions are shown in percent; minus a squared error is no share.
-
-    `classes` says whether classes are predicted; where that is not known, the scores tell.
-    """
-    return "number" if classes is False or are_errors(scores) else "percent"
+def style_of(metric: Metric) -> Style:
+    """How the values of a metric are shown: shares in percent."""
+    return "percent" if metric.share else "number"
 
 
-def score_name(style: Style) -> str:
-    """What a score is called."""
-    return "accuracy" if style == "percent" else "score (minus the mean squared error)"
+def column_digits(metric: Metric) -> int | None:
+    """The decimals that a column of the metric keeps, as fractions; None: by the spread."""
+    return 3 if metric.share else None
 
 
-def score(value: float | None, style: Style, *, sign: bool = False) -> Number | None:
-    """A score, or a difference of scores, in a small table."""
-    if value is None:
+def figure(
+    value: float | None, metric: Metric, *, values: Sequence[float | None] = ()
+) -> Number | None:
+    """A value of the metric in a small table, beside other `values`; None of what is not finite."""
+    if value is None or not np.isfinite(value):
         return None
-    return Number(value, style, digits=1 if style == "percent" else 4, sign=sign)
+    return Number(value, style_of(metric), digits=metric.decimals(values or [value]))
 
 
-def over_rounds(lines: Iterable[Line], style: Style) -> list[Block]:
+def gain(
+    value: float | None, metric: Metric, *, values: Sequence[float | None] = ()
+) -> Number | None:
+    """A difference of scores, beside `values` of the metric, in points for shares."""
+    if value is None or not np.isfinite(value):
+        return None
+    digits = metric.decimals(values or [value])
+    return Number(metric.unit * value, digits=digits, sign=True)
+
+
+def over_rounds(lines: Iterable[Line], metric: Metric) -> list[Block]:
     """Validation scores and the scalars of the state, a chart each with a curve for each method.
 
     Several seeds are one curve, their mean, in a band from the lowest to the highest.
@@ -73,8 +84,8 @@ def over_rounds(lines: Iterable[Line], style: Style) -> list[Block]:
                 title="Validation scores over rounds" if valid else f"{name} over rounds",
                 curves=found,
                 x_label="round",
-                y_label=f"mean validation {score_name(style)}" if valid else name,
-                style=style if valid else "number",
+                y_label=f"mean validation {metric.label}" if valid else name,
+                style=style_of(metric) if valid else "number",
                 text="" if valid else _SCALARS.get(name, ""),
             )
         )
@@ -99,6 +110,43 @@ def _curve(method: str, lines: Sequence[Line], name: str) -> Curve | None:
         lower=[min(values[each]) for each in rounds] if several else None,
         upper=[max(values[each]) for each in rounds] if several else None,
     )
+
+
+METRICS_TEXT = (
+    "Overall takes all test samples together; the mean over clients counts each client once, "
+    "however many samples it has, and leaves out those for which a value is not defined, such as "
+    "the AUC of samples of one class."
+)
+
+
+def metrics(described: Mapping[str, Mapping[str, Mapping[str, Any]]], first: Metric) -> list[Block]:
+    """All metrics of each row, such as a method, overall and as a mean over clients.
+
+    `described` are those of `Metrics.describe`; the metric `first` comes first.
+    """
+    known = {key for own in described.values() for key in own}
+    shown = sorted(
+        (each for each in METRICS.values() if each.key in known), key=lambda each: each != first
+    )
+    titles = {"overall": "All test samples together", "mean": "Mean over clients"}
+    tables: list[Block] = []
+    for part, title in titles.items():
+        cells = []
+        for name, own in described.items():
+            values = [own.get(each.key, {}).get(part) for each in shown]
+            cells.append((name, *map(figure, values, shown)))
+        head = ("", *(each.label for each in shown))
+        tables.append(SmallTable(title=title, head=head, cells=tuple(cells)))
+    counts = {
+        each.label: {own[each.key]["clients"] for own in described.values() if each.key in own}
+        for each in shown
+    }
+    largest = max((max(found) for found in counts.values() if found), default=0)
+    fewer = {label: max(found) for label, found in counts.items() if max(found) < largest}
+    if fewer:
+        words = ", ".join(f"{label} for {number:,}" for label, number in fewer.items())
+        tables.append(Text(f"Defined for fewer than all {largest:,} clients: {words}."))
+    return tables
 
 
 def calibration(described: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Block]:

@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.core.protocols import is_private
 from fedprior.data.balance import class_counts, largest_shares
 from fedprior.engines import blocks as parts
-from fedprior.engines.calibration import of_models
+from fedprior.engines.metrics import describe_bins
 from fedprior.pages.page import (
     Block,
     Distributions,
@@ -18,7 +18,6 @@ from fedprior.pages.page import (
     PageColumn,
     Rows,
     Section,
-    Style,
 )
 
 if TYPE_CHECKING:
@@ -32,37 +31,34 @@ def result_page(result: "Result", *, whole: bool = True) -> Page:
     """
     secure, scores = result.agreement.secure, result.scores
     hidden = ("clients", "left_out", "valid") if secure else ()
+    metric = result.metric
     lines = [
-        {"round": number + 1, **{k: v for k, v in entry.items() if k not in hidden}}
+        {"round": number + 1, **{k: v for k, v in metric.entry(entry).items() if k not in hidden}}
         for number, entry in enumerate(result.history)
     ]
     known = not secure and scores.size > 0 and not np.isnan(scores).all()
-    style = parts.style_of(scores, classes=result.federation.classes is not None)
-    sections = [*_clients(result, style)] if known else []
-    charts = parts.over_rounds(lines, style)
+    sections = [*_clients(result)] if known else []
+    charts = parts.over_rounds(lines, metric)
     sections += [Section("Over rounds", tuple(charts))] if charts else []
-    if known and whole:
-        sections += _classes(result)
+    if known and whole and metric.target is not None:
+        sections += _measured(result)
     return Page(
         title=f"Simulation of {result.algorithm.name}",
-        lead=_lead(result, style) if known else _lead_of_rounds(result),
+        lead=_lead(result) if known else _lead_of_rounds(result),
         about=result.federation.name,
         facts=tuple(_facts(result)),
         sections=tuple(sections),
     )
 
 
-def _lead(result: "Result", style: Style) -> str:
-    known = result.scores[~np.isnan(result.scores)]
+def _lead(result: "Result") -> str:
+    metric = result.metric
+    known = metric.signed(result.scores[~np.isnan(result.scores)])
     low, high = np.quantile(known, [0.1, 0.9])
-
-    def shown(value: float) -> str:
-        return f"{100 * value:.1f}%" if style == "percent" else f"{value:.4g}"
-
     return (
         f"After {result.rounds:,} rounds of {result.algorithm.name}, the clients' own models have "
-        f"a mean test {parts.score_name(style)} of {shown(float(known.mean()))}; four of five "
-        f"clients lie between {shown(float(low))} and {shown(float(high))}."
+        f"a mean test {metric.label} of {metric.words(float(known.mean()))}; four of five "
+        f"clients lie between {metric.words(float(low))} and {metric.words(float(high))}."
     )
 
 
@@ -88,15 +84,19 @@ def _facts(result: "Result") -> list[Fact]:
     return facts
 
 
-def _clients(result: "Result", style: Style) -> list[Section]:
-    federation = result.federation
-    digits = 3 if style == "percent" else None
+def _clients(result: "Result") -> list[Section]:
+    federation, metric = result.federation, result.metric
     columns = {
         "name": PageColumn(
             label="client", values=[str(name) for name in federation.clients], style="text"
         ),
         "size": PageColumn(label="samples", values=federation.train.size, style="whole"),
-        "score": PageColumn(label="test score", values=result.scores, style=style, digits=digits),
+        "score": PageColumn(
+            label=f"test {metric.label}",
+            values=metric.signed(result.scores),
+            style=parts.style_of(metric),
+            digits=parts.column_digits(metric),
+        ),
     }
     rows = Rows(columns=columns, noun="clients")
     blocks: tuple[Block, ...] = (
@@ -106,14 +106,15 @@ def _clients(result: "Result", style: Style) -> list[Section]:
     return [Section("Clients", blocks)]
 
 
-def _classes(result: "Result") -> list[Section]:
-    """Calibration and class balance, which take a pass over the test samples."""
-    federation = result.federation
-    if federation.classes is None:
-        return []
-    found = of_models(result.agreement.rules, federation, result.models)
-    charts = parts.calibration({result.algorithm.name: [found.describe()]})
-    sections = [Section("Calibration", tuple(charts))] if charts else []
+def _measured(result: "Result") -> list[Section]:
+    """All metrics, calibration and class balance, which take a pass over the test samples."""
+    federation, measured = result.federation, result.metrics()
+    tables = parts.metrics({result.algorithm.name: measured.describe()}, result.metric)
+    sections = [Section("Metrics", tuple(tables), parts.METRICS_TEXT)]
+    if federation.classes is None or measured.bins is None:
+        return sections
+    charts = parts.calibration({result.algorithm.name: [describe_bins(measured.bins)]})
+    sections += [Section("Calibration", tuple(charts))] if charts else []
     counts = class_counts(federation.train, len(federation.classes))
     columns = {
         "name": PageColumn(

@@ -10,8 +10,10 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, State, Theta
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import Source, own_scores, personal_models
+from fedprior.engines.metrics import Metrics, metrics_of_models
 from fedprior.engines.store import Store
 from fedprior.exchange.agreement import Agreement
 from fedprior.pages.report import ShownPage, report
@@ -23,10 +25,13 @@ EndedBy = Literal["rounds", "patience", "budget"]
 class Result:
     """A finished run: the server's state, the clients' memories and the clients' scores.
 
-    `scores` (test) and `valid_scores` hold one mean score per client (NaN without samples);
-    `scores` is empty if the test samples were not used. `history` has one entry per round: the
-    scalars of the state (`psi`), the number of clients that took part, the number left out because
-    their update was not finite, and, if it was computed, the mean validation score (`valid`).
+    `scores` (test) and `valid_scores` hold one score per client by the run's `metric`: its value,
+    or minus its value where lower values are better (a log loss, an RMSE), so that a higher score
+    is better. A score is NaN where it is not defined, as without samples, and `scores` is empty if
+    the test samples were not used; `metrics` has the values of all metrics. `history` has one entry
+    per round: the scalars of the state (`psi`), the number of clients that took part, the number
+    left out because their update was not finite, and, if it was computed, the mean validation score
+    (`valid`).
     `ended_by` states whether all rounds ran, patience ran out, or the privacy budget allowed no
     further round.
     """
@@ -40,6 +45,7 @@ class Result:
     scores: np.ndarray
     valid_scores: np.ndarray
     ended_by: EndedBy = "rounds"
+    metric: Metric = OWN
 
     @property
     def algorithm(self) -> Algorithm:
@@ -59,8 +65,12 @@ class Result:
         """The personal parameters of all clients, with a leading client axis."""
         return self.models(np.arange(self.federation.num_clients))
 
+    def metrics(self) -> Metrics:
+        """Return every metric of the clients' models on test samples, by client and overall."""
+        return metrics_of_models(self.agreement.rules, self.federation, self.models)
+
     def own_scores(self) -> np.ndarray:
-        """Return test scores as `scores` has them, up to rounding, for a release that is charged.
+        """Return test scores by the algorithm's own `score`, for a release that is charged.
 
         A client's score depends on the state and its own data, to the bit.
         """

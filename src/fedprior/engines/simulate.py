@@ -14,11 +14,13 @@ import numpy as np
 from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort, is_private
+from fedprior.core.scores import MetricName
 from fedprior.data.federation import Federation
 from fedprior.engines import cache
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.disk import DiskEngine
-from fedprior.engines.evaluate import Source, scores
+from fedprior.engines.evaluate import Source, check_defined, metric_of, scores
+from fedprior.engines.mesh import Devices, mesh_of
 from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
@@ -52,18 +54,22 @@ def simulate(
     seed: int = 0,
     evaluate_every: int | None = None,
     patience: int | None = None,
+    metric: MetricName | None = None,
     test: bool = True,
     store: StoreKind = "device",
     saving: Saving | None = None,
     ledger: Ledger | None = None,
     progress: Callable[[Progress], Any] | None = None,
     keep: Callable[[int, Theta], Any] | None = None,
+    devices: Devices = None,
 ) -> Result:
     """Run `rounds` rounds and score every client's personal model.
 
     Validation scores are computed every `evaluate_every` rounds and at the end; `patience` ends the
     run when the best of them is that many evaluations old. Test samples are read once, after the
-    last round, and not at all with `test=False`.
+    last round, and not at all with `test=False`. `metric` is what models are scored by (default:
+    accuracy, or RMSE where a quantity is predicted); a score is minus its value where lower values
+    are better.
 
     With `store="device"`, memories are part of the compiled loop over rounds. With `store="disk"`,
     they are rows of a file, each round reads and writes the rows of its cohort, and memory use does
@@ -76,6 +82,10 @@ def simulate(
 
     `keep(count, thetas)` is called at the end with the personal models of all clients, in order,
     `count` of them at a time.
+
+    `devices` is how many of the local devices share the clients, a number or "all"; by default all
+    GPUs, or one CPU. After `jax.distributed.initialize`, all processes make the same call and share
+    the clients; process 0 alone writes, charges the ledger and reports progress.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -90,6 +100,9 @@ def simulate(
                 f"simulate: patience must be None under a private channel, got {patience}. "
                 "The time at which a run ends would reveal scores that no noise covers."
             )
+    judged = metric_of("simulate", metric, algorithm, federation)
+    if evaluate_every is not None:
+        check_defined("simulate", judged, federation)
     identity = saving.identity if saving else ""
     agreement = Agreement.of(
         algorithm, federation, channel=channel, cohort=cohort, seed=seed, identity=identity
@@ -101,24 +114,28 @@ def simulate(
         saving=saving,
         ledger=ledger,
         store=store,
+        metric=judged,
+        mesh=mesh_of(devices, alone=agreement.secure),
     )
     _warn_of_noise(run)
     cache.enable()
-    with lock.owned(saving.folder) if saving else nullcontext():
+    with lock.owned(saving.folder) if saving and run.mesh.lead else nullcontext():
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
         evaluated = _evaluate(run, engine, ("valid", "test") if test else ("valid",), keep)
+        whole = engine.whole()
     return Result(
         agreement=agreement,
         federation=federation,
-        state=engine.state,
-        store=engine.store,
+        state=run.mesh.here(engine.state),
+        store=whole,
         rounds=len(engine.history),
         history=engine.history,
         scores=evaluated.get("test", np.empty(0)),
         valid_scores=evaluated["valid"],
         ended_by=ended_by,
+        metric=judged,
     )
 
 
@@ -160,7 +177,7 @@ def _advance(
         periods = [evaluate_every, run.saving.every if run.saving else None]
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
-        count = run.reserve(at, count)
+        count = run.reserve(at, run.mesh.agree(count))
         if count == 0:
             if run.saving:
                 engine.save()
@@ -174,17 +191,18 @@ def _advance(
             valid = _evaluate(run, engine, ("valid",))["valid"]
             if not np.isnan(valid).all():
                 engine.history[-1]["valid"] = float(np.nanmean(valid))
-        stop = interrupted()  # read once, so that the run is saved before it raises below
+        # Read once, so that the run is saved before it raises below.
+        stop = bool(run.mesh.all_of([interrupted()]).any())
         done = stop or at == run.rounds or _stale(engine.history, patience)
         if run.saving and (done or at % run.saving.every == 0 or run.unrepeatable):
             engine.save()
-        if progress:
+        if progress and run.mesh.lead:
             clients = sum(entry["clients"] for entry in engine.history[-pace.last :])
             speed, entry = clients / pace.seconds, engine.history[-1]
             progress(Progress(at, run.rounds, _newest(engine.history), speed, entry))
         if stop:
             raise KeyboardInterrupt
-    if interrupted():
+    if run.mesh.all_of([interrupted()]).any():
         raise KeyboardInterrupt
     return "rounds" if len(engine.history) == run.rounds else "patience"
 
@@ -195,7 +213,10 @@ def _evaluate(
     names: tuple[str, ...],
     keep: Callable[[int, Theta], Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    splits = {name: Source(getattr(run.federation, name), pooled=engine.pooled) for name in names}
+    splits = {
+        name: Source(getattr(run.federation, name), pooled=engine.pooled, mesh=run.mesh)
+        for name in names
+    }
     return scores(
         run.agreement.rules,
         state=engine.state,
@@ -204,6 +225,7 @@ def _evaluate(
         splits=splits,
         root=run.agreement.keys().root,
         keep=keep,
+        metric=run.metric,
     )
 
 

@@ -13,10 +13,12 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check, lock
 from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort
+from fedprior.core.scores import OWN, Metric, MetricName
 from fedprior.data.federation import Federation
-from fedprior.engines import cache, source
+from fedprior.engines import cache, room, source
+from fedprior.engines.evaluate import check_defined, metric_of
 from fedprior.engines.grid import Family, Member, Point, families, points
-from fedprior.engines.trainings import Log, Seeds, at_once, personal, scores, train
+from fedprior.engines.trainings import Log, Seeds, personal, scores, together, train
 from fedprior.exchange import checkpoint
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.pages.report import ShownPage, report
@@ -32,11 +34,12 @@ Progress = Callable[[float, int], Any]
 class Sweep:
     """The scores of every point of a grid, and the selected point.
 
-    `valid` holds the clients' validation scores, (points, seeds, clients). `best` is the index of
-    the point with the highest mean (the first one of a tie), and `scores` its clients' test scores,
-    (seeds, clients), empty if the test samples were not used. `history` holds the scalars of the
-    state (`psi`) and the numbers of clients by name, (points, seeds, rounds), NaN if a point has
-    none.
+    `valid` holds the clients' validation scores by the `metric`, (points, seeds, clients): its
+    values, or minus its values where lower ones are better. `best` is the index of the point with
+    the highest mean (the first one of a tie), and `scores` its clients' test scores, (seeds,
+    clients), empty if the test samples were not used. `rows` has values. `history` holds the
+    scalars of the state (`psi`) and the numbers of clients by name, (points, seeds, rounds), NaN
+    if a point has none.
     """
 
     points: tuple[Point, ...]
@@ -45,6 +48,7 @@ class Sweep:
     best: int
     scores: np.ndarray
     history: Log = field(default_factory=dict)
+    metric: Metric = OWN
 
     @property
     def chosen(self) -> Point:
@@ -52,12 +56,15 @@ class Sweep:
         return self.points[self.best]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per training: options, seed, mean validation score, test if chosen."""
+        """Return one row per training: options, seed, mean validation value, test if chosen.
+
+        Values are those of the metric, means over clients.
+        """
         return [
             {
                 **point,
                 "seed": seed,
-                "valid": float(np.nanmean(self.valid[place, number])),
+                "valid": float(self.metric.signed(np.nanmean(self.valid[place, number]))),
                 "chosen": place == self.best,
                 "test": self._test(place, number),
             }
@@ -80,7 +87,7 @@ class Sweep:
     def _test(self, place: int, number: int) -> float | None:
         if place != self.best or not self.scores.size:
             return None
-        return float(np.nanmean(self.scores[number]))
+        return float(self.metric.signed(np.nanmean(self.scores[number])))
 
 
 def sweep(
@@ -93,6 +100,7 @@ def sweep(
     cohort: Cohort | None = None,
     channel: Channel | None = None,
     judges: int | None = None,
+    metric: MetricName | None = None,
     test: bool = True,
     folder: Path | None = None,
     identity: Any = "",
@@ -106,7 +114,8 @@ def sweep(
     whose noise must be simulated.
 
     The selection uses validation scores over all seeds and clients (only the first `judges` clients
-    if given, to treat the others as unknown). Test samples are read once, after the selection, for
+    if given, to treat the others as unknown) by `metric`: accuracy by default, or RMSE where a
+    quantity is predicted. Test samples are read once, after the selection, for
     the selected point, and not at all with `test=False`. `federation` may be a function of the
     seed. With a `folder`, an interrupted sweep continues from its finished points; `identity` is
     any JSON value that identifies what the other arguments do not show. `progress` is called with
@@ -129,9 +138,12 @@ def sweep(
     )
     scored = all(federation.valid.size.any() for federation in data.federations)
     check.expect(scored, _OWNER, "the federation has no validation samples to select on.")
+    judged = metric_of(_OWNER, metric, build(**grid[0]), data.federations[0])
+    for each in data.federations:
+        check_defined(_OWNER, judged, each)
     cache.enable()
     with lock.owned(folder) if folder else nullcontext():
-        book = _Book(folder, data, grid, rounds, judges)
+        book = _Book(folder, data, grid, rounds, judges, judged)
         tell = _Tell(progress, book, len(numbers))
         for family, members in split.items():
             waiting = [member for member in members if not book.done[member[0]]]
@@ -147,6 +159,7 @@ def sweep(
         best=book.best,
         scores=book.scores if test else np.empty((0, 0)),
         history=book.history,
+        metric=judged,
     )
 
 
@@ -160,16 +173,17 @@ class _Book:
         grid: list[Point],
         rounds: int,
         judges: int | None,
+        metric: Metric,
     ) -> None:
         shape = (len(grid), len(seeds.numbers), seeds.num_clients)
         self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
-        self.judges, self.rounds = judges, rounds
+        self.judges, self.rounds, self.metric = judges, rounds, metric
         self.history: Log = {}
         self.thetas: list[Theta] = []  # of the best point so far, by group of seeds
         self.groups: list[Seeds] = []
         self.held = -1  # index of that point
         self._file = None if folder is None else Path(folder) / "sweep.safetensors"
-        self._identity = "" if folder is None else _identity(seeds, grid, rounds)
+        self._identity = "" if folder is None else _identity(seeds, grid, rounds, metric)
         self.scores = np.empty((0, 0))  # test scores of the best point, after all points
         if self._file is not None and self._file.exists():
             saved = checkpoint.read_checkpoint(self._file, identity=self._identity)
@@ -217,13 +231,13 @@ class _Book:
             )
 
 
-def _identity(seeds: Seeds, grid: list[Point], rounds: int) -> str:
+def _identity(seeds: Seeds, grid: list[Point], rounds: int, metric: Metric) -> str:
     """A hash of everything that determines the scores; it does not read the test samples."""
     drawn = seeds.federations
     data = [source.content(federation.train, federation.valid) for federation in drawn]
     tests = [[list(part.x.shape), part.size.tolist()] for part in (one.test for one in drawn)]
     agreed = [seeds.cohort, seeds.channel, seeds.identity]
-    return fingerprint([grid, seeds.numbers, agreed, data, tests, rounds])
+    return fingerprint([grid, seeds.numbers, agreed, data, tests, rounds, metric.name])
 
 
 @dataclass(frozen=True)
@@ -259,22 +273,27 @@ def _train_all(
     tell: _Tell,
     note: Note,
 ) -> None:
-    """Train and score the waiting points, as many at once as fit into memory."""
-    size, width = at_once(family, waiting, seeds)
+    """Train and score the waiting points, as many at once as fit into memory.
+
+    Where the memory is not there, fewer points are trained together, then fewer seeds, then fewer
+    clients of a cohort.
+    """
+    size, width = together(family, waiting, seeds)
+    at_once = seeds.cohort.capacity(seeds.num_clients)
     groups = seeds.groups(width)  # only once: each group holds its samples on the device
     while waiting:
         # The last chunk is filled with a repeated point, to avoid compiling for a smaller one.
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
-            _train_some(family, chunk, groups, rounds, tell, note)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) or size * width == 1:
-                raise
+            _train_some(family, chunk, groups, rounds, at_once, tell, note)
+        except (room.TooLarge, jax.errors.JaxRuntimeError) as error:
             if size > 1:
-                size = -(-size // 2)
-            else:
-                width = -(-width // 2)
+                size = room.smaller(size, error)
+            elif width > 1:
+                width = room.smaller(width, error)
                 groups = seeds.groups(width)
+            else:
+                at_once = room.smaller(at_once, error)
             continue
         waiting = waiting[size:]
 
@@ -284,6 +303,7 @@ def _train_some(
     chunk: Sequence[Member],
     groups: list[Seeds],
     rounds: int,
+    at_once: int,
     tell: _Tell,
     note: Note,
 ) -> None:
@@ -296,14 +316,14 @@ def _train_some(
         def told(done: float, number: int = number) -> None:
             tell(share * (number + done))
 
-        trained.append(train(family, numbers, group, rounds=rounds, tell=told))
+        trained.append(train(family, numbers, group, rounds=rounds, at_once=at_once, tell=told))
     for index, place in enumerate(places):
         point = numbers[index]
         thetas, valid, logs = [], [], []
         for (models, log), group in zip(trained, groups, strict=True):
             of_point = jax.tree.map(lambda leaf: leaf[index], models)  # noqa: B023
             thetas.append(personal(family, point, of_point, group))
-            valid.append(scores(family, point, thetas[-1], group, group.valid))
+            valid.append(scores(family, point, thetas[-1], group, "valid", tell.book.metric))
             logs.append({name: values[index] for name, values in log.items()})
         history = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
         note(place, _Trained(np.concatenate(valid), history, thetas, groups))
@@ -327,6 +347,6 @@ def _tested(
         _train_all(family, [(best, numbers)], seeds, rounds, tell, book.hold)
     parts = zip(book.thetas, book.groups, strict=True)
     tested = [
-        scores(family, numbers, thetas, group, group.held_out("test")) for thetas, group in parts
+        scores(family, numbers, thetas, group, "test", book.metric) for thetas, group in parts
     ]
     return np.concatenate(tested)

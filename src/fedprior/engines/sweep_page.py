@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprior.core.scores import Metric
 from fedprior.engines import blocks as parts
 from fedprior.engines.grid import Point
 from fedprior.pages.page import (
@@ -18,7 +19,6 @@ from fedprior.pages.page import (
     Rows,
     Section,
     SmallTable,
-    Style,
 )
 
 if TYPE_CHECKING:
@@ -29,14 +29,16 @@ def sweep_page(sweep: "Sweep") -> Page:
     """The page of a sweep: values and their scores, the choice, and how it tests."""
     rows = [{"method": "", **row} for row in sweep.rows()]
     chosen = {"": {"chosen": sweep.chosen, **_tested(sweep)}}
-    return trainings_page(rows, chosen, about=f"{len(sweep.points)} points")
+    about = f"{len(sweep.points)} points"
+    return trainings_page(rows, chosen, about=about, metric=sweep.metric)
 
 
 def _tested(sweep: "Sweep") -> dict[str, Any]:
-    tests = np.nanmean(sweep.scores, axis=1) if sweep.scores.size else np.array([])
+    signed = sweep.metric.signed
+    tests = signed(np.nanmean(sweep.scores, axis=1)) if sweep.scores.size else np.array([])
     return {
         "points": len(sweep.points),
-        "valid": float(np.nanmean(sweep.valid[sweep.best])),
+        "valid": float(signed(np.nanmean(sweep.valid[sweep.best]))),
         "test": float(tests.mean()) if tests.size else None,
         "test_sd": float(tests.std(ddof=1)) if tests.size > 1 else None,
     }
@@ -47,15 +49,15 @@ def trainings_page(
     methods: dict[str, dict[str, Any]],
     *,
     about: str,
+    metric: Metric,
     folded: tuple[SmallTable, ...] = (),
     command: str = "",
 ) -> Page:
     """The page of swept trainings: `rows` as in `Sweep.rows`, `methods` the choice of each."""
-    style = parts.style_of([row["valid"] for row in rows])
     fixed = {"method", "seed", "valid", "chosen", "test"}
     options = list(dict.fromkeys(name for row in rows for name in row if name not in fixed))
-    sections = [_choices(methods, style), *_by_value(rows, options, style)]
-    sections.append(Section("Trainings", (_listing(rows, options, style),)))
+    sections = [_choices(methods, metric), *_by_value(rows, options, metric)]
+    sections.append(Section("Trainings", (_listing(rows, options, metric),)))
     seeds = {row["seed"] for row in rows}
     tried = sum(row["points"] for row in methods.values())
     facts = (
@@ -65,7 +67,7 @@ def trainings_page(
     )
     return Page(
         title="Sweep",
-        lead=_sweep_lead(methods, style),
+        lead=_sweep_lead(methods, metric),
         about=about,
         facts=facts,
         sections=tuple(sections),
@@ -81,45 +83,46 @@ def point_words(point: Point | None) -> str:
     return ", ".join(f"{name} = {value}" for name, value in point.items()) or "no option"
 
 
-def _sweep_lead(methods: dict[str, dict[str, Any]], style: Style) -> str:
+def _sweep_lead(methods: dict[str, dict[str, Any]], metric: Metric) -> str:
     tested = {name: row for name, row in methods.items() if row["test"] is not None}
     if not tested:
         return "Values were compared on validation scores; nothing was tested."
-    best = max(tested, key=lambda name: tested[name]["test"])
+    best = max(tested, key=lambda name: metric.signed(tested[name]["test"]))
     row, whose = tested[best], f"{best} with " if best else ""
-    shown = f"{100 * row['test']:.2f}%" if style == "percent" else f"{row['test']:.4g}"
+    shown = f"{100 * row['test']:.2f}%" if metric.share else f"{row['test']:.4g}"
     spread = ""
     if row["test_sd"] is not None:
-        sd = f"{100 * row['test_sd']:.2f}" if style == "percent" else f"{row['test_sd']:.2g}"
+        sd = f"{100 * row['test_sd']:.2f}" if metric.share else f"{row['test_sd']:.2g}"
         spread = f" ± {sd} over seeds"
     several = "With the same tuning for all, the best is "
     first = several if len(methods) > 1 else "Chosen on validation scores: "
-    return f"{first}{whose}{point_words(row['chosen'])}. Its mean test score is {shown}{spread}."
+    what = f"Its mean test {metric.label} is {shown}{spread}."
+    return f"{first}{whose}{point_words(row['chosen'])}. {what}"
 
 
-def _choices(methods: dict[str, dict[str, Any]], style: Style) -> Section:
+def _choices(methods: dict[str, dict[str, Any]], metric: Metric) -> Section:
     cells = tuple(
         (
             name or "chosen",
             point_words(row["chosen"]),
             Number(row["points"], "whole"),
-            parts.score(row["valid"], style),
-            parts.score(row["test"], style),
-            parts.score(row["test_sd"], style),
+            parts.figure(row["valid"], metric),
+            parts.figure(row["test"], metric),
+            parts.figure(row["test_sd"], metric),
         )
         for name, row in methods.items()
     )
     head = ("method", "chosen", "of", "validation", "test", "± over seeds")
     text = (
-        "Each method was tried at the same values of the options that it has. Validation scores "
-        "decide; test samples are read once, for the choice."
+        "Each method was tried at the same values of the options that it has. The mean validation "
+        f"{metric.label} decides; test samples are read once, for the choice."
     )
     return Section(
         "What was chosen", (SmallTable(title="By method", head=head, cells=cells),), text
     )
 
 
-def _by_value(rows: list[dict[str, Any]], options: list[str], style: Style) -> list[Section]:
+def _by_value(rows: list[dict[str, Any]], options: list[str], metric: Metric) -> list[Section]:
     """A chart for each option with numbers: the best validation score at each of its values."""
     charts: list[Block] = []
     for option in options:
@@ -130,7 +133,7 @@ def _by_value(rows: list[dict[str, Any]], options: list[str], style: Style) -> l
             if len({row[option] for row in own}) < 2:
                 continue
             values = sorted({float(row[option]) for row in own})
-            best = [_best([row for row in own if row[option] == value]) for value in values]
+            best = [_best([row for row in own if row[option] == value], metric) for value in values]
             curves.append(Curve(name=method or "validation", x=values, y=best))
             chosen = {float(row[option]) for row in own if row["chosen"]}
             for value in chosen:
@@ -142,8 +145,8 @@ def _by_value(rows: list[dict[str, Any]], options: list[str], style: Style) -> l
                     title=f"Validation scores by {option}",
                     curves=(*curves, *marks),
                     x_label=option,
-                    y_label=f"mean validation {parts.score_name(style)}",
-                    style=style,
+                    y_label=f"mean validation {metric.label}",
+                    style=parts.style_of(metric),
                     dots=True,
                     text=_chosen_words(marks),
                 )
@@ -158,8 +161,8 @@ def _chosen_words(marks: list[Curve]) -> str:
     return f"{text} Chosen: {chosen}." if chosen else text
 
 
-def _best(rows: list[dict[str, Any]]) -> float:
-    """The highest mean over seeds of the points among these trainings."""
+def _best(rows: list[dict[str, Any]], metric: Metric) -> float:
+    """The best mean over seeds of the points among these trainings."""
     fixed = ("method", "seed", "valid", "chosen", "test")
     found: dict[str, list[float]] = {}
     for row in rows:
@@ -167,14 +170,14 @@ def _best(rows: list[dict[str, Any]]) -> float:
         found.setdefault(point, []).append(np.nan if row["valid"] is None else row["valid"])
     means = [float(np.mean(values)) for values in found.values()]
     known = [mean for mean in means if np.isfinite(mean)]
-    return max(known) if known else float("nan")
+    return max(known, key=metric.signed) if known else float("nan")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
 
 
-def _listing(rows: list[dict[str, Any]], options: list[str], style: Style) -> Listing:
+def _listing(rows: list[dict[str, Any]], options: list[str], metric: Metric) -> Listing:
     names = [
         ", ".join([*([row["method"]] if row["method"] else []), f"seed {row['seed']}"])
         for row in rows
@@ -191,8 +194,13 @@ def _listing(rows: list[dict[str, Any]], options: list[str], style: Style) -> Li
     for part in ("valid", "test"):
         values = [np.nan if row[part] is None else row[part] for row in rows]
         label = "validation" if part == "valid" else part
-        columns[part] = PageColumn(label=label, values=np.array(values, float), style=style)
+        columns[part] = PageColumn(
+            label=f"{label} {metric.label}",
+            values=np.array(values, float),
+            style=parts.style_of(metric),
+        )
     marks = ["chosen" if row["chosen"] else "" for row in rows]
     columns["chosen"] = PageColumn(label="choice", values=marks, style="text")
     rows_of_all = Rows(columns=columns, noun="trainings")
-    return Listing(title="All trainings", rows=rows_of_all, order="-valid")
+    order = "valid" if metric.lower else "-valid"
+    return Listing(title="All trainings", rows=rows_of_all, order=order)

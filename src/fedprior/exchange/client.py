@@ -1,7 +1,8 @@
 """What one client does in a round, from the agreement, the state and its own data.
 
-`enroll`, `learn`, `send`, `personalize` and `score_rows` can be traced: engines map them over many
-clients. `take_part`, `personal_model` and `score` are the same for a single client, compiled.
+`enroll`, `learn`, `send`, `personalize`, `score_rows` and `output_rows` can be traced: engines map
+them over many clients. `take_part`, `personal_model`, `score` and `outputs` are the same for a
+single client, compiled.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Memory, Message, State, Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import ClientData
 from fedprior.exchange.agreement import Agreement, Keys, Rules
 
@@ -73,26 +75,60 @@ def personalize(
     return rules.algorithm.personalize(state, memory, data, key)
 
 
-def score_rows(rules: Rules, theta: Theta, data: ClientData) -> Array:
-    """Mean score of a client's own model on its rows; NaN without rows."""
+def score_rows(rules: Rules, theta: Theta, data: ClientData, metric: Metric = OWN) -> Array:
+    """Score of a client's own model on its rows, by a metric that is a mean; NaN without rows."""
     import jax
     import jax.numpy as jnp
 
     def added(x: Array, y: Array, mask: Array) -> Array:
-        return jnp.sum(rules.algorithm.score(rules.algorithm.predict(theta, x), y) * mask)
-
-    def block(rows: Array) -> Array:
-        x, y = data.take(jnp.clip(rows, 0, data.size - 1))
-        return added(x, y, rows < data.size)
+        return jnp.sum(_each(rules, rules.algorithm.predict(theta, x), y, metric) * mask)
 
     if data.rows is None:
         total = data.sum_in_turn(added, _BLOCK)
     else:
-        width = min(_BLOCK, data.most)
-        rows = jnp.arange(-(-data.most // width) * width).reshape(-1, width)
-        total = jnp.sum(jax.lax.map(block, rows))
+        total = jnp.sum(jax.lax.map(lambda rows: added(*_block(data, rows)), _blocks(data)))
     total = jnp.where(jnp.isnan(total), -jnp.inf, total)  # a diverged model scores lowest
-    return jnp.where(data.size > 0, total / jnp.maximum(data.size, 1), jnp.nan)
+    mean = total / jnp.maximum(data.size, 1)
+    if metric.name == "rmse":
+        mean = -jnp.sqrt(-mean)
+    return jnp.where(data.size > 0, mean, jnp.nan)
+
+
+def _each(rules: Rules, outputs: Array, y: Array, metric: Metric) -> Array:
+    """What a metric is the mean of, one value per sample; more is better."""
+    import jax
+    import jax.numpy as jnp
+
+    if metric.name == "rmse":
+        return -((outputs - y) ** 2)
+    if metric.name == "log-loss":
+        return jnp.take_along_axis(jax.nn.log_softmax(outputs), y[:, None], axis=-1)[:, 0]
+    return rules.algorithm.score(outputs, y)
+
+
+def output_rows(rules: Rules, theta: Theta, data: ClientData) -> Array:
+    """Outputs of a client's own model for its rows, padded to `data.most` of them."""
+    import jax
+
+    def block(rows: Array) -> Array:
+        return rules.algorithm.predict(theta, _block(data, rows)[0])
+
+    found = jax.lax.map(block, _blocks(data))
+    return found.reshape(-1, *found.shape[2:])[: data.most]
+
+
+def _blocks(data: ClientData) -> Array:
+    """The positions of a client's rows, a block of them at a time, so that activations are few."""
+    import jax.numpy as jnp
+
+    width = min(_BLOCK, data.most)
+    return jnp.arange(-(-data.most // width) * width).reshape(-1, width)
+
+
+def _block(data: ClientData, rows: Array) -> tuple[Array, Array, Array]:
+    import jax.numpy as jnp
+
+    return *data.take(jnp.clip(rows, 0, data.size - 1)), rows < data.size
 
 
 def take_part(
@@ -205,17 +241,29 @@ def personal_model(
     return _call(personalize, compiled)(rules, state, memory, data, number, root)
 
 
-def score(agreement: Agreement, theta: Theta, data: ClientData, *, compiled: bool = True) -> float:
-    """The client's mean score on its own rows; NaN without rows."""
-    return float(_call(score_rows, compiled)(agreement.rules, theta, data))
+def score(
+    agreement: Agreement,
+    theta: Theta,
+    data: ClientData,
+    *,
+    metric: Metric = OWN,
+    compiled: bool = True,
+) -> float:
+    """The client's score on its own rows, by a metric that is a mean; NaN without rows."""
+    return float(_call(score_rows, compiled, 0, 3)(agreement.rules, theta, data, metric))
 
 
-def _call(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
-    return _jitted(function) if compiled else function
+def outputs(agreement: Agreement, theta: Theta, data: ClientData) -> np.ndarray:
+    """The outputs of the client's own model for its own rows."""
+    return np.asarray(_call(output_rows, True)(agreement.rules, theta, data))
+
+
+def _call(function: Callable[..., Any], compiled: bool, *static: int) -> Callable[..., Any]:
+    return _jitted(function, static or (0,)) if compiled else function
 
 
 @lru_cache
-def _jitted(function: Callable[..., Any]) -> Callable[..., Any]:
+def _jitted(function: Callable[..., Any], static: tuple[int, ...]) -> Callable[..., Any]:
     import jax
 
-    return jax.jit(function, static_argnums=0)
+    return jax.jit(function, static_argnums=static)

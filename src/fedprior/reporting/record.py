@@ -11,15 +11,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedprior.core import tree
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.balance import class_counts, largest_shares
 from fedprior.data.federation import Federation
-from fedprior.engines.calibration import Calibration, collector
+from fedprior.engines.metrics import Meter, Metrics, describe_bins
 from fedprior.engines.simulate import Progress
 from fedprior.exchange.agreement import Agreement
 from fedprior.reporting.config import Privacy
@@ -27,8 +29,14 @@ from fedprior.reporting.config import Privacy
 Follow = Callable[[Progress], Any]
 
 
-def shown_entry(entry: dict[str, float], privacy: Privacy) -> dict[str, float]:
-    """What a round may tell: with secure noise nothing about its cohort, and scores if released."""
+def shown_entry(
+    entry: dict[str, float], privacy: Privacy, metric: Metric = OWN
+) -> dict[str, float]:
+    """What a round may tell: with secure noise nothing about its cohort, and scores if released.
+
+    What is validated has the value of the metric.
+    """
+    entry = metric.entry(entry)
     hidden = ["clients", "left_out"] if privacy.noise == "secure" else []
     hidden += ["valid"] if scores_stay(privacy) else []
     return {name: value for name, value in entry.items() if name not in hidden}
@@ -39,7 +47,7 @@ def scores_stay(privacy: Privacy) -> bool:
     return privacy.noise == "secure" and not privacy.unprotected_scores
 
 
-def following(path: Path, follow: Follow, privacy: Privacy, **which: Any) -> Follow:
+def following(path: Path, follow: Follow, privacy: Privacy, metric: Metric, **which: Any) -> Follow:
     """`follow`, which also appends to the file at `path` how far a training is.
 
     A line is written at once: of a run that is killed, at most the last one is cut short.
@@ -50,7 +58,7 @@ def following(path: Path, follow: Follow, privacy: Privacy, **which: Any) -> Fol
         line = {**which, "round": progress.round, "rounds": progress.rounds}
         if privacy.noise != "secure":
             line["seconds"] = round(time.perf_counter() - begun, 4)
-        append(path, {**line, **shown_entry(dict(progress.entry), privacy)})
+        append(path, {**line, **shown_entry(dict(progress.entry), privacy, metric)})
         follow(progress)
 
     return note
@@ -82,21 +90,20 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Evaluation:
-    """What is noted of one training at its end; of a quantity, or with secure noise, only bytes."""
+    """What is noted of one training at its end: bytes, and every metric unless scores stay."""
 
     def __init__(
         self, agreement: Agreement, clients: Federation, privacy: Privacy, *, alone: bool
     ) -> None:
         self.bytes = bytes_of(agreement, alone=alone)
-        shown = clients.classes is not None and privacy.noise != "secure"
-        self.calibration = Calibration() if shown else None
-        self._rules, self._clients = agreement.rules, clients
+        self._meter = None if scores_stay(privacy) else Meter(clients)
+        self._rules, self._secure = agreement.rules, privacy.noise == "secure"
 
     def keeping(self, keep: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
-        """`keep`, which also looks at the confidence of the models it is given."""
-        if self.calibration is None:
+        """`keep`, which also measures the models it is given."""
+        if self._meter is None:
             return keep
-        add = collector(self._rules, self._clients, self.calibration)
+        add = self._meter.keep(self._rules)
 
         def both(count: int, thetas: Any) -> None:
             keep(count, thetas)
@@ -104,10 +111,15 @@ class Evaluation:
 
         return both
 
+    @cached_property
+    def metrics(self) -> Metrics | None:
+        """Every metric of the models; None where scores stay."""
+        return None if self._meter is None else self._meter.metrics()
+
     def describe(self) -> dict[str, Any]:
-        """As JSON values."""
-        known = self.calibration
-        return self.bytes | ({} if known is None else {"calibration": known.describe()})
+        """As JSON values: bytes, and of classes the calibration, unless noise is secure."""
+        bins = None if self.metrics is None or self._secure else self.metrics.bins
+        return self.bytes | ({} if bins is None else {"calibration": describe_bins(bins)})
 
 
 def bytes_of(agreement: Agreement, *, alone: bool) -> dict[str, int]:
@@ -119,6 +131,19 @@ def bytes_of(agreement: Agreement, *, alone: bool) -> dict[str, int]:
         "upload_bytes": width * agreement.length,
         "download_bytes": int(tree.nbytes(agreement.shapes[0])),
     }
+
+
+def largest_class(clients: Federation) -> dict[str, Any] | None:
+    """The most common class of all training samples, its share, and how many classes there are.
+
+    None of a quantity.
+    """
+    counts, _ = classes_of(clients)
+    if counts is None:
+        return None
+    name = max(counts, key=lambda each: counts[each])
+    share = counts[name] / sum(counts.values())
+    return {"name": name, "share": share, "classes": len(counts)}
 
 
 def classes_of(clients: Federation) -> tuple[dict[str, int] | None, np.ndarray | None]:

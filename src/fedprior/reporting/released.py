@@ -10,6 +10,7 @@ import numpy as np
 from fedprior.core import random
 from fedprior.core.check import PrivacyError
 from fedprior.core.protocols import is_private
+from fedprior.core.scores import ACCURACY
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
 from fedprior.engines.result import Result
@@ -62,6 +63,11 @@ def check_release(training: Training, config: Config, clients: Federation) -> No
         raise PrivacyError(
             f"{owner}: release_scores must be false for a quantity: its scores have no bound that "
             "noise could be scaled to."
+        )
+    if training.metric != ACCURACY:
+        raise PrivacyError(
+            f"{owner}: release_scores must be false with training.metric={training.metric.name}: "
+            "noise is scaled to a mean accuracy. Leave the metric out."
         )
     if training.patience:
         raise PrivacyError(
@@ -134,7 +140,7 @@ def sentence(row: dict[str, Any]) -> str:
     if row["mean"] is None:
         return f"{whose}: the budget leaves nothing for the mean score, which is not released."
     return (
-        f"{whose}: the mean test score is {100 * row['mean']:.1f}% with noise of standard error "
+        f"{whose}: the mean test accuracy is {100 * row['mean']:.1f}% with noise of standard error "
         f"{100 * row['standard_error']:.1f} points, released at an epsilon of "
         f"{row['epsilon']:g} of its own."
     )

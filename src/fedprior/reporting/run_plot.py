@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedprior.core.scores import are_errors
+from fedprior.core.scores import OWN, Metric
 from fedprior.data.scan import literal
 from fedprior.data.writing import writing
 from fedprior.engines.sweep import Sweep
@@ -30,11 +31,13 @@ def rounds_between(rounds: int) -> int:
     return max(1, rounds // _POINTS)
 
 
-def draw_run(folder: Folder, methods: Sequence[str], path: Path) -> Path:
+def draw_run(folder: Folder, methods: Sequence[str], metric: Metric, path: Path) -> Path:
     """Draws the picture of a run's folder into a file beside `path`, to be renamed to it."""
-    names, scores = _clients(folder.clients, methods)
+    names, values = _clients(folder.clients, methods)
+    scores = {name: metric.signed(each) for name, each in values.items()}
     history = _history(folder.metrics)
-    return _draw("train", path, names, scores, lambda axes: _learning(axes, history, scores))
+    learning = partial(_learning, history=history, methods=methods, metric=metric)
+    return _draw("train", path, names, scores, metric, learning)
 
 
 def draw_sweep(swept: Mapping[str, Sweep], names: Sequence[str], path: Path) -> Path:
@@ -48,7 +51,8 @@ def draw_sweep(swept: Mapping[str, Sweep], names: Sequence[str], path: Path) -> 
         lambda axes, option=option: draw_options(axes, swept, option, looks(list(swept)))
         for option in options
     ]
-    return _draw("sweep", path, list(names), scores, *draws)
+    metric = next((each.metric for each in swept.values()), OWN)
+    return _draw("sweep", path, list(names), scores, metric, *draws)
 
 
 def _clients(path: Path, methods: Sequence[str]) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -76,7 +80,12 @@ def _history(path: Path) -> dict[str, dict[int, list[float]]]:
 
 
 def _draw(
-    owner: str, path: Path, names: list[str], scores: Scores, *more: Callable[[Any], None]
+    owner: str,
+    path: Path,
+    names: list[str],
+    scores: Scores,
+    metric: Metric,
+    *more: Callable[[Any], None],
 ) -> Path:
     """Gains at the left where there is local, scores by method, then `more` panels below them."""
     import matplotlib as mpl
@@ -95,29 +104,30 @@ def _draw(
         )
         ratios = {"height_ratios": heights, "width_ratios": [1] * len(layout[0])}
         axes = figure.subplot_mosaic(layout, gridspec_kw=ratios)
-        unit, highest, word = _unit(scores)
+        unit = metric.unit
         if gains:
             draw_gains(axes["gains"], {name: unit * each for name, each in gains.items()}, names)
             label = axes["gains"].set_xlabel if rows else axes["gains"].set_ylabel
-            label("gain (points)" if unit == 100 else "gain")
+            label("gain (points)" if metric.share else "gain")
         if scores:
             colors = {name: look.color for name, look in looks(list(gains)).items()}
             shown = {name: unit * each for name, each in scores.items()}
-            draw_boxes(axes["boxes"], shown, colors, highest=highest)
-            axes["boxes"].set_xlabel(f"test score of a client{word}")
+            best = _highest(metric)
+            draw_boxes(axes["boxes"], shown, colors, highest=best, lower=metric.lower)
+            axes["boxes"].set_xlabel(f"test {metric.label} of a client{_percent(metric)}")
         for place, draw in enumerate(more):
             draw(axes[f"more {place}"])
         save_figure(figure, aside, path.suffix[1:])
     return aside
 
 
-def _unit(scores: Scores) -> tuple[float, float, str]:
-    """The factor of scores, the highest there can be, and its unit in words.
+def _highest(metric: Metric) -> float:
+    """The highest score there can be, as it is drawn."""
+    return 0.0 if metric.lower or metric is OWN else metric.unit
 
-    Scores are shares of right answers, or minus mean squared errors.
-    """
-    error = any(are_errors(each) for each in scores.values())
-    return (1.0, 0.0, ": minus the squared error") if error else (100.0, 100.0, " (%)")
+
+def _percent(metric: Metric) -> str:
+    return " (%)" if metric.share else ""
 
 
 def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -139,18 +149,23 @@ def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.nd
     return own, gains
 
 
-def _learning(axes: Any, history: Mapping[str, Mapping[int, list[float]]], scores: Scores) -> None:
-    """The mean validation score by round; each method is named at the end of its line."""
-    unit, _, word = _unit(scores)
-    own, ends = looks([name for name in scores if name != _LOCAL] + [_LOCAL]), []
+def _learning(
+    axes: Any,
+    *,
+    history: Mapping[str, Mapping[int, list[float]]],
+    methods: Sequence[str],
+    metric: Metric,
+) -> None:
+    """The mean validation value by round; each method is named at the end of its line."""
+    own, ends = looks([name for name in methods if name != _LOCAL] + [_LOCAL]), []
     for method, by_round in history.items():
         rounds = sorted(by_round)
-        means = [unit * float(np.mean(by_round[each])) for each in rounds]
+        means = [metric.unit * float(np.mean(by_round[each])) for each in rounds]
         axes.plot(rounds, means, markersize=3.5, linewidth=1.3, **own[method].line())
         ends.append((rounds[-1], means[-1], method, own[method].color))
     axes.xaxis.get_major_locator().set_params(integer=True)  # there is no half round
     axes.set_xlabel("round")
-    axes.set_ylabel(f"validation score{word}")
+    axes.set_ylabel(f"validation {metric.label}{_percent(metric)}")
     axes.grid(color="0.92", linewidth=0.6)
     if ends:
         label_ends(axes, ends)

@@ -1,35 +1,50 @@
-"""Scores of methods as tables: means, deciles, gains."""
+"""Scores of methods as tables: means, deciles, gains, and every metric."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedprior.core.scores import Metric
 from fedprior.data.writing import write_table
+from fedprior.engines.metrics import Metrics
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One method's scores: seed -> (num_clients,) on test and on validation samples."""
+    """One method's scores by the run's metric: seed -> (num_clients,), test and validation.
+
+    `metrics` has every metric by seed, where they were computed.
+    """
 
     test: dict[int, np.ndarray] = field(default_factory=dict)
     valid: dict[int, np.ndarray] = field(default_factory=dict)
+    metrics: dict[int, Metrics] = field(default_factory=dict)
+
+    @classmethod
+    def measured(cls, metrics: Mapping[int, Metrics], metric: Metric) -> "Scores":
+        """The scores of what was measured by seed."""
+        test = {seed: metric.signed(own.clients[metric.key]) for seed, own in metrics.items()}
+        return cls(test, {}, dict(metrics))
 
 
-def summarize(scores: dict[str, Scores]) -> dict[str, dict[str, Any]]:
-    """Per method: scores as fractions, gain over local in points, share of clients gaining.
+def summarize(scores: Mapping[str, Scores], metric: Metric) -> dict[str, dict[str, Any]]:
+    """Per method: values of the metric, gain over local, share of clients gaining, every metric.
 
-    Deciles are means of the lowest and highest tenth of the clients, at least one of them. Each
-    figure is computed per seed and averaged, and None where a model diverged; `mean_sd` is the
-    standard deviation of the mean over seeds, `gain_se` the standard error of the gain. Clients
-    without test samples do not count.
+    Values are fractions, or losses and errors as they are. A gain is a difference of scores, in
+    points for fractions: more is better. Deciles are means of the tenth of the clients with the
+    lowest and with the highest scores, at least one of them. Each figure is computed per seed and
+    averaged, and None where a model diverged; `mean_sd` is the standard deviation of the mean over
+    seeds, `gain_se` the standard error of the gain. Clients without a score do not count, and those
+    whose model diverged are not among the ones that could gain.
     """
     local = scores.get("local")
-    return {name: _summary(own, local) for name, own in scores.items()}
+    return {name: _summary(own, local, metric) for name, own in scores.items()}
 
 
-def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
+def _summary(own: Scores, local: Scores | None, metric: Metric) -> dict[str, Any]:
     means, worst, best, gains, gaining = [], [], [], [], []
     for seed, all_values in own.test.items():
         known = ~np.isnan(all_values)
@@ -40,19 +55,35 @@ def _summary(own: Scores, local: Scores | None) -> dict[str, Any]:
         worst.append(low)
         best.append(high)
         if local is not None:
-            with np.errstate(invalid="ignore"):  # both diverged
+            with np.errstate(invalid="ignore"):  # some diverged
                 difference = (all_values - local.test[seed])[known]
-            gains.append(100 * difference.mean())
-            gaining.append((difference > 0).mean())
-    return {
-        "mean": _mean(means),
-        "worst_decile": _mean(worst),
-        "best_decile": _mean(best),
+                gains.append(metric.unit * difference.mean())
+            finite = difference[np.isfinite(difference)]
+            gaining.append((finite > 0).mean() if len(finite) else np.nan)
+    summary = {
+        "mean": metric.signed(_mean(means)),
+        "worst_decile": metric.signed(_mean(worst)),
+        "best_decile": metric.signed(_mean(best)),
         "gain_over_local": _mean(gains),
         "share_gaining": _mean(gaining),
-        "mean_sd": float(np.std(means, ddof=1)) if len(means) > 1 else None,
-        "gain_se": float(np.std(gains, ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else None,
+        "mean_sd": _spread(means),
+        "gain_se": None if (spread := _spread(gains)) is None else spread / len(gains) ** 0.5,
         "seeds": len(own.test),
+    }
+    if own.metrics:
+        summary["metrics"] = _metrics([each.describe() for each in own.metrics.values()])
+    return summary
+
+
+def _metrics(described: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The means over seeds of `overall` and `mean`, and the least number of clients."""
+    return {
+        name: {
+            "overall": _mean([own[name]["overall"] for own in described]),
+            "mean": _mean([own[name]["mean"] for own in described]),
+            "clients": min(own[name]["clients"] for own in described),
+        }
+        for name in described[0]
     }
 
 
@@ -67,8 +98,14 @@ def deciles(scores: np.ndarray) -> tuple[float, float]:
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
-def _mean(values: list[Any]) -> float | None:
-    return float(np.mean(values)) if values and np.isfinite(values).all() else None
+def _mean(values: Sequence[Any]) -> float | None:
+    known = np.array(values, float)  # None is NaN
+    return float(known.mean()) if len(known) and np.isfinite(known).all() else None
+
+
+def _spread(values: Sequence[Any]) -> float | None:
+    several = len(values) > 1 and np.isfinite(values).all()
+    return float(np.std(values, ddof=1)) if several else None
 
 
 def write_clients(
@@ -76,8 +113,12 @@ def write_clients(
     clients: dict[int, np.ndarray],
     scores: dict[str, Scores],
     columns: dict[str, np.ndarray],
+    metric: Metric,
 ) -> None:
-    """One row per seed and client: its name, further `columns`, and its test score by method."""
+    """One row per seed and client: its name, further `columns`, and its values by method.
+
+    The run's metric is in the column of the method, every other one in METHOD_METRIC.
+    """
     seeds = list(clients)
     table = {
         "seed": np.concatenate([np.full(len(clients[s]), s, np.int32) for s in seeds]),
@@ -85,5 +126,10 @@ def write_clients(
         **columns,
     }
     for name, own in scores.items():
-        table[name.replace("-", "_")] = np.concatenate([own.test[s] for s in seeds])
+        key = name.replace("-", "_")
+        table[key] = metric.signed(np.concatenate([own.test[s] for s in seeds]))
+        for other in own.metrics[seeds[0]].clients if own.metrics else ():
+            if other != metric.key:
+                values = [own.metrics[s].clients[other] for s in seeds]
+                table[f"{key}_{other}"] = np.concatenate(values)
     write_table(table, path, owner="train")

@@ -118,6 +118,7 @@ def _swept(plan: SweepPlan, folder: SweepFolder, progress: Watch | None) -> dict
             rounds=grid.training.rounds,
             cohort=grid.training.cohort,
             channel=grid.training.channel,
+            metric=grid.training.arguments["metric"],
             test=tested,
             folder=folder.part(grid.method),
             identity=grid.identity,
@@ -131,6 +132,7 @@ def _summary(plan: SweepPlan, folder: SweepFolder, swept: Mapping[str, Sweep]) -
     summary = {
         "format": formats.NUMBERS["sweep"],
         "sweep": str(folder.path),
+        "metric": plan.metric.name,
         "over": {name: list(values) for name, values in plan.over.items()},
         "seeds": list(plan.federations),
         "methods": {name: _row(each) for name, each in swept.items()},
@@ -148,12 +150,13 @@ def _row(swept: Sweep) -> dict[str, Any]:
     row: dict[str, Any] = {"chosen": None, "points": len(swept.points)}
     if _diverged(swept):
         return {**row, "valid": None, "test": None, "test_sd": None}
-    tests = np.nanmean(swept.scores, axis=1) if swept.scores.size else np.array([np.nan])
+    signed = swept.metric.signed
+    tests = signed(np.nanmean(swept.scores, axis=1)) if swept.scores.size else np.array([np.nan])
     several = len(tests) > 1 and np.isfinite(tests).all()
     return {
         **row,
         "chosen": swept.chosen,
-        "valid": _mean(np.nanmean(swept.valid[swept.best], axis=1)),
+        "valid": _mean(signed(np.nanmean(swept.valid[swept.best], axis=1))),
         "test": _mean(tests),
         "test_sd": float(tests.std(ddof=1)) if several else None,
     }

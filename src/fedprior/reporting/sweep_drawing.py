@@ -14,7 +14,7 @@ _WIDE = 8  # ratio of values above which their axis is logarithmic
 def draw_options(
     axes: Any, swept: Mapping[str, Sweep], option: str, looks: Mapping[str, Look]
 ) -> None:
-    """Mean validation score against the values of `option`, the chosen point as a star.
+    """Mean validation value against the values of `option`, the chosen point as a star.
 
     Lines go through the chosen point: other options have their chosen values. Points of other
     values are small dots.
@@ -23,15 +23,14 @@ def draw_options(
     every = list(dict.fromkeys(point[option] for each in own.values() for point in each.points))
     numbers = all(isinstance(value, int | float) and type(value) is not bool for value in every)
     every = sorted(every) if numbers else every
-    found = np.concatenate([_means(each) for each in own.values()])
-    unit = 1.0 if (found[np.isfinite(found)] < 0).any() else 100.0
+    metric = next(iter(own.values())).metric
     spots = every if numbers and len(every) > 1 else range(len(every))
     at = dict(zip(map(str, every), spots, strict=True))
     if numbers and min(every) > 0 and max(every) / min(every) >= _WIDE:
         axes.set_xscale("log")
     ends = []
     for name, each in own.items():
-        means = unit * _means(each)
+        means = metric.unit * metric.signed(_means(each))
         places = [at[str(point[option])] for point in each.points]
         look = looks[name]
         axes.plot(
@@ -53,7 +52,7 @@ def draw_options(
     axes.set_xticks(list(spots), [str(each) for each in every])
     axes.minorticks_off()
     axes.set_xlabel(f"{option} (star: chosen)")
-    axes.set_ylabel("validation score" + " (%)" * (unit == 100))
+    axes.set_ylabel(f"validation {metric.label}" + " (%)" * metric.share)
     axes.grid(color="0.92", linewidth=0.6)
     label_ends(axes, ends)
 

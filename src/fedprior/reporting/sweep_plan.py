@@ -7,8 +7,10 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
+from fedprior.core.scores import Metric
 from fedprior.data import standard_input
 from fedprior.data.federation import Federation
+from fedprior.engines.evaluate import check_defined
 from fedprior.engines.grid import families, points
 from fedprior.engines.trainings import Seeds
 from fedprior.exchange.facts import Facts
@@ -57,6 +59,11 @@ class SweepPlan:
     grids: tuple[Grid, ...]
     remarks: tuple[str, ...]
 
+    @property
+    def metric(self) -> Metric:
+        """What validation chooses by."""
+        return self.grids[0].training.metric
+
 
 def read_over(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """NAME=VALUE,VALUE,... by name; numbers as numbers, whole ones with a point as fractions.
@@ -101,6 +108,8 @@ def plan(config: Config, *, over: Values) -> SweepPlan:
     Seeds(tuple(drawn), tuple(drawn.values()), study.cohort)  # refuses unequal ones
     scored = all(federation.valid.size.any() for federation in drawn.values())
     check.expect(scored, _OWNER, "the clients have no validation samples to select on.")
+    for each in drawn.values():
+        check_defined(_OWNER, study.metric, each)
     grids = tuple(_grid(study, name, over) for name in config.methods)
     if config.privacy.epsilon:
         remarks.append(

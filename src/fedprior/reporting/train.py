@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,14 @@ from fedprior.core import formats
 from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
+from fedprior.core.scores import Metric
 from fedprior.data.federation import Federation
-from fedprior.engines.result import EndedBy, Result
-from fedprior.engines.run import History, Saving
+from fedprior.engines.evaluate import check_defined
+from fedprior.engines.guesses import guesses
+from fedprior.engines.metrics import Metrics
+from fedprior.engines.processes import leads
+from fedprior.engines.result import Result
+from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
 from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
@@ -24,12 +29,15 @@ from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population, released
+from fedprior.reporting.boosting import boosted
 from fedprior.reporting.config import Config
+from fedprior.reporting.finished import End, Finished
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import (
     Evaluation,
     classes_of,
     following,
+    largest_class,
     scores_stay,
     shown_entry,
 )
@@ -40,37 +48,19 @@ from fedprior.reporting.training import Study, Training
 Watch = Callable[[str], AbstractContextManager[Callable[[Progress], Any]]]
 
 
-@dataclass(frozen=True)
-class End:
-    """How one method's run for one seed ended: after `rounds` of the `planned` ones, and why.
-
-    `trust` is that of a private run in its population (`learning.cautious`).
-    """
-
-    method: str
-    seed: int
-    rounds: int
-    planned: int
-    ended_by: EndedBy
-    trust: float | None = None
-
-    @classmethod
-    def of(cls, method: str, seed: int, history: History, planned: int, ended_by: EndedBy) -> "End":
-        """The end of a run with this history."""
-        trust = history[-1].get("trust") if history else None
-        return cls(method, seed, len(history), planned, ended_by, trust)
-
-
-def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
+def train(
+    config: Config, folder: Folder, *, resume: bool, watch: Watch, baseline: bool = False
+) -> dict[str, Any]:
     """Train every method for every seed; finished trainings are read from the folder.
 
-    Returns what summary.json holds. Where scores are withheld, nothing in it depends on them:
-    neither figures nor when a method that sends nothing ended.
+    Returns what summary.json holds, with `baseline` also the values of boosting on the same rows.
+    Where scores are withheld, nothing in it depends on them: neither figures nor when a method that
+    sends nothing ended.
     """
     if resume:
         ledgers.check_heads(folder.path)  # of what is finished, too
         ledgers.check_purpose(folder.path, folder.purpose)
-    scores: dict[str, Scores] = {name: Scores({}, {}) for name in config.methods}
+    scores: dict[str, Scores] = {name: Scores() for name in config.methods}
     lines: list[dict[str, Any]] = []
     ends: list[End] = []
     means: list[dict[str, Any]] = []  # that were released
@@ -82,28 +72,38 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
         study = Study(config, Facts.of(clients))
         for name in config.methods:
             job = _Job(study.training(name), config, folder, seed, clients, resume)
-            history, end, mean, evaluation = _finish(job, watch, scores[name])
-            evaluations.append({"method": name, "seed": seed, **evaluation})
-            if mean is not None:
-                means.append({"method": name, "seed": seed, **mean})
+            done = _finish(job, watch)
+            done.add_to(scores[name], seed)
+            evaluations.append({"method": name, "seed": seed, **done.evaluation})
+            if done.released is not None:
+                means.append({"method": name, "seed": seed, **done.released})
             if scores_stay(config.privacy) and METHODS[name].alone:
                 continue
-            ends.append(end)
+            ends.append(done.end(name, seed))
             lines += [
                 {
                     "method": name,
                     "seed": seed,
                     "round": number + 1,
-                    **shown_entry(entry, config.privacy),
+                    **shown_entry(entry, config.privacy, study.metric),
                 }
-                for number, entry in enumerate(history)
+                for number, entry in enumerate(done.history)
             ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_atomically(folder.metrics, text.encode())
-    _write_clients(config, folder, known, scores, evaluations)
+    metric = study.metric
+    _write_clients(config, folder, known, scores, evaluations, metric)
     if scores_stay(config.privacy):
         scores = {}
-    summary = summary_of(config, folder, scores, ends)
+    summary = summary_of(config, folder, scores, ends, metric)
+    if config.privacy.noise != "secure":
+        summary["guesses"] = summarize(_guesses(known, metric), metric)
+        summary["largest_class"] = largest_class(known[config.seed])
+    if baseline:
+        found = {seed: boosted(clients, seed=seed) for seed, clients in known.items()}
+        beside = {**scores, **_measured(found, metric)}  # gains are over local
+        rows = summarize(beside, metric)
+        summary["baseline"] = {name: rows[name] for name in rows if name not in scores}
     if config.privacy.score_epsilon:
         summary["released_scores"] = means
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
@@ -116,6 +116,7 @@ def _write_clients(
     known: dict[int, Federation],
     scores: dict[str, Scores],
     evaluations: list[dict[str, Any]],
+    metric: Metric,
 ) -> None:
     """clients.parquet and evaluation.json, as far as the run's noise allows.
 
@@ -131,19 +132,38 @@ def _write_clients(
         columns |= {"largest_class": np.concatenate(shares)} if shares else {}
     if not scores_stay(config.privacy):
         names = {seed: clients.clients for seed, clients in known.items()}
-        write_clients(folder.clients, names, scores, columns)
+        write_clients(folder.clients, names, scores, columns, metric)
     document = {"format": formats.NUMBERS["run"], "classes": classes, "runs": evaluations}
     write_json(folder.evaluation, document)
 
 
+def _guesses(known: dict[int, Federation], metric: Metric) -> dict[str, Scores]:
+    """The scores of what needs no model, on the same test samples."""
+    return _measured({seed: guesses(clients) for seed, clients in known.items()}, metric)
+
+
+def _measured(found: dict[int, dict[str, Metrics]], metric: Metric) -> dict[str, Scores]:
+    """What was measured by seed and name, by name."""
+    names = next(iter(found.values()))
+    return {
+        name: Scores.measured({seed: own[name] for seed, own in found.items()}, metric)
+        for name in names
+    }
+
+
 def summary_of(
-    config: Config, folder: Folder, scores: dict[str, Scores], ends: list[End]
+    config: Config,
+    folder: Folder,
+    scores: dict[str, Scores],
+    ends: list[End],
+    metric: Metric,
 ) -> dict[str, Any]:
-    """What summary.json holds: scores by method, how runs ended, what was spent."""
+    """What summary.json holds: values by method, how runs ended, what was spent."""
     summary = {
         "format": formats.NUMBERS["run"],
         "run": str(folder.path),
-        "methods": summarize(scores),
+        "metric": metric.name,
+        "methods": summarize(scores, metric),
         "scores_withheld": scores_stay(config.privacy),
         "runs": [asdict(end) for end in ends],
     }
@@ -197,7 +217,7 @@ class _Job:
         if scores_stay(privacy) and METHODS[self.name].alone:
             return progress
         which = {"method": self.name, "seed": self.seed}
-        return following(self.folder.progress, progress, privacy, **which)
+        return following(self.folder.progress, progress, privacy, self.training.metric, **which)
 
     def ledger(self, terms: Terms) -> Ledger:
         """The ledger of this training."""
@@ -208,11 +228,11 @@ class _Job:
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
     ) -> Result:
-        """Run the training, saved in the folder."""
+        """Run the training, saved in the folder; process 0 has the ledger."""
         training, name = self.training, self.name
         with ExitStack() as held:
             ledger = None
-            if training.terms is not None:
+            if training.terms is not None and leads():
                 ledger = held.enter_context(self.ledger(training.terms))
             return simulate(
                 training.algorithm,
@@ -220,6 +240,7 @@ class _Job:
                 **training.arguments,
                 seed=self.seed,
                 store=self.config.training.store,
+                devices=self.config.training.devices or None,
                 saving=Saving(
                     folder=self.folder.part(name, self.seed),
                     every=self.config.training.checkpoint_every,
@@ -240,20 +261,12 @@ class _Job:
             return released.release(result, privacy, ledger, self.folder.part(self.name, self.seed))
 
 
-def _finish(
-    job: _Job, watch: Watch, scores: Scores
-) -> tuple[list[dict[str, float]], End, dict[str, Any] | None, dict[str, Any]]:
-    """Run a job, or read it from the folder; note its scores, how it ended, what was released."""
+def _finish(job: _Job, watch: Watch) -> Finished:
+    """Run a job, or read it from the folder."""
     name, seed, folder = job.name, job.seed, job.folder
     file = folder.scores(name, seed)
     if job.resume and file.exists():
-        saved = checkpoint.read_checkpoint(file, identity=job.identity)
-        like = {part: np.empty(job.clients.num_clients) for part in ("test", "valid")}
-        arrays, header = saved.tree(like), saved.facts
-        scores.test[seed], scores.valid[seed] = arrays["test"], arrays["valid"]
-        history, why = header["history"], header.get("ended_by", "rounds")
-        end = End.of(name, seed, history, header.get("planned", len(history)), why)
-        return history, end, header.get("released"), header.get("evaluation", {})
+        return Finished.read(file, job.clients, identity=job.identity)
     own_model, noted = folder.model(name, seed), job.evaluation
     with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
         result = job.simulate(job.following(progress), noted.keeping(keep))
@@ -261,20 +274,35 @@ def _finish(
     mean = job.release(result)
     guarantee = ledgers.guarantee(folder.ledger(name, seed)) if job.training.terms else None
     model_file.save(own_model, result, job.config, job.training, guarantee=guarantee)
-    scores.test[seed], scores.valid[seed] = result.scores, result.valid_scores
-    planned = job.training.rounds
-    checkpoint.save_checkpoint(
-        file,
-        {"test": result.scores, "valid": result.valid_scores},
-        identity=job.identity,
-        history=result.history,
-        planned=planned,
-        ended_by=result.ended_by,
-        released=mean,
+    done = Finished.of(
+        result,
+        planned=job.training.rounds,
+        metrics=noted.metrics,
         evaluation=evaluation,
+        released=mean,
     )
-    end = End.of(name, seed, result.history, planned, result.ended_by)
-    return result.history, end, mean, evaluation
+    done.save(file, identity=job.identity)
+    return done
+
+
+def judged(config: Config, clients: Federation) -> Config:
+    """The configuration with the name of its metric, where it leaves the choice open."""
+    metric: Any = Study(config, Facts.of(clients)).metric.name
+    return replace(config, training=replace(config.training, metric=metric))
+
+
+def follow(config: Config, folder: Folder, *, resume: bool) -> None:
+    """What `train` is in all processes but process 0: the same trainings, and nothing is written.
+
+    They must see the folder, where checkpoints are.
+    """
+    for seed in config.all_seeds:
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        study = Study(config, Facts.of(clients))
+        for name in config.methods:
+            if not (resume and folder.scores(name, seed).exists()):
+                job = _Job(study.training(name), config, folder, seed, clients, resume)
+                job.simulate(lambda progress: None, lambda count, thetas: None)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
@@ -300,6 +328,8 @@ def check_run(config: Config) -> tuple[Federation, list[str]]:
             # The length raises if a message would need more than what is public.
             verdict = training.verdict(agreement.length)
         released.check_release(training, config, clients)
+        if training.evaluate_every:
+            check_defined("config training", training.metric, clients)
         remarks += room(training, config.privacy, clients.num_clients)
         if training.patience and not clients.valid.size.any():
             raise ValueError(

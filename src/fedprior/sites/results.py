@@ -8,7 +8,10 @@ import jax
 import numpy as np
 
 from fedprior.core.files import write_json
+from fedprior.core.scores import Metric
+from fedprior.core.tallies import values_by_client
 from fedprior.data.federation import ClientData
+from fedprior.engines.metrics import finite
 from fedprior.exchange import client as client_side
 from fedprior.exchange import memory as memories
 from fedprior.exchange.agreement import Agreement
@@ -18,6 +21,7 @@ from fedprior.reporting.model import SITE_MODEL
 from fedprior.sites.document import Document
 from fedprior.sites.folder import Site
 
+Samples = tuple[np.ndarray, np.ndarray]  # x, y
 _COMPARING = 0.4  # share of the deadline that local training, for comparison, may take
 
 
@@ -32,12 +36,16 @@ def finish(
 ) -> dict[str, dict[str, float]]:
     """Write model/ and scores.json, and return the scores: method -> client -> test score.
 
-    Clients that the server does not name, because it has forgotten them, get no model.
+    scores.json stays at the site. It has the values of the run's metric by method and client, and
+    under `metrics` those of every metric of the clients' own models. Clients that the server does
+    not name, because it has forgotten them, get no model.
     """
     state, facts = request.tree(agreement.shapes[0]), request.facts
     names = [name for name in site.clients if name in facts["clients"]]
     file = site.folder / SITE_MODEL
     scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
+    metrics: dict[str, dict[str, float | None]] = {}
+    metric = document.training.metric
     kept: list[tuple[int, Any, np.ndarray]] = []
     with model_file.keeping_thetas(file) as keep:
         for name in names:
@@ -54,31 +62,53 @@ def finish(
             blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), agreement.shapes[1])
             row = blank if memory is None else memory
             kept.append((1, _row(row), np.array([memory is not None])))
-            scores[document.method][name] = score(agreement, theta, site.samples(name)["test"])
+            samples = site.samples(name)["test"]
+            scores[document.method][name] = score(agreement, theta, samples, metric)
+            found = every_metric(agreement, theta, samples, metric)
+            metrics[name] = {key: finite(value) for key, value in found.items()}
     told = {name: facts["model"].get(name) for name in ("rounds", "guarantee")}
     model_file.write_clients(file, names, kept)
     model_file.write_state(file, state, **document.model_facts, **told)
     end = time.monotonic() + _COMPARING * float(facts["deadline"])
     alone = document.alone()
     for name in names:
-        found = _local(alone, site, document, name, facts, training, end)
-        if found is None:  # a comparison with some of the clients would mislead
+        compared = _local(alone, site, document, name, facts, training, end)
+        if compared is None:  # a comparison with some of the clients would mislead
             del scores["local"]
             break
-        scores["local"][name] = found
-    write_json(site.folder / "scores.json", {"agreement": document.token, **scores}, indent=1)
+        scores["local"][name] = compared
+    noted: dict[str, Any] = {"agreement": document.token, "metric": metric.name, "metrics": metrics}
+    for method, by_client in scores.items():
+        noted[method] = {name: metric.signed(value) for name, value in by_client.items()}
+    write_json(site.folder / "scores.json", noted, indent=1)
     return scores
 
 
-def score(agreement: Agreement, theta: Any, samples: tuple[np.ndarray, np.ndarray]) -> float:
-    """The mean score on a client's held-out samples; NaN without any."""
-    x, y = samples
-    size, width = len(x), max(1, len(x))
-    if not size:
+def score(agreement: Agreement, theta: Any, samples: Samples, metric: Metric) -> float:
+    """The score on a client's held-out samples; NaN where it is not defined."""
+    if not len(samples[0]):
         return float("nan")
-    rows = np.arange(width, dtype=np.int32)
-    zero = np.zeros((), np.int32)
-    return client_side.score(agreement, theta, ClientData(x, y, zero, np.int32(size), rows))
+    if metric.per_sample:
+        return client_side.score(agreement, theta, _data(samples), metric=metric)
+    return float(metric.signed(every_metric(agreement, theta, samples, metric)[metric.key]))
+
+
+def every_metric(
+    agreement: Agreement, theta: Any, samples: Samples, metric: Metric
+) -> dict[str, float]:
+    """Every metric on a client's held-out samples; NaN where it is not defined."""
+    if not len(samples[0]) or metric.target is None:
+        return {}
+    outputs = client_side.outputs(agreement, theta, _data(samples))
+    nobody_else = np.zeros(len(outputs), int)
+    found = values_by_client(outputs, samples[1], nobody_else, 1, metric.target)
+    return {name: float(values[0]) for name, values in found.items()}
+
+
+def _data(samples: Samples) -> ClientData:
+    x, y = samples
+    rows, zero = np.arange(len(x), dtype=np.int32), np.zeros((), np.int32)
+    return ClientData(x, y, zero, np.int32(len(x)), rows)
 
 
 def _local(
@@ -102,7 +132,7 @@ def _local(
             return None
         memory = client_side.take_part(agreement, state, memory, own, number, round)[1]
     theta = client_side.personal_model(agreement, state, memory, own, number)
-    return score(agreement, theta, site.samples(name)["test"])
+    return score(agreement, theta, site.samples(name)["test"], document.training.metric)
 
 
 def _row(leaves: Any) -> Any:

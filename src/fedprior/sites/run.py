@@ -26,11 +26,12 @@ from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.records import Head
 from fedprior.reporting import ledgers, model_file, released
 from fedprior.reporting.config import Config
+from fedprior.reporting.finished import End
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import append, scores_stay, shown_entry
 from fedprior.reporting.run_ledger import open_ledger
 from fedprior.reporting.summary import Scores, write_clients
-from fedprior.reporting.train import End, summary_of
+from fedprior.reporting.train import summary_of
 from fedprior.sites.answers import Nodes
 from fedprior.sites.document import Document
 from fedprior.sites.roster import Roster
@@ -221,8 +222,9 @@ class Deployment:
         known = {} if scores_stay(privacy) else _as_scores(scores, self.nodes.roster, document.seed)
         if known:
             names = np.array(list(self.nodes.roster.numbers), object)
-            write_clients(folder.clients, {document.seed: names}, known, {})
-        summary = summary_of(self.config, folder, known, [end])
+            metric = document.training.metric
+            write_clients(folder.clients, {document.seed: names}, known, {}, metric)
+        summary = summary_of(self.config, folder, known, [end], document.training.metric)
         if privacy.score_epsilon and self.ledger is not None:
             summary["released_scores"] = [self._mean(scores)]
         write_atomically(folder.summary, json.dumps(summary, indent=2).encode())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprior.core.files import read_json
+from fedprior.core.scores import METRICS, OWN
 from fedprior.reporting import ledgers
 from fedprior.sites.document import Document
 from fedprior.sites.folder import open_site
@@ -96,10 +97,14 @@ def _site(found: dict[str, Any]) -> list[str]:
     lines += found["promised"]
     lines += [f"{name} took part in {turns} rounds." for name, turns in found["turns"].items()]
     if found["scores"]:
+        metric = METRICS.get(found["scores"].get("metric", ""), OWN)
         for method, own in found["scores"].items():
+            if method in ("metric", "metrics"):
+                continue
             values = [value for value in own.values() if value == value]
             if values:
-                lines.append(f"Mean test score of {method}: {sum(values) / len(values):.4f}.")
+                mean = metric.words(sum(values) / len(values))
+                lines.append(f"Mean test {metric.label} of {method}: {mean}.")
     return lines
 
 

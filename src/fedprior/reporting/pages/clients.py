@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedprior.engines.blocks import score, score_name
+from fedprior.core.scores import Metric
+from fedprior.engines.blocks import column_digits, figure, gain, style_of
 from fedprior.pages.page import (
     Block,
     Cell,
@@ -18,7 +19,6 @@ from fedprior.pages.page import (
     Scatter,
     Section,
     SmallTable,
-    Style,
 )
 
 MOST_ROWS = 120_000  # of a page; beyond, those of the first seed
@@ -30,9 +30,9 @@ Table = Mapping[str, np.ndarray]  # columns of clients.parquet
 
 
 def client_rows(
-    table: Table, methods: Sequence[str], style: Style, *, best: str | None, same: bool
+    table: Table, methods: Sequence[str], metric: Metric, *, best: str | None, same: bool
 ) -> Rows | None:
-    """A row per client, with `gain`, that of `best` over local in points.
+    """A row per client, with `gain`, that of `best` over local, in points for shares.
 
     `same` says that a name is the same client in every seed: its scores are then averaged.
     Elsewhere each seed has clients of its own.
@@ -50,7 +50,7 @@ def client_rows(
     elif len(seeds) > 1:
         noun, pairs = PAIRS, zip(names, table["seed"], strict=True)
         names = np.array([f"{name}, seed {int(seed)}" for name, seed in pairs], object)
-    unit, digits = (100.0, 3) if style == "percent" else (1.0, None)
+    style, digits = style_of(metric), column_digits(metric)
     columns = {"name": PageColumn(label="client", values=list(names), style="text")}
     if "size" in table:
         columns["size"] = PageColumn(label="samples", values=table["size"], style="whole")
@@ -59,14 +59,15 @@ def client_rows(
         columns["largest_class"] = PageColumn(
             label=label, values=table["largest_class"], style="percent", digits=3
         )
-    for name in _fitting(table, len(names), methods, best):
+    for name in _fitting(table, len(names), methods, best, metric):
         values = table.get(name.replace("-", "_"))
         if values is not None:
             columns[name] = PageColumn(label=name, values=values, style=style, digits=digits)
     if best is not None and best in columns and "local" in columns:
         with np.errstate(invalid="ignore"):  # both diverged
-            gain = unit * (columns[best].values - columns["local"].values)  # type: ignore[operator]
-        label = "gain (points)" if style == "percent" else "gain"
+            own, local = (np.asarray(columns[name].values, float) for name in (best, "local"))
+            gain = metric.unit * metric.signed(own - local)
+        label = "gain (points)" if metric.share else "gain"
         columns["gain"] = PageColumn(label=label, values=gain, digits=1 if digits else None)
     return Rows(columns=columns, noun=noun)
 
@@ -106,12 +107,14 @@ def gains(rows: Rows | None, best: str | None) -> Gains | None:
     return Gains(won, lost, len(known) - won - lost, int(diverged.sum()))
 
 
-def _fitting(table: Table, number: int, methods: Sequence[str], best: str | None) -> Sequence[str]:
+def _fitting(
+    table: Table, number: int, methods: Sequence[str], best: str | None, metric: Metric
+) -> Sequence[str]:
     """The methods that a page of many clients has room for: the best, local, and the next ones."""
     if number <= _MANY or len(methods) <= _METHODS:
         return methods
     column = {name: table.get(name.replace("-", "_"), np.array([np.nan])) for name in methods}
-    means = {name: float(np.nanmean(values)) for name, values in column.items()}
+    means = {name: float(metric.signed(np.nanmean(each))) for name, each in column.items()}
     order = sorted(methods, key=lambda name: (name not in (best, "local"), -means[name]))
     return [name for name in methods if name in order[:_METHODS]]
 
@@ -132,17 +135,17 @@ def _averaged(table: Table, names: np.ndarray) -> tuple[dict[str, np.ndarray], n
     return found, unique[order]
 
 
-def distributions(rows: Rows, methods: Sequence[str], style: Style) -> Block | None:
+def distributions(rows: Rows, methods: Sequence[str], metric: Metric) -> Block | None:
     """The clients' scores as histograms, by method."""
     known = tuple(name for name in methods if name in rows.columns)
     if not known:
         return None
     each = "client and seed" if rows.noun == PAIRS else "client"
-    text = f"Each {each} counts once, with the test {score_name(style)} of its own model."
+    text = f"Each {each} counts once, with the test {metric.label} of its own model."
     return Distributions(title="Clients' scores", rows=rows, columns=known, text=text)
 
 
-def client_section(rows: Rows, best: str | None, style: Style) -> Section:
+def client_section(rows: Rows, best: str | None, metric: Metric) -> Section:
     """Each client against local, with those that lose and gain most by name; and all of them."""
     blocks: list[Block] = []
     text = ""
@@ -164,7 +167,7 @@ def client_section(rows: Rows, best: str | None, style: Style) -> Section:
                 y=best,
                 shade="size" if "size" in rows.columns else "",
                 diagonal=True,
-                text="Above the line, the client gains.",
+                text=f"{'Below' if metric.lower else 'Above'} the line, the client gains.",
             ),
             Intervals(
                 title=f"Gain of {best} over local, client by client",
@@ -178,26 +181,29 @@ def client_section(rows: Rows, best: str | None, style: Style) -> Section:
             ("The largest gains", [place for place in order[::-1][:_NAMED] if gain[place] > 0]),
         ):
             if chosen:
-                blocks.append(_named(title, rows, best, style, chosen))
+                blocks.append(_named(title, rows, best, metric, chosen))
     blocks.append(Listing(title="All clients", rows=rows, order="-gain" if text else "name"))
     return Section("Client by client", tuple(blocks), text)
 
 
-def _named(title: str, rows: Rows, best: str, style: Style, chosen: Sequence[int]) -> SmallTable:
+def _named(title: str, rows: Rows, best: str, metric: Metric, chosen: Sequence[int]) -> SmallTable:
     values = {name: column.values for name, column in rows.columns.items()}
     sized = "size" in values
 
     def cells(place: int) -> tuple[Cell, ...]:
         size = (Number(float(values["size"][place]), "whole"),) if sized else ()
-        unit = 1 if style == "percent" else 4
         return (
             str(values["name"][place]),
             *size,
-            score(float(values["local"][place]), style),
-            score(float(values[best][place]), style),
-            Number(float(values["gain"][place]), digits=unit, sign=True),
+            figure(float(values["local"][place]), metric),
+            figure(float(values[best][place]), metric),
+            gain(
+                float(values["gain"][place]) / metric.unit,
+                metric,
+                values=[float(values[best][place])],
+            ),
         )
 
-    gain = "points" if style == "percent" else "difference"
-    head = ("client", *(("samples",) if sized else ()), "local", best, gain)
+    words = "points" if metric.share else "gain"
+    head = ("client", *(("samples",) if sized else ()), "local", best, words)
     return SmallTable(title=title, head=head, cells=tuple(cells(place) for place in chosen))

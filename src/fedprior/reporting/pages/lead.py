@@ -6,45 +6,44 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.engines import blocks as parts
+from fedprior.core.scores import Metric
 from fedprior.learning.catalog import METHODS
-from fedprior.pages.page import Rows, Style
+from fedprior.pages.page import Rows
 from fedprior.privacy.guarantee import shown
 from fedprior.reporting import ledgers, released
 from fedprior.reporting.pages.clients import gains
 from fedprior.reporting.pages.record import RunRecord
 
 
-def best_method(methods: dict[str, dict[str, Any]]) -> str | None:
-    """The method with the highest mean score, other than local ones; None without any."""
+def best_method(methods: dict[str, dict[str, Any]], metric: Metric) -> str | None:
+    """The method with the best mean, other than local ones; None without any."""
     known = {
-        name: row["mean"]
+        name: metric.signed(row["mean"])
         for name, row in methods.items()
         if row["mean"] is not None and not METHODS[name].alone
     }
     return max(known, key=lambda name: known[name]) if known else None
 
 
-def lead(
-    record: RunRecord, best: str | None, style: Style, rows: Rows | None, again: str = ""
-) -> str:
+def lead(record: RunRecord, best: str | None, rows: Rows | None, again: str = "") -> str:
     """The sentence that matters: what helped, by how much, and whom; or that nothing did."""
     if record.stage != "finished":
         return _under_way(record, again)
     if record.secure:
         return _secure_lead(record)
     if best is None:
-        return f"The run has finished. {_without_best(record, style)}"
-    row, unit = record.methods[best], 100 if style == "percent" else 1
-    mean, name = _shown(row["mean"], style), parts.score_name(style)
-    gain = row["gain_over_local"]
-    if gain is None:
+        return f"The run has finished. {_without_best(record)}"
+    row, metric = record.methods[best], record.metric
+    mean, name = metric.words(row["mean"]), metric.label
+    amount = row["gain_over_local"]
+    if amount is None:
         return _not_compared(record, best, f"mean {name}", mean)
-    amount, error = unit / 100 * gain, _error(row, rows, unit)
-    size = f"{abs(amount):.1f} points" if style == "percent" else f"{abs(amount):.4g}"
+    error = _error(row, rows)
+    size = metric.difference(amount / metric.unit)
     whom = _whom(rows, best)
+    better, worse = ("below", "above") if metric.lower else ("above", "below")
     if amount <= 0:
-        below = f"{size} below local" if amount < 0 else "the same as local"
+        below = f"{size} {worse} local" if amount < 0 else "the same as local"
         return (
             f"Sharing does not help here: no method beats models that clients train on their own "
             f"data alone. The best, {best}, has a mean {name} of {mean}, {below}."
@@ -52,19 +51,19 @@ def lead(
     if error is not None and amount < 2 * error:
         return (
             f"It is not clear that sharing helps: {best} has the best mean {name}, {mean}, "
-            f"{size} above models that clients train alone, which is less than two standard "
+            f"{size} {better} models that clients train alone, which is less than two standard "
             f"errors ({2 * error:.2g}).{whom}"
         )
     return (
-        f"Sharing helps: the models of {best} have a mean {name} of {mean}, {size} above those "
-        f"that clients train on their own data alone.{whom}"
+        f"Sharing helps: the models of {best} have a mean {name} of {mean}, {size} {better} "
+        f"those that clients train on their own data alone.{whom}"
     )
 
 
-def _error(row: dict[str, Any], rows: Rows | None, unit: float) -> float | None:
+def _error(row: dict[str, Any], rows: Rows | None) -> float | None:
     """The standard error of the mean gain: over seeds, or else over clients."""
     if row["gain_se"]:
-        return float(unit / 100 * row["gain_se"])
+        return float(row["gain_se"])
     if rows is None or "gain" not in rows.columns:
         return None
     gain = np.asarray(rows.columns["gain"].values, float)
@@ -80,10 +79,6 @@ def _whom(rows: Rows | None, best: str) -> str:
     return counted + found.aside(rows.noun)
 
 
-def _shown(mean: float, style: Style) -> str:
-    return f"{100 * mean:.1f}%" if style == "percent" else f"{mean:.4g}"
-
-
 def _not_compared(record: RunRecord, best: str, what: str, mean: str) -> str:
     """The best method where there is no gain over local."""
     if "local" in record.methods and _diverged(record, "local"):
@@ -96,7 +91,7 @@ def _not_compared(record: RunRecord, best: str, what: str, mean: str) -> str:
     return f"Of the methods compared, {best} is best: its {what} is {mean}."
 
 
-def _without_best(record: RunRecord, style: Style) -> str:
+def _without_best(record: RunRecord) -> str:
     """Why no method that shares has a score."""
     diverged = [name for name in record.methods if _diverged(record, name)]
     shared = [name for name in record.methods if not METHODS[name].alone]
@@ -104,10 +99,11 @@ def _without_best(record: RunRecord, style: Style) -> str:
         return f"Models of {', '.join(diverged)} diverged, so there is no mean score to compare."
     known = {name: row["mean"] for name, row in record.methods.items() if row["mean"] is not None}
     if known:
-        words = [f"{name} has a mean of {_shown(mean, style)}" for name, mean in known.items()]
+        shown = record.metric.words
+        words = [f"{name} has a mean of {shown(mean)}" for name, mean in known.items()]
         return (
             f"Nothing was shared: clients trained on their own data alone. Test "
-            f"{parts.score_name(style)}: {'; '.join(words)}."
+            f"{record.metric.label}: {'; '.join(words)}."
         )
     if diverged:
         return f"Models of {', '.join(diverged)} diverged, so there is no mean score."

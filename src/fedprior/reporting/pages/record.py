@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprior.core import lock
 from fedprior.core.files import read_json
+from fedprior.core.scores import ACCURACY, METRICS, OWN, Metric
 from fedprior.exchange.checkpoint import read_checkpoint
 from fedprior.learning.catalog import METHODS
 from fedprior.reporting.config import Config
@@ -68,6 +69,22 @@ class RunRecord:
         return json.loads(path.read_bytes()) if path.is_file() else {}
 
     @cached_property
+    def metric(self) -> Metric:
+        """What the run's models are scored by.
+
+        Runs of fedprior 0.2 do not say it: accuracy of classes, minus a squared error otherwise.
+        """
+        name = self.summary.get("metric", self.config.training.metric)
+        if name in METRICS:
+            return METRICS[name]
+        return OWN if self.summary and self.evaluation["classes"] is None else ACCURACY
+
+    @cached_property
+    def guesses(self) -> dict[str, dict[str, Any]]:
+        """The scores of what needs no model, as in summary.json; none before a run's end."""
+        return {} if self.secure else dict(self.summary.get("guesses", {}))
+
+    @cached_property
     def stage(self) -> Stage:
         if lock.holder(self.folder.path) is not None:
             return "running"
@@ -84,14 +101,15 @@ class RunRecord:
         for name, seed in self._trainings():
             arrays = self._scores(name, seed)
             if arrays is not None:
-                found.setdefault(name, Scores({}, {})).test[seed] = arrays["test"]
+                found.setdefault(name, Scores()).test[seed] = arrays["test"]
         if "local" in found:  # gains are paired by seed
             seeds = found["local"].test
             found = {
                 name: Scores({seed: own.test[seed] for seed in own.test if seed in seeds}, {})
                 for name, own in found.items()
             }
-        return summarize({name: own for name, own in found.items() if own.test})
+        known = {name: own for name, own in found.items() if own.test}
+        return summarize(known, self.metric)
 
     def _trainings(self) -> Iterator[tuple[str, int]]:
         for seed in self.config.all_seeds:

@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.scores import Metric
 from fedprior.data.standard_input import shown as shown_path
 from fedprior.engines import blocks as parts
+from fedprior.engines.guesses import LABELS
 from fedprior.pages.page import (
     Block,
+    Cell,
     Fact,
     Number,
     Page,
     Rows,
     Section,
     SmallTable,
-    Style,
     Text,
 )
 from fedprior.reporting import ledgers, released
@@ -27,6 +29,8 @@ from fedprior.reporting.pages.made import SHOWS_THE_SAME, settings, versions
 from fedprior.reporting.pages.privacy import FEW_POINTS, POINTS, limits, privacy_section
 from fedprior.reporting.pages.record import RunRecord, folder_of
 
+_GUESS = "guess:"
+_BETTER = {True: "Lower values are better.", False: "Higher values are better."}
 WHAT = "the folder of a run of fedprior train"
 _AGAIN = {  # by whether the noise is secure
     False: "This command gives the same answer again:",
@@ -59,16 +63,17 @@ def run_page(
     its state; without it, the page names the one that trains again.
     """
     config, methods = record.config, record.methods
-    style = _style(record)
-    best = best_method(methods)
+    metric = record.metric
+    best = best_method(methods, metric)
     rows = client_rows(
-        record.clients, config.methods, style, best=best, same=bool(config.data.path)
+        record.clients, config.methods, metric, best=best, same=bool(config.data.path)
     )
     found = [
         *_progress(record),
-        *_methods(record, rows, style),
-        *([] if rows is None else [client_section(rows, best, style)]),
-        *_rounds(record, style),
+        *_methods(record, rows),
+        *_metrics(record),
+        *([] if rows is None else [client_section(rows, best, metric)]),
+        *_rounds(record),
         *_calibration(record),
         *_classes(record, rows),
         *cost.sections(record),
@@ -77,9 +82,9 @@ def run_page(
     ]
     return Page(
         title=title,
-        lead=lead(record, best, style, rows, again),
+        lead=lead(record, best, rows, again),
         about=f"{record.folder.path.name}: {shown_path(config.data.path) or config.data.name}",
-        facts=tuple(_facts(record, best, style, rows)),
+        facts=tuple(_facts(record, best, rows)),
         sections=tuple(found),
         folded=(settings(config), versions()),
         command=shown_by or f"fedprior train {shlex.quote(str(record.folder.config))} --out NEW",
@@ -87,31 +92,18 @@ def run_page(
     )
 
 
-def _style(record: RunRecord) -> Style:
-    """How scores are shown: by what the run predicts, and by those that are known so far."""
-    classes = None
-    if record.folder.evaluation.is_file() and not record.secure:
-        classes = record.evaluation["classes"] is not None
-    elif record.config.data.options.get("regression"):
-        classes = False
-    means = [row["mean"] for row in record.methods.values()]
-    return parts.style_of(
-        [*means, *(line.get("valid") for line in record.history)], classes=classes
-    )
-
-
-def _facts(record: RunRecord, best: str | None, style: Style, rows: Rows | None) -> list[Fact]:
-    facts = []
+def _facts(record: RunRecord, best: str | None, rows: Rows | None) -> list[Fact]:
+    facts, metric = [], record.metric
     if not record.secure:
         if best is not None:
             row = record.methods[best]
             facts.append(Fact("best method", best))
-            facts.append(Fact(f"mean {parts.score_name(style)}", parts.score(row["mean"], style)))
+            facts.append(Fact(f"mean {metric.label}", parts.figure(row["mean"], metric)))
+            facts += _guessed(record)
             if row["gain_over_local"] is not None:
-                unit = 1 if style == "percent" else 0.01
-                digits = 1 if style == "percent" else 4
-                gain = Number(unit * row["gain_over_local"], digits=digits, sign=True)
-                facts.append(Fact("gain over local", gain, "points" if unit == 1 else ""))
+                size = row["gain_over_local"] / metric.unit
+                gain = parts.gain(size, metric, values=[row["mean"]])
+                facts.append(Fact("gain over local", gain, "points" if metric.share else ""))
         if rows is not None:
             seeds = len(set(record.clients["seed"].tolist())) if rows.noun == PAIRS else 1
             note = f"in each of {seeds} seeds" if seeds > 1 else ""
@@ -142,43 +134,75 @@ def _progress(record: RunRecord) -> list[Section]:
     return [Section("Progress", tuple(blocks))]
 
 
-def _methods(record: RunRecord, rows: Rows | None, style: Style) -> list[Section]:
-    methods = record.methods
+def _guessed(record: RunRecord) -> list[Fact]:
+    """The mean of guessing the same for every sample of a client, the better rival first."""
+    metric = record.metric
+    known = {name: row for name, row in record.guesses.items() if row["mean"] is not None}
+    order = sorted(known, key=lambda name: -metric.signed(known[name]["mean"]))
+    return [
+        Fact(f"always guessing the {LABELS[name]}", parts.figure(known[name]["mean"], metric))
+        for name in order[:1]
+    ]
+
+
+def _methods(record: RunRecord, rows: Rows | None) -> list[Section]:
+    methods, metric = record.methods, record.metric
     if not methods:
         return []
     seeds = any(row["mean_sd"] is not None for row in methods.values())
-    points = style == "percent"
-    cells = []
-    for name, row in sorted(methods.items(), key=lambda item: -(item[1]["mean"] or -np.inf)):
-        alone = name == "local" or row["gain_over_local"] is None
-        gain = None if alone else row["gain_over_local"] * (1 if points else 0.01)
-        gaining = None if alone or row["share_gaining"] is None else row["share_gaining"]
-        cells.append(
-            (
-                name,
-                parts.score(row["mean"], style),
-                *((parts.score(row["mean_sd"], style),) if seeds else ()),
-                parts.score(row["worst_decile"], style),
-                parts.score(row["best_decile"], style),
-                None if gain is None else Number(gain, digits=1 if points else 4, sign=True),
-                None if gaining is None else Number(gaining, "percent", digits=1),
-            )
+    means = [row["mean"] for row in methods.values()]
+
+    def cells(name: str, row: dict[str, Any], local: bool) -> tuple[Cell, ...]:
+        alone = local or row["gain_over_local"] is None
+        gaining = None if alone else row["share_gaining"]
+        spread = (parts.figure(row["mean_sd"], metric, values=means),) if seeds else ()
+        return (
+            name,
+            parts.figure(row["mean"], metric, values=means),
+            *spread,
+            parts.figure(row["worst_decile"], metric, values=means),
+            parts.figure(row["best_decile"], metric, values=means),
+            None
+            if alone
+            else parts.gain(row["gain_over_local"] / metric.unit, metric, values=means),
+            None if gaining is None else Number(gaining, "percent", digits=1),
         )
+
+    ranked = sorted(methods.items(), key=lambda item: -_score(item[1]["mean"], metric))
+    found = [cells(name, row, name == "local") for name, row in ranked]
+    found += [cells(f"{_GUESS} {LABELS[name]}", row, True) for name, row in record.guesses.items()]
     spread = ("± over seeds",) if seeds else ()
-    gain = "gain over local" + (" (points)" if points else "")
+    gain = "gain over local" + (" (points)" if metric.share else "")
     head = ("method", "mean", *spread, "worst decile", "best decile", gain, "clients gaining")
+    tenth = "highest" if metric.lower else "lowest"
     text = (
-        f"Test {parts.score_name(style)} of the clients' own models, all trained with the same "
-        "number of gradient steps. The worst decile is the mean of the lowest tenth of the clients."
+        f"Test {metric.label} of the clients' own models, all trained with the same number of "
+        f"gradient steps: the mean over clients. {_BETTER[metric.lower]} The worst decile is the "
+        f"mean of the {tenth} tenth of the clients."
     )
-    blocks: list[Block] = [SmallTable(title="Scores by method", head=head, cells=tuple(cells))]
-    drawn = None if rows is None else distributions(rows, list(methods), style)
+    blocks: list[Block] = [SmallTable(title="Scores by method", head=head, cells=tuple(found))]
+    drawn = None if rows is None else distributions(rows, list(methods), metric)
     blocks += [] if drawn is None else [drawn]
     return [Section("Methods", tuple(blocks), text)]
 
 
-def _rounds(record: RunRecord, style: Style) -> list[Section]:
-    charts = parts.over_rounds(record.history, style)
+def _score(value: float | None, metric: Metric) -> float:
+    """The score of a value; the lowest where there is none."""
+    return -np.inf if value is None else float(metric.signed(value))
+
+
+def _metrics(record: RunRecord) -> list[Section]:
+    """Every metric of every method and of what needs no model."""
+    rows = {name: row["metrics"] for name, row in record.methods.items() if "metrics" in row}
+    guessed = {f"{_GUESS} {LABELS[k]}": row["metrics"] for k, row in record.guesses.items()}
+    if not rows:
+        return []
+    tables = parts.metrics(rows | guessed, record.metric)
+    return [Section("Metrics", tuple(tables), parts.METRICS_TEXT)]
+
+
+def _rounds(record: RunRecord) -> list[Section]:
+    charts = parts.over_rounds(record.history, record.metric)
     if not record.secure and not any("valid" in line for line in record.history):
         text = (
             "There are no scores over rounds, because the run did not compute any. "

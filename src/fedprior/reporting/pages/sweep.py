@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from fedprior.core.scores import METRICS, OWN
 from fedprior.data.standard_input import shown as shown_path
 from fedprior.engines.sweep_page import trainings_page
 from fedprior.pages.page import Page
@@ -38,6 +39,7 @@ def page_of(path: Path) -> Page:
         _rows(folder.trainings),
         summary["methods"],
         about=about,
+        metric=METRICS.get(summary.get("metric", ""), OWN),
         folded=(settings(config), versions()),
         command=_command(folder, summary),
     )
