@@ -67,8 +67,8 @@ def _better(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, Row]:
     made = {}
     for name, row in chosen.items():
         ahead, low, high = interval(np.subtract(reference.by_seed, row.by_seed))
-        found = {"gap": ahead, "gap_low": low, "gap_high": high}
-        made[name] = replace(row, reference=reference.method, **found)
+        gaps: dict[str, Any] = {"gap": ahead, "gap_low": low, "gap_high": high}
+        made[name] = replace(row, reference=reference.method, **gaps)
     return made
 
 
