@@ -21,18 +21,20 @@ class Network:
     `init(key)` returns the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
     batch. `loss` and `score` return one value per sample: the loss is -log p up to a constant, the
     score is 1 if the most probable class is right and 0 otherwise, or minus the squared error.
-    `shape` is that of one input, where it is known.
+    `scale` is the standard deviation of that normal, `shape` the shape of one input, where it is
+    known.
     """
 
     name: str
     init: Callable[[Key], PyTree]
     apply: Predict
     regression: bool = False
+    scale: float = 1.0
     shape: tuple[int, ...] | None = None
 
     def loss(self, outputs: Array, y: Array) -> Array:
         if self.regression:
-            return 0.5 * (outputs - y) ** 2
+            return 0.5 * ((outputs - y) / self.scale) ** 2
         logits = outputs - jax.lax.stop_gradient(outputs.max(axis=-1, keepdims=True))
         # A product with the one-hot label: its gradient needs no scatter.
         own = jnp.sum(logits * jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype), axis=-1)

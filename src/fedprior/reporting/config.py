@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ class Data:
     missing: tuple[str, ...] = ()  # words for missing; empty: NA, N/A, NaN, null, None and .
     most_samples: int = 0  # public bound on a client's training samples, for private runs; 0: none
     encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
+    bins: int = 0  # of each number's piecewise-linear encoding, without an encoder; 0: none
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
     fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure
 
@@ -43,6 +44,8 @@ class ModelChoice:
 
     name: Literal["auto", "linear", "logistic", "mlp", "lenet5", "cnn", "resnet"] = "auto"
     hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
+    center: float = 0.0  # of a quantity: what an output of 0 stands for
+    scale: float = 1.0  # of a quantity: the unit of the outputs
     depth: int = 8  # layers of a resnet: 8, 14, 20, ...
 
 
@@ -144,7 +147,11 @@ class Config:
             check.choice(owner, "options", name, METHODS)
             for option in options:
                 METHODS[name].check_option(f"config options.{name}", "key", option)
-        check.count("config data", least=0, most_samples=self.data.most_samples)
+        counts = {"most_samples": self.data.most_samples, "bins": self.data.bins}
+        check.count("config data", least=0, **counts)
+        check.positive("config model", scale=self.model.scale)
+        rule, center = "a finite number", self.model.center
+        check.require(math.isfinite(center), "config model", "center", rule, center)
         for width in self.model.hidden:
             check.require(width < 2**31, "config model", "hidden", "below 2**31", width)
         self._check_training()
@@ -315,6 +322,21 @@ def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
     for change in changes:
         put(tables, change)
     return build(Config, tables, "config")
+
+
+def given_keys(path: str | Path | None, changes: Sequence[str] = ()) -> frozenset[str]:
+    """The keys, such as training.rounds, that a file and `key=value` changes set themselves."""
+    tables: dict[str, Any] = {} if path is None else file_tables(Path(path))
+    for change in changes:
+        put(tables, change)
+    return frozenset(_keys(tables))
+
+
+def _keys(tables: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in tables.items():
+        yield above + name
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{above}{name}.")
 
 
 def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

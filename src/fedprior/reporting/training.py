@@ -26,6 +26,7 @@ from fedprior.learning.steps import Steps
 from fedprior.models.images import cnn, resnet
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.models.tabular import in_units
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.plans import verdict
 from fedprior.privacy.terms import Terms, check_budget
@@ -100,8 +101,12 @@ class Study:
 
     @cached_property
     def model(self) -> Network:
-        """The clients' model, for inputs of their shape."""
-        return replace(network(self.config.model, self.facts), shape=self.facts.shape)
+        """The clients' model, for inputs of their shape and in the units of a quantity."""
+        choice = self.config.model
+        chosen = replace(network(choice, self.facts), shape=self.facts.shape)
+        if (choice.center, choice.scale) == (0.0, 1.0):
+            return chosen
+        return in_units(chosen, center=choice.center, scale=choice.scale)
 
     @cached_property
     def metric(self) -> Metric:
@@ -289,7 +294,7 @@ def rates(chosen: Method, rate: Any) -> dict[str, Any]:
 
 def network(choice: ModelChoice, facts: Facts) -> Network:
     """The clients' model; `auto` is LeNet-5 on 28 x 28 images, cnn on others, else an mlp."""
-    name, shape, classes = choice.name, facts.shape, facts.num_classes
+    name, shape, classes = str(choice.name), facts.shape, facts.num_classes
     if name == "auto":
         name = _by_shape(shape) if classes else "mlp"
     if name in ("lenet5", "logistic", "cnn", "resnet") and classes is None:
