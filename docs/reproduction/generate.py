@@ -59,7 +59,9 @@ averages over rounds. These are not about personalization, and every method can 
 same ones, as far as they have a place for them, so that the tables show what the methods themselves
 are worth; with `--frequencies` they also get each client's class frequencies, which otherwise
 AdaMAP alone uses. This optimizer was chosen once, by `fedprior reproduce optimizer`: the highest
-mean validation score of five methods, AdaMAP not among them, on seeds 100 to 102.
+mean validation score of five methods, AdaMAP not among them, on seeds 100 to 102. A common
+optimizer does not suit every method: beside both tables stand the figures of each method under the
+optimizer with which its own validation score is higher.
 
 `accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
 decile` is the mean over the lowest tenth of the clients; `printed` is the paper's figure; `gap` is
