@@ -45,6 +45,8 @@ from .learning.alternating import alternating as alternating
 from .learning.batches import Batches as Batches
 from .learning.em import em as em
 from .learning.steps import Steps as Steps
+from .models.images import cnn as cnn
+from .models.images import resnet as resnet
 from .models.network import mlp as mlp
 from .models.network import network as network
 from .privacy.cohort import Cyclic as Cyclic

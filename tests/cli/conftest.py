@@ -16,6 +16,7 @@ FAST = {
     "training.local_steps": 2,
     "training.batch_size": 4,
     "training.cohort_size": 2,
+    "training.theta_rate": 0.1,  # as given: nothing is chosen on validation rows
     "model.name": "logistic",
 }
 

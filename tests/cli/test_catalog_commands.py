@@ -34,7 +34,7 @@ def test_algorithms_in_words(command, monkeypatch):
     found = {line.split()[0]: " ".join(line.split()[1:]) for line in heads}
     assert found["fedavg"] == "up 31.4 kB down 31.4 kB server: sums only"
     assert found["mixture-clustering"].endswith("server: every client's model")
-    assert found["shared-body"] == "up - down - server: -"
+    assert found["fedper"] == "up - down - server: -"
     assert "In Python only: fedprior.learning.multitask" in " ".join(shown.out.split())
     assert shown.err == ""
 

@@ -34,7 +34,7 @@ def world(tmp_path_factory, command_once, table, new_rows):
     root = tmp_path_factory.mktemp("world")
     fast = ["--set", "training.rounds=3", "--set", "training.local_steps=2"]
     fast += ["--set", "training.batch_size=4", "--set", "training.cohort_size=2"]
-    fast += ["--set", "model.name=logistic"]
+    fast += ["--set", "model.name=logistic", "--set", "training.theta_rate=0.1"]
     words = ["--data", table, "--client", "shop", "--label", "outcome", "--quiet"]
     for store in ("device", "disk"):
         own = ["--algorithm", "adaped", "--set", f"training.store={store}"]

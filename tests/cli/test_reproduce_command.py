@@ -9,7 +9,7 @@ from fedprior.experiments import linear
 
 NAMES = [
     *("bernoulli", "elections", "gaussian-dp", "private-rates", "batting", "dp-figures", "table1"),
-    *("beyond", "ablation", "fedem", "linear", "logistic"),
+    *("beyond", "cifar10", "ablation", "fedem", "linear", "logistic"),
 ]
 
 

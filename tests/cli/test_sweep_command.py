@@ -253,6 +253,50 @@ def test_a_comparison_in_pieces(tiny, command, tmp_path):
     assert json.loads((out / "rows.json").read_text()) == answer
 
 
+def test_the_same_optimizer_for_all_is_kept_beside_the_published_ones(tiny, command, tmp_path):
+    out = tmp_path / "t"
+    words = ["reproduce", "table1", "--quick", "--rates", "0.1,0.5", "--out", str(out)]
+    assert command(*words, "--method", "local").code == 0
+    page = tmp_path / "page.html"
+    whole = command(*words, "--equal", "--report", str(page))
+    assert whole.code == 0, whole.err
+    shown = " ".join(whole.out.split())
+    assert "with published optimizers, local has" in shown
+    assert "with the same optimizer for all, " in shown
+    assert "Again: fedprior reproduce table1 --quick --equal --rates 0.1,0.5" in shown
+    assert "the same optimizer for all" in page.read_text()
+    made = json.loads((out / "equal" / "rows.json").read_text())
+    assert made["optimizer"]["name"] == "equal"
+    assert {row["optimizer"] for row in made["rows"]} == {"equal"}
+    (fedavg,) = (row for row in made["rows"] if row["method"] == "fedavg")
+    assert fedavg["options"]["momentum"] == made["optimizer"]["momentum"]
+    assert made["grid"] == [0.1, 0.5]
+    assert command("report", str(out), "--out", str(tmp_path / "both.html")).code == 0
+    assert "Under each optimizer" in (tmp_path / "both.html").read_text()
+
+
+@pytest.mark.parametrize("rates", ["a", "0.1,", "0.1,0.1", "-1"])
+def test_rates_are_numbers_between_commas(tiny, command, tmp_path, rates):
+    found = command("reproduce", "table1", "--rates", rates, "--out", str(tmp_path / "t"))
+    assert found.code == 2
+    assert "rates must be" in found.err
+
+
+def test_the_optimizer_for_all_is_chosen_in_pieces(tiny, command, tmp_path, monkeypatch):
+    from fedprior.experiments import optimizer_choice
+
+    monkeypatch.setattr(optimizer_choice, "CHOICE", known.COMPARISONS["table1"])
+    grid = {"momentum": (0.0, 0.9), "clip": (1.0,), "horizon": (30.0,)}
+    monkeypatch.setattr(optimizer_choice, "GRID", grid)
+    words = ["reproduce", "optimizer", "--quick", "--out", str(tmp_path / "o")]
+    first = command(*words, "--method", "fedavg", "--json")
+    assert first.code == 0, first.err
+    assert [row["chosen"] for row in json.loads(first.out)["rows"]] == [True, False]
+    whole = command(*words)
+    assert "Highest: momentum" in whole.out
+    assert (tmp_path / "o" / "rows.json").is_file()
+
+
 @pytest.fixture
 def mnist_only(tmp_path, monkeypatch):
     """A root of data that holds one folder."""
@@ -278,7 +322,8 @@ def test_all_experiments_go_on_where_they_stopped(mnist_only, command, tmp_path,
     assert first.code == 1
     assert answer["failed"] == {"linear": "linear: broken"}
     assert set(answer["left_out"]) == {
-        *("elections", "batting", "dp-figures", "table1", "beyond", "ablation"),
+        *("elections", "batting", "dp-figures", "optimizer", "table1", "beyond", "cifar10"),
+        "ablation",
     }
     assert answer["left_out"]["table1"] == "no mnist_writers among the data"
     assert {"fedem", "logistic"} <= set(answer["experiments"])

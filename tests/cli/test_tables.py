@@ -74,7 +74,7 @@ def test_the_same_columns_for_every_command(command, messy, tmp_path):
 
     clients = [word for name in KEY for word in ("--client", name)]
     run = tmp_path / "run"
-    small = {"rounds": 1, "local_steps": 1, "batch_size": 4, "cohort_size": 8}
+    small = {"rounds": 1, "local_steps": 1, "batch_size": 4, "cohort_size": 8, "theta_rate": 0.1}
     small = [word for key, value in small.items() for word in ("--set", f"training.{key}={value}")]
     options = ("--label", "won", "--algorithm", "local", "--out", run, *small)
     trained = command("train", "--data", messy, *clients, *options)

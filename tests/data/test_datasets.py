@@ -10,9 +10,9 @@ HEAVY = ("jax", "duckdb", "pandas", "sklearn")
 
 
 def test_nothing_heavy_is_imported():
-    modules = "cells datasets digits download encoder federation folder idx mnist partition reader"
+    modules = "cells cifar10 datasets digits download encoder federation folder idx mnist partition"
     code = (
-        f"import sys, importlib\nfor name in '{modules} synthetic table'.split():\n"
+        f"import sys, importlib\nfor name in '{modules} reader synthetic table'.split():\n"
         "    importlib.import_module('fedprior.data.' + name)\n"
         f"found = [name for name in {HEAVY} if name in sys.modules]\n"
         "sys.exit(', '.join(found) or 0)"
@@ -23,8 +23,8 @@ def test_nothing_heavy_is_imported():
 
 def test_describe_and_load_agree():
     rows = datasets.describe()
-    names = ["digits", "mnist", "mnist-dirichlet", "mnist-writers", "synthetic"]
-    assert [row["name"] for row in rows] == names
+    names = ["digits", "mnist", "mnist-dirichlet", "mnist-writers", "cifar10", "cifar10-dirichlet"]
+    assert [row["name"] for row in rows] == [*names, "synthetic"]
     assert all(set(row) == {"name", "description", "num_clients", "needs"} for row in rows)
     for row in rows:
         if row["needs"].startswith("nothing"):

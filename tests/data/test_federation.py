@@ -1,9 +1,10 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprior.data.federation import Federation, Split, encode_labels
+from fedprior.data.federation import ClientData, Federation, Split, encode_labels
 from fedprior.data.partition import split_rows
 
 
@@ -45,6 +46,26 @@ def test_pooled_and_padded_agree(sizes):
         padded = split.padded(np.array([client]))
         for one, other in zip(pooled[:2], padded[:2], strict=True):
             np.testing.assert_array_equal(one, other[0])
+
+
+def test_bytes_are_pixels():
+    """Kept as bytes, read as x / 255; tables of small integers and floats are what they are."""
+    images = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(3, 2, 2, 1) * 20
+    y, clients = np.array([0, 1, 0]), np.zeros(3, int)
+    options = {"valid_share": 0, "test_share": 0}
+    found = Federation.from_arrays(images, y, clients, **options)
+    assert found.train.x.dtype == np.uint8
+    for data in (found.train.client(0), found.train.pooled(0)):
+        x, _, _ = data.all()
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x, found.train.x / 255, rtol=1e-6)
+    device, _, _ = ClientData(*map(jnp.asarray, found.train.client(0))).all()
+    np.testing.assert_array_equal(device, x)  # to the bit
+    table = Federation.from_arrays(images.reshape(3, 4), y, clients, **options)
+    assert table.train.x.dtype == np.float32
+    assert table.train.x.max() == images.max()
+    scaled = Federation.from_arrays(images / 255, y, clients, **options)
+    np.testing.assert_allclose(scaled.train.client(0).all()[0], x, rtol=1e-6)
 
 
 def test_padded_reads_mapped_files(tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedprior.data.folder import from_folder
+from fedprior.data.folder import from_folder, read_new
 
 
 def write(folder, name, **arrays):
@@ -49,6 +49,20 @@ def test_whole_labels_of_two_types_are_the_same_classes(tmp_path):
     federation = from_folder(tmp_path)
     assert federation.classes == ("-10", "0", "10")
     np.testing.assert_array_equal(federation.train.client(0).y, federation.test.client(0).y)
+
+
+def test_images_of_bytes_are_pixels(tmp_path):
+    """One client with bytes and one with numbers in [0, 1]: both are read in [0, 1]."""
+    draws = np.random.default_rng(0)
+    images, y = draws.integers(0, 256, (6, 4, 4, 1)).astype(np.uint8), np.arange(6) % 2
+    np.savez(tmp_path / "a.npz", x=images, y=y)
+    assert from_folder(tmp_path).train.x.dtype == np.uint8
+    np.savez(tmp_path / "b.npz", x=(images / 255).astype(np.float32), y=y)
+    mixed = from_folder(tmp_path).train
+    assert mixed.x.dtype == np.float32
+    assert mixed.x.max() <= 1
+    new, _, _ = read_new(tmp_path, shape=(4, 4, 1), classes=("0", "1"))
+    np.testing.assert_allclose(new[:6], new[6:], rtol=1e-6)
 
 
 def test_text_labels(tmp_path):

@@ -86,6 +86,59 @@ def test_balanced_classes(num_clients, classes_per_client, seed):
     assert held.max() - held.min() <= 1
 
 
+@given(num_clients=st.integers(7, 30), classes_per_client=st.integers(1, 7), seed=seeds)
+@settings(max_examples=30, deadline=None)
+def test_deal_classes_shares_every_row_among_those_who_hold_its_class(
+    num_clients, classes_per_client, seed
+):
+    y = np.arange(7 * 60) % 7
+    sets = partition.balanced_classes(
+        7, num_clients=num_clients, classes_per_client=classes_per_client, seed=seed
+    )
+    rows = partition.deal_classes(y, classes=sets, seed=seed)
+    assert sorted(np.concatenate(rows)) == list(range(len(y)))
+    for own, classes in zip(rows, sets, strict=True):
+        assert set(y[own].tolist()) == set(classes.tolist())
+    counts = np.array([np.bincount(y[own], minlength=7) for own in rows])
+    for label in range(7):
+        shares = counts[counts[:, label] > 0, label]
+        assert shares.max() - shares.min() <= 1
+
+
+def test_deal_classes_without_rows_for_everybody():
+    sets = [np.array([0])] * 3
+    with pytest.raises(ValueError, match="num_clients must be small enough for each client"):
+        partition.deal_classes(np.array([0, 0, 1]), classes=sets, seed=0)
+    assert len(partition.deal_classes(np.array([0, 0, 0, 1]), classes=sets, seed=0)) == 3
+
+
+@given(
+    num_clients=st.integers(1, 30),
+    concentration=st.sampled_from([1e-300, 0.01, 0.1, 1.0, 100.0]),
+    seed=seeds,
+)
+@settings(max_examples=60, deadline=None)
+def test_dirichlet_clients_are_of_equal_size_and_disjoint(num_clients, concentration, seed):
+    y = np.arange(200) % 5
+    rows = partition.dirichlet_clients(
+        y, num_clients=num_clients, concentration=concentration, seed=seed
+    )
+    assert {len(own) for own in rows} == {200 // num_clients}
+    together = np.concatenate(rows)
+    assert len(set(together.tolist())) == len(together)
+
+
+def test_dirichlet_clients_have_the_shares_that_they_draw():
+    """The largest share, on average; the last clients to draw take what is left."""
+    y = np.arange(20_000) % 10
+    rows = partition.dirichlet_clients(y, num_clients=40, concentration=0.1, seed=0)
+    largest = np.mean([np.bincount(y[own]).max() / len(own) for own in rows])
+    draws = np.random.default_rng(0).dirichlet(np.full(10, 0.1), 4000).max(axis=1)
+    assert abs(largest - draws.mean()) < 5 * draws.std() / np.sqrt(40)
+    even = partition.dirichlet_clients(y, num_clients=40, concentration=1e6, seed=0)
+    assert np.median([np.bincount(y[own]).max() for own in even]) < 80  # of 500; expected: 50
+
+
 @given(ids=st.lists(st.integers(0, 9), min_size=1, max_size=60).map(np.array))
 def test_natural_is_one_client_an_id(ids):
     rows = partition.natural(ids)

@@ -139,7 +139,7 @@ def test_training_from_disk_is_blind_to_the_test_samples(toy, plane):
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"local-converged"}))  # not for sweeps
 def test_a_sweep_is_blind_to_the_test_samples(federation, monkeypatch, name):
     method = METHODS[name]
-    layered = name in ("fedrep", "shared-body")
+    layered = name in ("fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem")
     model = fedprior.mlp((4,), 3, hidden=(2,)) if layered else fedprior.models.logistic(4, 3)
 
     def build(*, rate):

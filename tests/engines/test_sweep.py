@@ -29,7 +29,7 @@ def drawn(seed):
 def found():
     """All trainings side by side, as on an accelerator."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "at_once", lambda *_: (2, 2))
+        patch.setattr(module, "together", lambda *_: (2, 2))
         return fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
 
 
@@ -70,7 +70,7 @@ def test_a_sweep_has_channels_whose_noise_differs_between_points(tmp_path):
     channel = fedprior.channels.CentralGaussian(clip=0.5, noise_multiplier=2.0)
     run = {"rounds": 2, "cohort": fedprior.Poisson(rate=0.5), "channel": channel}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "at_once", lambda *_: (2, 2))
+        patch.setattr(module, "together", lambda *_: (2, 2))
         swept = fedprior.sweep(build, drawn, over=OVER, seeds=2, identity="study", **run)
     for place, rate in enumerate(OVER["rate"]):
         saving = fedprior.Saving(folder=tmp_path / str(rate), identity=["study", {"rate": rate}])
@@ -84,7 +84,7 @@ def test_a_sweep_has_channels_whose_noise_differs_between_points(tmp_path):
 
 
 def test_trainings_one_at_a_time_are_the_same(found, monkeypatch):
-    monkeypatch.setattr(module, "at_once", lambda *_: (1, 1))  # as on a CPU
+    monkeypatch.setattr(module, "together", lambda *_: (1, 1))  # as on a CPU
     single = fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
     np.testing.assert_allclose(single.valid, found.valid, atol=1e-6)
     np.testing.assert_allclose(single.scores, found.scores, atol=1e-6)
@@ -100,14 +100,14 @@ def test_a_chunk_that_is_too_large_for_the_device_is_halved(found, monkeypatch):
         return whole(family, numbers, group, **rest)
 
     monkeypatch.setattr(module, "train", small)
-    monkeypatch.setattr(module, "at_once", lambda *_: (2, 2))
+    monkeypatch.setattr(module, "together", lambda *_: (2, 2))
     single = fedprior.sweep(build, drawn, over=OVER, seeds=2, **RUN)
     assert sizes[:3] == [(2, 2), (1, 2), (1, 1)]
     np.testing.assert_allclose(single.valid, found.valid, atol=1e-6)
 
 
 def test_a_sweep_goes_on_from_its_finished_points(found, monkeypatch, tmp_path):
-    monkeypatch.setattr(module, "at_once", lambda *_: (1, 1))
+    monkeypatch.setattr(module, "together", lambda *_: (1, 1))
     whole, trained = module.train, []
 
     def cut(family, numbers, group, **rest):
@@ -241,3 +241,20 @@ def test_progress_counts_trainings(monkeypatch):
 def test_bad_arguments_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         fedprior.sweep(build, drawn, **{"over": OVER, **RUN, **change})
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_options_that_change_the_parts_of_a_state_can_be_swept(monkeypatch, size):
+    clients = fedprior.load_dataset("synthetic", num_clients=4, seed=0)
+    network = fedprior.models.logistic(clients.shape[0], clients.num_classes)
+
+    def method(momentum):
+        return fedprior.learning.optimized(
+            fedprior.learning.fedavg, network, momentum=momentum, horizon=2.0
+        )
+
+    monkeypatch.setattr(module, "together", lambda *_: (size, 1))
+    swept = fedprior.sweep(method, clients, over={"momentum": [0.0, 0.5, 0.9]}, rounds=2)
+    for place, point in enumerate(swept.points):
+        alone = fedprior.simulate(method(**point), clients, rounds=2)
+        np.testing.assert_allclose(swept.valid[place, 0], alone.valid_scores, atol=1e-6)

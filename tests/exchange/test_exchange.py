@@ -56,6 +56,17 @@ def test_facts_are_json_and_refuse_what_does_not_fit(federation):
             facts.client_data(x[:2], np.array([0, label]))
 
 
+def test_bytes_of_a_client_are_what_was_agreed():
+    pixels, y = np.full((2, 4, 4, 1), 255, np.uint8), np.array([0, 1])
+    known = {"num_clients": 3, "shape": (4, 4, 1), "num_classes": 2, "most_samples": 2}
+    numbers = Facts(**known).client_data(pixels, y)  # others have numbers in [0, 1]
+    assert (numbers.x.dtype, numbers.x.max()) == (np.float32, 1)
+    agreed = Facts(**known, inputs="uint8")
+    assert agreed.client_data(pixels, y).x.dtype == np.uint8
+    with pytest.raises(ValueError, match=r"x must be pixels of type uint8, .* got 'float32'"):
+        agreed.client_data(numbers.x, y)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

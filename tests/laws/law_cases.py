@@ -20,18 +20,28 @@ SIZES = (4, 7, 6, 5)  # training samples of each client
 FAST = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=3))
 LINEAR, LAYERED = fedprior.models.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
 
+OPTIMIZER = {"momentum": 0.5, "horizon": 2.0, "class_frequencies": True}
 # Forms of a method that the laws run instead of the default one, and forms besides.
 OPTIONS = {
     "adaped-paper": {"method": "paper", "start": "initial"},
     "adaped-fine-tuning": {"catch_up": 3},
+    "adaped-optimized": OPTIMIZER,
     "apfl": {"mixing_rate": 0.1},
     "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
+    "fedbabu": {"fine_tuning_steps": 3},
+    "fedem-optimized": {**OPTIMIZER, "weight": "samples"},
+    "fedmd": {"num_public": 3},
     "fedrep": {"head_steps": 1},
+    "fedrod-optimized": OPTIMIZER,
     "per-fedavg": {"order": "exact"},
     "pfedme": {"weight": "samples"},
-    "shared-body": {"head_steps": 1},
+    "pfedvem": {"num_draws": 2},
+    "shared-subspace-optimized": OPTIMIZER,
 }
 FORMS = {"adaped-paper": "adaped"}
+FORMS |= {f"{name}-optimized": name for name in ("adaped", "fedem", "fedrod", "shared-subspace")}
+# Methods that need a body and a head.
+LAYERS = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
 
 
@@ -45,7 +55,7 @@ def algorithm_of(name, steps=FAST, **options):
         alone, inner = algorithm_of("local", steps), algorithm_of("ditto", steps, **options)
         inner = fedprior.learning.adaptive_clip(inner)
         return fedprior.learning.cautious(inner, alone, deviation=0.01)
-    model = LAYERED if name in ("fedrep", "shared-body") else LINEAR
+    model = LAYERED if FORMS.get(name, name) in LAYERS else LINEAR
     options = {**OPTIONS.get(name, {}), **options}
     return catalog.method(FORMS.get(name, name)).build(model, options, steps=steps)
 

@@ -80,7 +80,8 @@ def private_form(name, steps):
     method = catalog.METHODS.get(FORMS.get(name, name))
     options = {"weight": "uniform"} if method and "weight" in method.options() else {}
     algorithm = algorithm_of(name, steps, **options)
-    if algorithm.pools == "gather" or (method and method.alone):
+    apart = algorithm.pools == "gather" or not algorithm.bears_noise
+    if apart or (method and method.alone):
         pytest.skip("The method has no private runs.")
     return algorithm
 

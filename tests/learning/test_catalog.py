@@ -4,6 +4,7 @@ import inspect
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -15,7 +16,7 @@ from fedprior.learning.traffic import outline, sketch, traffic
 
 # A value of each option other than its default.
 VALUES = {
-    "class_frequencies": False,
+    "class_frequencies": True,  # AdaMAP's default
     "gradient_norm": 2.0,
     "horizon": 5.0,
     "momentum": 0.5,
@@ -29,6 +30,8 @@ VALUES = {
     "curvature_samples": 8,
     "decay": 0.9,
     "degrees": 2.0,
+    "digest_rate": 0.2,
+    "digest_steps": 1,
     "direction": "reverse",
     "fine_tuning_rate": 0.01,
     "fine_tuning_steps": 3,
@@ -49,6 +52,8 @@ VALUES = {
     "noise_variance": None,  # for a quantity only
     "normalizer": "exact",
     "num_components": 3,
+    "num_draws": 2,
+    "num_public": 7,
     "order": "exact",
     "penalty": 0.5,
     "per_coordinate": True,
@@ -56,6 +61,7 @@ VALUES = {
     "psi_floor": 0.1,
     "psi_rate": 0.01,
     "psi_scale": 0.1,
+    "public": np.linspace(-2, 2, 24).reshape(6, 4),
     "rank": 3,
     "scale": 0.3,
     "scale_floor": 0.01,
@@ -81,6 +87,8 @@ def test_every_method_builds_and_takes_each_option_it_lists(name):
     assert len(set(options)) == len(options)
     for option in options:
         assert isinstance(method.build(MODEL, {option: VALUES[option]}), fedprior.Algorithm)
+    assert bool(method.still) == (algorithm.moved is None)  # it says why there is no momentum
+    assert ("momentum" in options) == (not method.still)
 
 
 def test_options_are_listed_where_they_are_understood():
@@ -101,7 +109,7 @@ def test_options_are_listed_where_they_are_understood():
     assert {"penalty", "direction", "temperature"} <= listed["quped"]
     assert not {"psi_rate", "psi_floor"} & listed["quped"]  # its spread is not learned
     unmoved = {"mixture-clustering", "mean-regularized", "l2gd"}  # gamma is replaced, or stays
-    unmoved |= {"local", "local-converged"}
+    unmoved |= {"local", "local-converged", "fedmd"}
     assert {"theta_rate", "newcomer_steps"}.isdisjoint(listed["ifca"])
     assert "penalty" in listed["ditto"]
     assert "catch_up" not in listed["fedrep"]  # it would be refused: the head is ahead already
@@ -172,7 +180,8 @@ WITHOUT = {
     "local": ("gamma_rate", "start", "weight"),
     "clustered": ("theta_rate", "curvature_samples", "newcomer_steps", "personal_steps"),
     "mean-regularized": ("gamma_rate",),
-    "shared-body": ("start",),
+    "fedper": ("start",),
+    "fedbabu": ("theta_rate", "newcomer_steps"),
     "adaped-fine-tuning": ("start",),
 }
 
@@ -208,7 +217,7 @@ def test_the_description_has_a_row_a_method():
         ("ifca", 2 * model + 8, 2 * model + 8 + clock, "sums only"),
         ("mixture-clustering", model, 3 * model + 4 * 4 + 4, "every client's model"),
         ("local", 0, 0, "nothing"),
-        ("shared-body", None, None, None),  # a single layer has no body
+        ("fedper", None, None, None),  # a single layer has no body
     ):
         row = rows[name]
         assert (row["upload_bytes"], row["download_bytes"]) == (up, down), name
@@ -240,7 +249,7 @@ def test_a_weight_that_clients_differ_in_is_sent():
 def test_an_outline_sends_what_the_model_sends():
     model = fedprior.mlp((4,), 3, hidden=(5,))
     thin = outline(model, (4,))
-    for build in (fedprior.adaped, fedprior.learning.shared_body, fedprior.learning.gaussian_em):
+    for build in (fedprior.adaped, fedprior.learning.fedper, fedprior.learning.gaussian_em):
         assert traffic(build(thin), (4,)) == traffic(build(model), (4,))
 
 

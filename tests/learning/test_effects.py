@@ -11,14 +11,17 @@ from fedprior.data.federation import PADDED_AXES
 from fedprior.learning import catalog
 
 LAYERS, SMALL = fedprior.mlp((4,), 3, hidden=(5,)), fedprior.models.logistic(4, 3)
-LAYERED = {"fedrep", "shared-body"}
+LAYERED = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 ALWAYS = {"local-converged"}  # `local`, for as long as validation scores rise
-BASE = {"decay": 0.8}
+BASE = {"decay": 0.8, "horizon": 2.0}
+ALL = {"class_frequencies": True}  # without them, smoothing has no effect
+SERVER = ("momentum", "horizon")  # refused where a server solves instead of adding up
 COUNTS = {"steps_per_epoch": 1, "newcomer_steps": 4, "personal_steps": 0, "fine_tuning_steps": 2}
 # Numbers that stand for None, or beside which others have an effect.
 IN_PLACE = {"clip": 100.0, "scale": 1.0, "probability": 0.5}
 IN_PLACE |= {"gamma_rate": 0.1, "jitter": 0.5, "mixing_rate": 0.05}
 VARIED = VALUES | {
+    "class_frequencies": False,
     "clip": 0.01,
     "decay": 0.5,
     "gradient_norm": 0.01,
@@ -122,18 +125,23 @@ def traced_counts(monkeypatch):
 @pytest.mark.filterwarnings("ignore::fedprior.learning.paper.CollapseWarning")
 @pytest.mark.parametrize("name", sorted(catalog.METHODS.keys() - ALWAYS))
 def test_every_option_has_an_effect(federation, name):
-    method, usual = catalog.method(name), {}
+    method, usual = catalog.method(name), dict(ALL)
     plain = numbers(method)
     if name in THREE_KINDS:
         usual["num_components"] = 3
     play = played(method, federation, usual)
-    before, idle = play(plain), []
+    idle = []
     for option in method.options():
         value = VARIED[option]
         if option in UNTOUCHED:
             continue
+        before = play(plain)
         if option in plain:
             after = play(plain | {option: value})
+        elif option == "curvature":
+            few = {name: value for name, value in plain.items() if name not in SERVER}
+            before = play(few)
+            after = played(method, federation, usual | {option: value})(few)
         else:
             after = played(method, federation, usual | {option: value})(plain)
         if not differ(before, after):

@@ -15,6 +15,7 @@ from fedprior.learning.representation import head_first
 
 EVERYTHING = fedprior.Batches(steps_per_epoch=1)
 MLP = fedprior.mlp((4,), 3, hidden=(5,))
+BODY = fedprior.populations.SharedBody()
 POPULATIONS = {
     "subspace": fedprior.populations.Subspace(rank=2, learn_mean=False),
     "subspace-normal": fedprior.populations.Subspace(rank=3, scale=0.5, seed=4),
@@ -22,6 +23,7 @@ POPULATIONS = {
     "shared-body": fedprior.populations.SharedBody(),
     "shared-body-named": fedprior.populations.SharedBody(head="0/bias"),
     "shared-body-chosen": fedprior.populations.SharedBody(head=lambda path: path.endswith("bias")),
+    "shared-head": fedprior.populations.SharedHead(),
 }
 
 
@@ -230,7 +232,7 @@ def test_a_network_with_holes_of_its_own_is_put_together_again():
 def bodied(play, federation):
     options = {"theta_rate": 0.1, "gamma_rate": 0.1}
     options["steps"] = fedprior.Steps(local_steps=2, batches=EVERYTHING)
-    return play(fedprior.learning.shared_body(MLP, head_steps=3, **options), federation, 4)
+    return play(head_first(MLP, BODY, head_steps=3, **options), federation, 4)
 
 
 def test_heads_differ_and_the_body_is_one(bodied):
@@ -247,9 +249,8 @@ def test_heads_differ_and_the_body_is_one(bodied):
 def test_steps_of_the_head_alone_come_first(play, federation):
     """With a body that rests, h head steps and s steps are h + s steps."""
     two, five = (fedprior.Steps(local_steps=number, batches=EVERYTHING) for number in (2, 5))
-    ahead = fedprior.learning.shared_body(MLP, head_steps=3, steps=two, gamma_rate=0.0)
-    _, first = play(ahead, federation, 1)
-    _, plain = play(fedprior.learning.shared_body(MLP, steps=five, gamma_rate=0.0), federation, 1)
+    _, first = play(head_first(MLP, BODY, head_steps=3, steps=two, gamma_rate=0.0), federation, 1)
+    _, plain = play(head_first(MLP, BODY, steps=five, gamma_rate=0.0), federation, 1)
     same(first["w"], plain["w"], 1e-6)
 
 
@@ -277,26 +278,26 @@ def test_without_steps_of_the_head_alone_it_is_alternating():
             r"Subspace: rank must be at most the number of parameters \(4\), got 5",
         ),
         (
-            lambda: fedprior.learning.shared_body(fedprior.models.logistic(4, 3)),
+            lambda: fedprior.learning.fedper(fedprior.models.logistic(4, 3)),
             "SharedBody: head must be a part of the parameters, got 'the last layer'. "
             "Its leaves are intercept, weight",
         ),
         (
-            lambda: fedprior.learning.shared_body(MLP, head=1),
+            lambda: fedprior.learning.fedper(MLP, head=1),
             "SharedBody: head must be the beginning of a path, in quotes, or a function, got 1. "
             'Write "1".',
         ),
         (
-            lambda: fedprior.learning.shared_body(MLP, head="2"),
+            lambda: fedprior.learning.fedper(MLP, head="2"),
             "SharedBody: head must be a part of the parameters, got '2'. Its leaves are 0/bias",
         ),
         (
-            lambda: fedprior.learning.shared_body(MLP, head_steps=-1),
-            "shared-body: head_steps must be a whole number of at least 0, got -1",
+            lambda: fedprior.learning.shared_subspace(MLP, head_steps=-1),
+            "shared-subspace: head_steps must be a whole number of at least 0, got -1",
         ),
         (
-            lambda: fedprior.learning.shared_body(MLP, head_steps=1, catch_up=5),
-            "shared-body: catch_up cannot be combined with head_steps",
+            lambda: fedprior.learning.shared_subspace(MLP, head_steps=1, catch_up=5),
+            "shared-subspace: catch_up cannot be combined with head_steps",
         ),
     ],
 )

@@ -360,9 +360,8 @@ def test_a_shared_subspace_tends_to_alternating_least_squares(play, quantities):
 def test_a_shared_body_is_the_step_of_fedrep(play, federation):
     """`HEAD_STEPS` steps of the last layer, then one of the layers below it, which are averaged."""
     network = fedprior.mlp((4,), 3, hidden=(6,))
-    algorithm = fedprior.learning.shared_body(
-        network, head_steps=HEAD_STEPS - 1, **{**COMMON, "steps": ONE_STEP}
-    )
+    options = {"head_steps": HEAD_STEPS - 1, **COMMON, "steps": ONE_STEP}
+    algorithm = head_first(network, fedprior.populations.SharedBody(), **options)
     first = network.init(random.fold(random.root(0), "init"))
     state, memories = play(algorithm, federation, ROUNDS)
     body, head = (np.vstack([layer["bias"], layer["weight"]]).astype(float) for layer in first)

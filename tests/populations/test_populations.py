@@ -21,6 +21,7 @@ POPULATIONS = {
     "mixture": fedprior.populations.GaussianMixture(num_components=3, scale=0.7, jitter=0.5),
     "discrete": fedprior.populations.Discrete(num_components=3, jitter=0.5),
     "shared-body": fedprior.populations.SharedBody(head="intercept"),  # a gamma without a mean
+    "shared-head": fedprior.populations.SharedHead(head="intercept"),
     "distillation": fedprior.populations.Distillation(),
     "distillation-low": fedprior.populations.Distillation(initial_psi=0.1, psi_floor=0.5),
     "distillation-reverse": fedprior.populations.Distillation(direction="reverse", temperature=2.0),
@@ -131,6 +132,7 @@ NO_SLOPE = {
     fedprior.populations.Flat,
     fedprior.populations.PointMass,
     fedprior.populations.SharedBody,
+    fedprior.populations.SharedHead,
     fedprior.populations.Discrete,
 }
 

@@ -52,15 +52,18 @@ def test_methods_with_personal_models_are_cautious(federation):
     assert not setting(clear, "adamap", federation).algorithm.discounts_noise
 
 
-def test_momentum_falls_with_the_noise(federation):
-    from fedprior.learning.adamap import calm_under_noise
+@pytest.mark.parametrize("name", ["adamap", "ditto", "clustered"])
+def test_momentum_falls_with_the_noise(name):
+    from fedprior.learning.catalog import method
     from fedprior.learning.method import ChannelNoise
 
     model = logistic(2, 3)  # 9 parameters
     quiet = ChannelNoise(1.0, clip=1.0, rate=0.1, num_clients=10**6, rounds=100)
     loud = ChannelNoise(1.0, clip=1.0, rate=1.0, num_clients=15, rounds=1)  # a ratio of 0.2
-    assert calm_under_noise(model, quiet, momentum=0.9)["momentum"] == pytest.approx(0.9)
-    assert calm_under_noise(model, loud, momentum=0.9)["momentum"] == pytest.approx(0.45)
+    for noise, momentum in ((quiet, 0.9), (loud, 0.45)):
+        options = method(name).under_noise(model, {"momentum": 0.9}, noise)
+        assert options["momentum"] == pytest.approx(momentum)
+    assert ("momentum" in method(name).under_noise(model, {}, loud)) == (name == "adamap")
 
 
 def test_the_verdict_of_a_training_counts_its_rounds(federation):

@@ -35,10 +35,13 @@ def encoder(
             "--regression/--classes", help="Is the label a quantity? (default: by its values)"
         ),
     ] = None,
+    bins: Annotated[
+        int, typer.Option(help="Bins of each number's piecewise-linear encoding (default: none).")
+    ] = 0,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
-    """How columns become inputs (means, scales, medians, words, classes), from PUBLIC rows.
+    """How columns become inputs (means, scales, medians, bins, words, classes), from PUBLIC rows.
 
     All that the file says can be told from the rows it was made of, and no noise covers it: use
     rows that everybody may know, never those of the clients who are to be protected. A private run
@@ -62,6 +65,7 @@ def encoder(
             exclude=asked.listed(exclude),
             missing=missing,
             regression=regression,
+            bins=bins,
         )
     write_atomically(out, found.to_json().encode())
     if as_json:

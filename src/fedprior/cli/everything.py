@@ -20,8 +20,10 @@ _FOLDERS = {  # of the root of all data: what each experiment reads
     "elections": ("elections",),
     "batting": ("empirical_bayes",),
     "dp-figures": ("mnist", "mnist_writers"),
+    "optimizer": ("mnist", "mnist_writers"),
     "table1": ("mnist", "mnist_writers"),
     "beyond": ("mnist", "mnist_writers"),
+    "cifar10": ("cifar10",),
     "ablation": ("mnist", "mnist_writers"),
     "fedem": ("mnist",),
 }

@@ -82,6 +82,8 @@ _HELP = options.__doc__
 def main() -> None:
     """Run the command; exit codes are 0, 1 (a check failed), 2 (bad input), 130 (interrupted)."""
     logging.getLogger("fedprior").setLevel(logging.ERROR)  # commands say what Python would log
+    # JAX takes memory of a GPU as it needs it, so that two commands can share one.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     load_lazily()
     print_anywhere(sys.stdout, sys.stderr)
     called = [word for word in sys.argv[1:2] if word in COMMANDS]

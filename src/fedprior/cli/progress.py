@@ -1,6 +1,7 @@
 """Progress of a run on standard error: a bar on a terminal, one line per method elsewhere."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -173,6 +174,18 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
             bar.update(task, completed=done, total=total, description=what or None)
 
         yield move
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """Send to standard error what libraries print meanwhile, as those do that join processes."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def busy(what: str, *, quiet: bool) -> AbstractContextManager[object]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.comparison import ablation, beyond, fedem, table1
+from fedprior.cli.comparison import ablation, beyond, cifar10, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
 from fedprior.cli.experiment import (
@@ -20,6 +20,7 @@ from fedprior.cli.experiment import (
 )
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
+from fedprior.cli.optimizer import optimizer
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
@@ -39,7 +40,9 @@ app.command("dp-figures")(dp_figures)
 app.command("table1")(table1)
 app.command("ablation")(ablation)
 app.command("beyond")(beyond)
+app.command("cifar10")(cifar10)
 app.command("fedem")(fedem)
+app.command("optimizer")(optimizer)
 app.command()(linear)
 app.command()(logistic)
 

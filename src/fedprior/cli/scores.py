@@ -24,7 +24,8 @@ _UNEVEN, _TIMES = 0.7, 3
 def tables(config: "Config", summary: Mapping[str, Any], console: Console) -> Group:
     """What a run found: a table of its metric, and one of every metric where they are known."""
     metric = METRICS[summary["metric"]]
-    rows, guessed = summary["methods"], named(summary.get("guesses", {}))
+    rows = {**summary["methods"], **summary.get("baseline", {})}
+    guessed = named(summary.get("guesses", {}))
     first = with_bars(table(config, rows, metric, guessed), [*rows.values()], console, metric)
     known = {name: row["metrics"] for name, row in (rows | guessed).items() if "metrics" in row}
     if not known:

@@ -3,6 +3,9 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +18,18 @@ from fedprior.cli.pages import check_report, write_report
 from fedprior.cli.scores import remarks as score_remarks
 from fedprior.cli.scores import tables
 from fedprior.core import lock
+from fedprior.core.check import PrivacyError
+from fedprior.core.files import write_json
 from fedprior.core.scores import ACCURACY, METRICS
 
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
+
+
+class Baseline(StrEnum):
+    """What a run may be compared with."""
+
+    boosting = "boosting"
 
 
 def train(
@@ -39,6 +50,20 @@ def train(
     seeds: asked.Seeds = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/TIME).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Devices that share the clients: a number, or all. [default: all GPUs]"),
+    ] = None,
+    processes: Annotated[
+        str | None,
+        typer.Option(help="Processes that share the clients: a number, or auto (as in Slurm)."),
+    ] = None,
+    process: Annotated[
+        int | None, typer.Option(help="Which of the processes this is: 0, 1, ...")
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT at which all processes reach process 0.")
+    ] = None,
     allow_delta: asked.AllowDelta = False,
     release_scores: Annotated[
         bool,
@@ -62,6 +87,10 @@ def train(
         typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
     ] = None,
     key: asked.Key = None,
+    baseline: Annotated[
+        Baseline | None,
+        typer.Option(help="Compare with boosting alone, pooled, and pooled with the client's id."),
+    ] = None,
     plot: asked.Plot = None,
     report: asked.Report = None,
     force: asked.Force = False,
@@ -73,23 +102,31 @@ def train(
     Without arguments: AdaMAP, AdaPeD, FedAvg + fine-tuning and local training on the embedded
     digits.
 
+    On a table, validation rows choose the model and every method's rates, unless model.name,
+    training.theta_rate or training.gamma_rate is set; a private run takes them as they are.
+    --baseline boosting trains scikit-learn's gradient boosting on the same rows.
+
     --plot draws each client's gain over local, the scores by method and, by round, the validation
     scores; --report writes a page with more. A new run then computes validation scores 20 times,
     unless training.evaluate_every says otherwise.
 
     Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
-    from fedprior.cli.progress import Watcher, busy
+    from fedprior.cli.progress import Trainings, Watcher, busy, diverted
 
     with busy("loading", quiet=quiet):
+        from fedprior.engines.processes import leads, settled
+        from fedprior.reporting.config import given_keys
         from fedprior.reporting.folder import Folder
         from fedprior.reporting.outputs import save_plot
         from fedprior.reporting.pages.run import page_of
         from fedprior.reporting.record import scores_stay
-        from fedprior.reporting.train import check_run, judged
+        from fedprior.reporting.settle import settle
+        from fedprior.reporting.train import check_run, follow, judged
         from fedprior.reporting.train import train as run
 
     remarks: list[str] = []
+    chosen = None
     check_report("train", report, force=force)
     if resume is not None:
         of_table = (data, client, label, features, exclude, missing, encoder)
@@ -97,19 +134,22 @@ def train(
         switches = allow_delta or release_scores or unprotected_scores
         if switches or any(each is not None for each in (*others, score_epsilon)):
             raise ValueError(
-                "train: --resume must stand alone (with --plot, --report, --force, --json and "
-                "--quiet), got other options. A resumed run keeps its configuration."
+                "train: --resume must stand alone (with --baseline, --devices, --processes, "
+                "--plot, --report, --force, --json and --quiet), got other options. A resumed run "
+                "keeps its configuration."
             )
         folder = Folder(resume)
         settings = folder.open()
         _check_plot(plot, settings, force=force)
+        _check_baseline(baseline, settings)
+        settings = _shared(settings, devices, processes, process, coordinator)
     else:
-        given = {
+        switches_on = {
             "allow_delta": allow_delta,
             "release_scores": release_scores,
             "unprotected_scores": unprotected_scores,
         }
-        switched = [f"privacy.{name}=true" for name, on in given.items() if on]
+        switched = [f"privacy.{name}=true" for name, on in switches_on.items() if on]
         if score_epsilon is not None:
             switched.append(f"privacy.score_epsilon={score_epsilon!r}")
         places = {"ledger": ledger, "key": key}
@@ -134,12 +174,28 @@ def train(
         )
         shown = plot or (report and settings.privacy.noise != "secure")
         settings = asked.scored_on_the_way(settings) if shown else settings
+        if processes is not None and out is None:
+            raise ValueError("train: --out must be given with --processes, the same in each.")
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
         _check_plot(plot, settings, force=force)
+        _check_baseline(baseline, settings)
+        settings = _shared(settings, devices, processes, process, coordinator)
         with busy("preparing", quiet=quiet):
             clients, remarks = check_run(settings)
+        if processes is None:
+            given = given_keys(config, changes or [])
+            with Trainings(quiet=quiet) as bars:
+                chosen = settle(settings, clients, given, watch=bars.part)
+            settings, remarks = chosen.config, [*remarks, *chosen.remarks]
         settings = judged(settings, clients)
+    if processes is not None and not leads():
+        with diverted():
+            settled()  # process 0 has made the folder
+            shared = settings.training.devices
+            settings = folder.open()
+            settings = replace(settings, training=replace(settings.training, devices=shared))
+            return follow(settings, folder, resume=resume is not None)
     secure = settings.privacy.noise == "secure"
     watcher = Watcher(
         quiet=quiet,
@@ -152,8 +208,18 @@ def train(
     with lock.owned(folder.path):
         if resume is None:
             settings = folder.create(settings)
+        if chosen is not None and chosen.tried:
+            write_json(folder.choice, {"tried": chosen.tried}, indent=2)
         try:
-            summary = run(settings, folder, resume=resume is not None, watch=watcher.watch)
+            with nullcontext() if processes is None else diverted():
+                settled()
+                summary = run(
+                    settings,
+                    folder,
+                    resume=resume is not None,
+                    watch=watcher.watch,
+                    baseline=baseline is not None,
+                )
         except KeyboardInterrupt:
             watcher.say(f"Saved. Continue with: fedprior train --resume {folder.path}")
             raise
@@ -177,6 +243,29 @@ def train(
     write_report("train", report, lambda: page_of(folder.path), watcher.say)
 
 
+def _shared(
+    settings: "Config",
+    devices: str | None,
+    processes: str | None,
+    process: int | None,
+    coordinator: str | None,
+) -> "Config":
+    """The configuration with the devices of --devices, after this process has joined the others."""
+    from fedprior.cli.progress import diverted
+    from fedprior.engines import processes as together
+
+    if processes is not None:
+        with diverted():
+            together.join(processes, process, coordinator)
+    elif process is not None or coordinator is not None:
+        raise ValueError("train: --process and --coordinator need --processes N.")
+    if devices is None:
+        return settings
+    return replace(
+        settings, training=replace(settings.training, devices=together.number_of(devices))
+    )
+
+
 def _check_plot(plot: Path | None, config: "Config", *, force: bool) -> None:
     """Raise before anything is trained if the picture could not be drawn."""
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
@@ -187,6 +276,17 @@ def _check_plot(plot: Path | None, config: "Config", *, force: bool) -> None:
         raise ValueError(
             "train: --plot must be of a run that shows its clients' scores, got secure noise, "
             "under which they stay here. Leave it out, or show them with --unprotected-scores."
+        )
+
+
+def _check_baseline(baseline: Baseline | None, config: "Config") -> None:
+    """Raise where every client's scores stay with the owner of the data."""
+    from fedprior.reporting.record import scores_stay
+
+    if baseline is not None and scores_stay(config.privacy):
+        raise PrivacyError(
+            f"train: --baseline must be left out with secure noise, got {baseline}. It pools the "
+            "clients' rows and shows scores that no noise covers."
         )
 
 

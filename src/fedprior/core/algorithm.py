@@ -40,6 +40,27 @@ class Message(NamedTuple):
     weight: Array
 
 
+@dataclass(frozen=True)
+class Moved:
+    """The part of gamma that a server moves by the mean of its clients' increments.
+
+    `blocks` are the names of its parts, or None for all of gamma: networks and bases that clients
+    train by gradient steps, not scales, shares or statistics. `project` brings gamma back into its
+    range once they are moved.
+    """
+
+    blocks: tuple[str, ...] | None = None
+    project: Callable[[PyTree], PyTree] = lambda gamma: gamma
+
+    def of(self, gamma: PyTree) -> PyTree:
+        """Return these parts of gamma."""
+        return gamma if self.blocks is None else {name: gamma[name] for name in self.blocks}
+
+    def to(self, gamma: PyTree, parts: PyTree) -> PyTree:
+        """Return gamma with other values of these parts."""
+        return self.project(parts if self.blocks is None else {**gamma, **parts})
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Algorithm:
     """A method of personalized learning or estimation as a set of pure functions.
@@ -60,6 +81,7 @@ class Algorithm:
     `bound` is the largest l2 norm of a message, for algorithms that clip and scale by themselves.
     `discounts_noise` states that clients use a noisy state only as far as it stands out from noise.
     `num_clients` is the required number of clients, for methods that keep state for each client.
+    `moved` is what a server may add momentum to and average over rounds; None if there is nothing.
     `model` is the clients' network, if there is one: a run checks that it fits the clients.
     Algorithms compare by identity, because compiled programs are cached per object.
     """
@@ -80,6 +102,7 @@ class Algorithm:
     bound: float | None = None
     discounts_noise: bool = False
     num_clients: int | None = None
+    moved: Moved | None = None
     model: Any = None
 
     @classmethod

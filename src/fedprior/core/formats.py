@@ -17,7 +17,7 @@ NUMBERS = {
     "model": 1,
     "clients": 1,  # names of the clients, beside a model
     "ledger": 4,
-    "encoder": 1,
+    "encoder": 2,
     "answer": 1,  # the summary beside a table of estimates or of a regression
     "agreement": 1,
     "roster": 1,

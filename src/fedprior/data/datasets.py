@@ -39,6 +39,7 @@ class Dataset:
         return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
 
 
+_CIFAR10 = "the six CIFAR-10 binary files, or their archive, under cifar10/"
 _DATASETS = (
     Dataset(
         name="digits",
@@ -69,6 +70,22 @@ _DATASETS = (
         num_clients=66,
         needs="the MNIST training files under mnist/ and the QMNIST writers under mnist_writers/",
         folders=("mnist", "mnist_writers"),
+    ),
+    Dataset(
+        name="cifar10",
+        loader="fedprior.data.cifar10:cifar10",
+        description="CIFAR-10, 3 random classes per client, clients of equal size",
+        num_clients=100,
+        needs=_CIFAR10,
+        folders=("cifar10",),
+    ),
+    Dataset(
+        name="cifar10-dirichlet",
+        loader="fedprior.data.cifar10:cifar10_dirichlet",
+        description="CIFAR-10, Dirichlet(0.1) shares of the classes, clients of equal size",
+        num_clients=100,
+        needs=_CIFAR10,
+        folders=("cifar10",),
     ),
     Dataset(
         name="synthetic",

@@ -38,6 +38,11 @@ WRITERS = Files(
     mirrors=("https://raw.githubusercontent.com/facebookresearch/qmnist/master/",),
     files={"qmnist-train-labels-idx2-int.gz": "0058f8dd561b90ffdd0f734c6a30e5e4"},
 )
+CIFAR10 = Files(
+    name="cifar10",
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    files={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+)
 
 
 def fetch(source: Files, folder: str | Path) -> None:

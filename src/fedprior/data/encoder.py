@@ -25,7 +25,9 @@ class Numeric:
     """z = (value - mean) / scale, missing read as `median`; then the indicator of missing, if any.
 
     There is an indicator where a cell is missing in any row. `form` says how the cells of a file
-    are written, as in `cells.Column`.
+    are written, as in `cells.Column`. Between them stands the piecewise-linear encoding of
+    Gorishniy et al. (2022), a coordinate for each pair of neighboring `knots` a < b: -1 up to a,
+    1 from b on, and linear between them.
     """
 
     name: str
@@ -34,23 +36,34 @@ class Numeric:
     median: float
     indicator: bool
     form: str = ""
+    knots: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         owner = f"Encoder column {self.name!r}"
         check.positive(owner, scale=self.scale)
+        rising = all(_is_finite(knot) for knot in self.knots) and bool(
+            (np.diff(np.asarray(self.knots, np.float64)) > 0).all()
+        )
+        rule = "finite and rising"
+        check.require(rising and len(self.knots) != 1, owner, "knots", rule, self.knots)
         for name in ("mean", "median"):
             value = getattr(self, name)
             rule = "a finite number"
             check.require(_is_finite(value), owner, name, rule, value)
 
     def labels(self) -> list[str]:
-        return [self.name] + [f"{self.name} missing"] * self.indicator
+        pairs = zip(self.knots, self.knots[1:], strict=False)
+        bins = [f"{self.name} from {low:.6g} to {high:.6g}" for low, high in pairs]
+        return [self.name, *bins] + [f"{self.name} missing"] * self.indicator
 
     def encode(self, values: np.ma.MaskedArray) -> np.ndarray:
         missing = np.ma.getmaskarray(values)
         filled = np.where(missing, self.median, values.data.astype(np.float64))
-        parts = [(filled - self.mean) / self.scale] + [missing] * self.indicator
-        return np.stack(parts, axis=1).astype(np.float32)
+        parts = [(filled - self.mean) / self.scale]
+        if self.knots:
+            low, width = np.array(self.knots[:-1]), np.diff(self.knots)
+            parts.extend((2 * np.clip((filled[:, None] - low) / width, 0, 1) - 1).T)
+        return np.stack(parts + [missing] * self.indicator, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,10 +168,12 @@ class Encoder:
         """The encoder that `to_json` wrote."""
         try:
             fields: dict[str, Any] = json.loads(text)
+            if fields["format"] == 1:  # had no knots, and is otherwise the same
+                fields["format"] = FORMAT
             columns = tuple(
                 Category(name=each["name"], categories=tuple(each["categories"]))
                 if "categories" in each
-                else Numeric(**each)
+                else Numeric(**{**each, "knots": tuple(each.get("knots", ()))})
                 for each in fields.pop("columns")
             )
             classes = fields.pop("classes")
@@ -177,8 +192,12 @@ class Encoder:
             ) from None
 
 
-def fit_column(table: Table, name: str, train: np.ndarray) -> Numeric | Category:
-    """The encoding of one column; its statistics come from the rows `train` alone."""
+def fit_column(table: Table, name: str, train: np.ndarray, *, bins: int = 0) -> Numeric | Category:
+    """The encoding of one column; its statistics come from the rows `train` alone.
+
+    Numbers have at most `bins` bins with as many of these rows in each; one or two distinct values
+    need none.
+    """
     column, values = table.kinds[name], table.columns[name]
     missing = np.ma.getmaskarray(values)
     if column.kind in ("text", "truth"):
@@ -200,7 +219,16 @@ def fit_column(table: Table, name: str, train: np.ndarray) -> Numeric | Category
         median=median,
         indicator=bool(missing.any()),
         form=column.form,
+        knots=_knots(present, bins),
     )
+
+
+def _knots(present: np.ndarray, bins: int) -> tuple[float, ...]:
+    """Distinct quantiles, where there are at least two bins between them."""
+    if not bins or not len(present):
+        return ()
+    knots = np.unique(np.quantile(present, np.linspace(0, 1, bins + 1)))
+    return tuple(knots.tolist()) if len(knots) > 2 else ()
 
 
 def refuse_infinite(table: Table) -> None:

@@ -16,6 +16,25 @@ if TYPE_CHECKING:
 
 COLLECTED = "the classes (name all possible ones: classes=[...])"  # as `fitted` has it
 _CHECK_ROWS = 65_536  # rows read at a time when a pool is checked; bounds memory for mapped files
+_PIXEL = np.float32(1 / 255)
+
+
+def network_input(x: Array) -> Array:
+    """What a network is given for stored inputs: bytes are pixels, x / 255 in float32.
+
+    Images are kept as bytes, on the device too, and become numbers in [0, 1] where they are read: a
+    quarter of the memory. Inputs of any other type are what they are.
+    """
+    return x.astype(np.float32) * _PIXEL if x.dtype == np.uint8 else x
+
+
+def stored_input(x: np.ndarray) -> np.ndarray:
+    """Inputs as a pool keeps them: bytes for images (rows, height, width, channels), else float32.
+
+    Only images that come as bytes are kept as bytes.
+    """
+    is_image = x.dtype == np.uint8 and x.ndim == 4
+    return x if is_image else x.astype(np.float32, copy=False)
 
 
 class ClientData(NamedTuple):
@@ -47,8 +66,8 @@ class ClientData(NamedTuple):
         return int(self.rows.shape[0])
 
     def take(self, index: Array) -> tuple[Array, Array]:
-        """(x, y) at the client's own positions `index`, each below `size`."""
-        return self.x[self.start + index], self.y[self.start + index]
+        """(x, y) at the client's own positions `index`, each below `size`, as networks read x."""
+        return network_input(self.x[self.start + index]), self.y[self.start + index]
 
     def all(self) -> tuple[Array, Array, Array]:
         """(x, y, mask), padded to `most` rows; a padded row repeats the last one."""
@@ -88,7 +107,7 @@ PADDED_AXES = ClientData(x=0, y=0, start=0, size=0, rows=None)
 class Split:
     """Rows of all clients: client i owns `start[i]` to `start[i] + size[i] - 1`.
 
-    `x` and `y` may be memory-mapped files.
+    `x` and `y` may be memory-mapped files. Inputs of type uint8 are pixels (`network_input`).
     """
 
     x: np.ndarray
@@ -233,7 +252,7 @@ class Federation:
         lengths = (len(x), len(y), len(clients))
         same = len(set(lengths)) == 1 and lengths[0] > 0
         check.require(same, owner, "x, y and clients", "of one length above 0", lengths)
-        inputs = x.astype(np.float32, copy=False)
+        inputs = stored_input(x)
         whole = np.isfinite(inputs.reshape(len(x), -1)).all(axis=1)
         if not whole.all():
             rule, row = "finite", int(np.argmin(whole))
@@ -301,6 +320,7 @@ def _take(pool: np.ndarray, places: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 def _check_rows(owner: str, split: Split, classes: tuple[str, ...] | None, *, finite: bool) -> None:
     """Finite inputs and targets (test inputs are looked at when they are scored), known codes."""
+    finite = finite and split.x.dtype.kind == "f"
     check.require(
         len(split.x) == len(split.y),
         owner,

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.federation import COLLECTED, Federation, Split, encode_labels
+from fedprior.data.federation import (
+    COLLECTED,
+    Federation,
+    Split,
+    encode_labels,
+    network_input,
+    stored_input,
+)
 from fedprior.data.partition import check_shares, split_rows
 from fedprior.data.reader import names
 
@@ -40,8 +47,9 @@ def from_folder(
     x_train, y_train, x_test, y_test and perhaps x_valid, y_valid (taken as they are).
 
     Labels with fractions are a quantity (regression) unless `regression` says otherwise. Classes
-    are the sorted labels of all clients, or those given: then any other label is refused. Object
-    arrays are refused: nothing is unpickled.
+    are the sorted labels of all clients, or those given: then any other label is refused. Images of
+    shape (rows, height, width, channels) and type uint8 are pixels, which networks read as x / 255.
+    Object arrays are refused: nothing is unpickled.
     """
     owner = "from_folder"
     check_shares(owner, valid_share, test_share)
@@ -95,7 +103,7 @@ def read_new(
         else:
             _check_pair(file, "x", x, y)
             y = y if classes is None else encode_labels(_words(y), classes)[0]
-        xs.append(x.astype(np.float32, copy=False))
+        xs.append(network_input(stored_input(x)))
         ys.append(y.astype(np.float32 if classes is None else np.int32))
         clients.append(np.full(len(x), file.stem, object))
     return np.concatenate(xs), np.concatenate(ys), np.concatenate(clients)
@@ -115,7 +123,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _pool(clients: list[_Client], part: int, classes: tuple[str, ...] | None) -> Split:
     """One part of all clients; labels coded."""
-    x = np.concatenate([client.x[part] for client in clients]).astype(np.float32, copy=False)
+    inputs = [stored_input(client.x[part]) for client in clients]
+    if len({each.dtype for each in inputs}) > 1:  # pixels of some clients are numbers already
+        inputs = [network_input(each) for each in inputs]
+    x = np.concatenate(inputs)
     y = np.concatenate([client.y[part] for client in clients])
     if classes is None:
         codes = y.astype(np.float32)

@@ -115,6 +115,52 @@ def dirichlet(
     return _repair(rows, min_samples)
 
 
+def deal_classes(y: np.ndarray, *, classes: Sequence[np.ndarray], seed: int) -> Rows:
+    """Rows of class c are dealt evenly among the clients i with c in `classes[i]`, each once.
+
+    A row whose class nobody holds is left out.
+    """
+    owner = "deal_classes"
+    draws = random.stream(check.seed(owner, seed), "partition", _AGAIN)
+    parts: list[list[np.ndarray]] = [[] for _ in classes]
+    for label in np.unique(y):
+        holders = draws.permutation([i for i, own in enumerate(classes) if label in own])
+        rows = draws.permutation(np.flatnonzero(y == label))
+        if len(holders):
+            for client, own in zip(holders, np.array_split(rows, len(holders)), strict=True):
+                parts[client].append(own)
+    _check_enough(owner, len(y), len(classes), min(sum(map(len, own)) for own in parts))
+    return [np.concatenate(own) for own in parts]
+
+
+def dirichlet_clients(y: np.ndarray, *, num_clients: int, concentration: float, seed: int) -> Rows:
+    """Client i draws floor(n / m) rows, of classes in shares p_i ~ Dirichlet(concentration, ...).
+
+    No row has two clients: where a class has no rows left, its share goes to the others in
+    proportion, and the last to draw take what is left (Hsu, Qi and Brown 2019). `dirichlet` deals
+    every class in shares instead, so its clients differ in size.
+    """
+    owner = "dirichlet_clients"
+    check.count(owner, num_clients=num_clients)
+    check.positive(owner, concentration=concentration)
+    size = len(y) // num_clients
+    _check_enough(owner, len(y), num_clients, size)
+    draws = random.stream(check.seed(owner, seed), "partition")
+    waiting = [draws.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+    left = np.array([len(rows) for rows in waiting])
+    groups = []
+    for _ in range(num_clients):
+        shares = draws.dirichlet(np.full(len(left), concentration))
+        count = _counts(draws, shares, left, size)
+        own = [
+            rows[rest - taken : rest]
+            for rows, rest, taken in zip(waiting, left, count, strict=True)
+        ]
+        groups.append(draws.permutation(np.concatenate(own)))
+        left = left - count
+    return [groups[place] for place in draws.permutation(num_clients)]
+
+
 def natural(ids: np.ndarray) -> Rows:
     """One client an id, in the sorted order of the ids."""
     ids = np.asarray(ids)
@@ -211,6 +257,25 @@ def _dirichlet_draw(
         for client, own in enumerate(np.split(rows, cuts)):
             parts[client].append(own)
     return [draws.permutation(np.concatenate(own)) for own in parts]
+
+
+def _counts(
+    draws: np.random.Generator, shares: np.ndarray, left: np.ndarray, size: int
+) -> np.ndarray:
+    """How many of `size` rows are of each class; those drawn beyond what is left are redrawn."""
+    count = np.zeros(len(left), int)
+    while count.sum() < size:
+        weight = np.where(count < left, shares, 0)
+        if not (np.isfinite(weight).all() and weight.sum() > 0):  # underflow of tiny shares
+            weight = (left - count).astype(float)
+        drawn = draws.multinomial(size - count.sum(), weight / weight.sum())
+        count = np.minimum(count + drawn, left)
+    return count
+
+
+def _check_enough(owner: str, num_rows: int, num_clients: int, smallest: int) -> None:
+    rule = f"small enough for each client to get one of the {num_rows} rows"
+    check.require(smallest > 0, owner, "num_clients", rule, num_clients)
 
 
 def _repair(rows: Rows, min_samples: int) -> Rows:

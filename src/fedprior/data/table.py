@@ -28,6 +28,7 @@ def from_table(
     missing: Sequence[str] | None = None,
     regression: bool | None = None,
     encoder: Encoder | None = None,
+    bins: int = 0,
     valid_share: float = 0.15,
     test_share: float = 0.25,
     seed: int = 0,
@@ -40,7 +41,8 @@ def from_table(
     ones, unless named. `missing` are the words for missing, in place of NA and the like. Rows
     without a label or a client are dropped and counted. A numeric label is a quantity (regression)
     where it has fractions or over 50 distinct values, unless `regression` says otherwise; classes
-    are the sorted labels of all rows kept.
+    are the sorted labels of all rows kept. A number becomes one input or, with `bins`, further
+    ones: its piecewise-linear encoding over that many bins, each with as many training rows.
 
     With an `encoder` nothing is fitted: features, classes, words for missing and the kind of target
     are its own, each row is encoded by itself alone, and a label that it does not know is refused.
@@ -53,8 +55,11 @@ def from_table(
     """
     check_shares("table", valid_share, test_share)
     seed = check.seed("table", seed)
+    check.count("table", least=0, bins=bins)
     clients = _listed(client)
     if encoder is not None:
+        remedy = "Its numbers have the bins that it was fitted with."
+        check.require(not bins, "table", "bins", "0 with an encoder", bins, remedy)
         features = _agreed(encoder, clients, label, features, regression)
         missing = encoder.missing
     table = read(
@@ -71,7 +76,7 @@ def from_table(
     parts = split(natural(words), valid_share, test_share, seed=seed)
     if encoder is None:
         train = np.sort(np.concatenate([part[0] for part in parts]))
-        encoder, reason = _fit(kept, clients, label, inputs, regression, train, missing)
+        encoder, reason = _fit(kept, clients, label, inputs, regression, train, missing, bins)
     else:
         kind = "a quantity" if encoder.regression else "a class"
         reason = f"Label {label!r} is {kind} by the encoder that was given."
@@ -106,12 +111,15 @@ def fit_encoder(
     exclude: Sequence[str] = (),
     missing: Sequence[str] | None = None,
     regression: bool | None = None,
+    bins: int = 0,
 ) -> Encoder:
     """The encoder of all rows of `source` that have a label: for a sample that is public.
 
-    Everything in it (means, scales, medians, words, classes) tells of the rows. `client` are the
-    columns that name clients in the tables to be encoded; the sample need not have them.
+    Everything in it (means, scales, medians, bins, words, classes) tells of the rows. `client` are
+    the columns that name clients in the tables to be encoded; the sample need not have them. `bins`
+    are those of `from_table`.
     """
+    check.count("table", least=0, bins=bins)
     clients = _listed(client)
     wanted = None if features is None else [label, *_listed(features)]
     table = read(source, wanted=wanted, exclude=exclude, missing=missing)
@@ -121,7 +129,7 @@ def fit_encoder(
     check.require(bool(keep.any()), table.source, "number of rows with a label", "at least 1", 0)
     everyone = np.arange(int(keep.sum()))
     own = _rows(table, keep)
-    encoder = _fit(own, clients, label, inputs, regression, everyone, missing)[0]
+    encoder = _fit(own, clients, label, inputs, regression, everyone, missing, bins)[0]
     return replace(encoder, rows="public")
 
 
@@ -167,13 +175,14 @@ def _fit(
     regression: bool | None,
     train: np.ndarray,
     missing: Sequence[str] | None,
+    bins: int,
 ) -> tuple[Encoder, str]:
     """The encoder of the rows `train`, and why its target is of the kind it is."""
     is_quantity, reason = _target(kept, label, regression)
     encoder = Encoder(
         client=clients,
         label=label,
-        columns=tuple(fit_column(kept, each, train) for each in inputs),
+        columns=tuple(fit_column(kept, each, train, bins=bins) for each in inputs),
         classes=None if is_quantity else _classes(kept, label),
         missing=MISSING if missing is None else tuple(missing),
     )

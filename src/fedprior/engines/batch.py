@@ -22,11 +22,12 @@ def over_clients(
     rest: PyTree,
     *,
     axes: ClientData,
+    at_once: int | None = None,
 ) -> PyTree:
     """Compute function(memory, data, rest) for every client and stack the results.
 
     `memories` and `rest` have a leading client axis, and so have the fields of `data` for which
-    `axes` is 0.
+    `axes` is 0. At most `at_once` clients are computed together, where it is given.
     """
     mapped = {name: getattr(data, name) for name in data._fields if getattr(axes, name) == 0}
 
@@ -37,6 +38,8 @@ def over_clients(
     rows = (memories, mapped, rest)
     number = data.size.shape[0]
     length = chunk_length(number, memories)
+    if at_once is not None and at_once < length:
+        length = max(part for part in range(1, at_once + 1) if number % part == 0)
     if length == number:
         return jax.vmap(one)(rows)
     return jax.lax.map(one, rows, batch_size=length)

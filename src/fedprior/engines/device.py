@@ -1,5 +1,6 @@
 """The engine with memories on the device: many rounds in one compiled loop."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -8,8 +9,10 @@ import jax.numpy as jnp
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import POOLED_AXES, ClientData
-from fedprior.engines.evaluate import Source
-from fedprior.engines.round import play, scalars
+from fedprior.engines import room
+from fedprior.engines.evaluate import SPLIT, Source
+from fedprior.engines.mesh import AXIS, ONE, ROWS, SAME, SLOTS, Mesh, added
+from fedprior.engines.round import COUNTS, play, scalars
 from fedprior.engines.run import History, Run
 from fedprior.engines.store import DeviceStore
 from fedprior.exchange.agreement import Keys, Rules
@@ -34,8 +37,8 @@ class DeviceEngine:
     pooled = True
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.train = Source(run.federation.train, pooled=True)
+        self.run, self.rules = run, run.agreement.rules
+        self.train = Source(run.federation.train, pooled=True, mesh=run.mesh)
         self.history: History = []
         state, memory = run.agreement.shapes
         empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
@@ -43,34 +46,41 @@ class DeviceEngine:
         saved = run.resume({"state": state, **empty}, self.secrets)
         if saved is None:
             self.state = run.agreement.initial_state()
-            self.store = DeviceStore.empty(memory, run.num_clients)
+            self.store = DeviceStore.empty(memory, run.num_clients, mesh=run.mesh)
         else:
             arrays, self.history, _ = saved
-            self.state = jax.device_put(arrays["state"])
-            self.store = DeviceStore(*jax.device_put((arrays["memories"], arrays["enrolled"])))
-            self.secrets = jax.device_put(arrays["secrets"])
+            self.state, self.secrets = arrays["state"], arrays["secrets"]
+            self.store = DeviceStore(arrays["memories"], arrays["enrolled"]).spread(run.mesh)
+        self.state, self.secrets = run.mesh.everywhere((self.state, self.secrets))
 
     def advance(self, count: int) -> None:
         """Run `count` more rounds, at most `LONGEST`."""
         first = len(self.history)
         clients, present = self.run.cohorts(first, count, LONGEST)
-        models, log = _compiled(
+        (models, log), self.rules = room.call_rounds(
+            _compiled,
             Models(self.state, self.store.memories, self.store.enrolled, self.secrets),
-            self.run.agreement.rules.open(self.train.pool()),
+            self.rules.open(self.train.pool()),
             clients,
             present,
             first,
             count,
             self.run.agreement.keys(),
-            rules=self.run.agreement.rules,
+            rules=self.rules,
+            capacity=self.run.width,
+            mesh=self.run.mesh,
         )
-        self.state, self.store = models.state, DeviceStore(models.memories, models.enrolled)
-        self.secrets = models.secrets
+        self.state, self.secrets = models.state, models.secrets
+        self.store = self.store.after(models.memories, models.enrolled)
         columns = {name: jax.device_get(values) for name, values in log.items()}
         self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
 
+    def whole(self) -> DeviceStore:
+        """The memories of all clients, for this process alone."""
+        return self.store.whole()
+
     def save(self) -> None:
-        arrays = jax.device_get({"state": self.state, **_bundle(self.store)})
+        arrays = jax.device_get({"state": self.state, **_bundle(self.store.whole())})
         self.run.save(self.history, arrays, jax.device_get(self.secrets))
 
 
@@ -88,42 +98,70 @@ def play_rounds(
     keys: Keys,
     *,
     rules: Rules,
+    shards: int = 1,
 ) -> tuple[Models, dict[str, Array]]:
     """Run `count` rounds starting with round `first`, and return their history.
 
     The number of rounds is an argument of the loop, so that one program serves every chunk and a
-    resumed run repeats the same arithmetic bit for bit.
+    resumed run repeats the same arithmetic bit for bit. On one of several shards, memories and
+    samples are those of its clients.
     """
-    num_clients = models.enrolled.shape[0]
-    names = (*scalars(models.state), "clients", "left_out")
+    num_rows = models.enrolled.shape[0]
+    axis = AXIS if shards > 1 else None
+    names = (*scalars(models.state), *COUNTS)
     log = {name: jnp.zeros(clients.shape[0]) for name in names}
 
     def body(place: Array, carry: tuple) -> tuple:
         (state, memories, enrolled, secrets), log = carry
         ids = clients[place]
+        rows = ids // shards
         outcome = play(
             rules,
             state=state,
             secrets=secrets,
-            memories=tree.combine(lambda rows: rows[ids], memories),
-            enrolled=enrolled[ids],
-            data=data._replace(start=data.start[ids], size=data.size[ids]),
+            memories=tree.combine(lambda leaf: leaf[rows], memories),
+            enrolled=enrolled[rows],
+            data=data._replace(start=data.start[rows], size=data.size[rows]),
             axes=POOLED_AXES,
             clients=ids,
             present=present[place],
             round=first + place,
             keys=keys,
+            axis=axis,
         )
-        kept = jnp.where(outcome.accepted, ids, num_clients)  # out of range: not written
+        kept = jnp.where(outcome.accepted, rows, num_rows)  # out of range: not written
         memories = tree.combine(
-            lambda rows, new: rows.at[kept].set(new, mode="drop"), memories, outcome.memories
+            lambda leaf, new: leaf.at[kept].set(new, mode="drop"), memories, outcome.memories
         )
         enrolled = enrolled.at[kept].set(True, mode="drop")
         entry = outcome.entry()
         log = {name: log[name].at[place].set(entry[name]) for name in log}
         return Models(outcome.state, memories, enrolled, outcome.secrets), log
 
-    return jax.lax.fori_loop(0, count, body, (models, log))
+    models, log = jax.lax.fori_loop(0, count, body, (models, log))
+    return models, log | added({name: log[name] for name in COUNTS}, axis)
 
 
-_compiled = jax.jit(play_rounds, static_argnames="rules", donate_argnames="models")
+_MODELS = Models(state=SAME, memories=ROWS, enrolled=ROWS, secrets=SAME)
+
+
+@partial(jax.jit, static_argnames=("rules", "mesh"), donate_argnames="models")
+def _compiled(
+    models: Models,
+    data: ClientData,
+    clients: Array,
+    present: Array,
+    first: Array,
+    count: Array,
+    keys: Keys,
+    *,
+    rules: Rules,
+    mesh: Mesh = ONE,
+) -> tuple[Models, dict[str, Array]]:
+    """`play_rounds` on every shard, with the clients that live there."""
+    play_there = mesh.split(
+        partial(play_rounds, rules=rules, shards=mesh.shards),
+        (_MODELS, SPLIT, SLOTS, SLOTS, SAME, SAME, SAME),
+        (_MODELS, SAME),
+    )
+    return play_there(models, data, clients, present, first, count, keys)

@@ -1,6 +1,7 @@
 """Personal models and scores of all clients, computed in chunks of clients."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,9 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, State, Theta
 from fedprior.core.scores import OWN, Metric, chosen, target_of
 from fedprior.core.tallies import defined, values_by_client
 from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Federation, Split
+from fedprior.engines import room
 from fedprior.engines.batch import over_clients
+from fedprior.engines.mesh import ONE, ROWS, SAME, Mesh
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
 from fedprior.exchange import client as client_side
@@ -24,21 +27,29 @@ _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
 _ALIKE = 64  # clients whose scores for a release are computed together, however large they are
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, y, place of the client of each sample
 _POOL_ROWS = 512  # pools on the device are padded to a multiple of this
+# Each shard has a part of a batch of clients, and of the rows that it holds.
+SPLIT = ClientData(x=ROWS, y=ROWS, start=ROWS, size=ROWS, rows=SAME)
 
 
 class Source:
-    """A split as compiled programs read it: the pool on the device, or padded host rows."""
+    """A split as compiled programs read it: the pool on the device, or padded host rows.
 
-    def __init__(self, split: Split, *, pooled: bool) -> None:
-        self.split, self.pooled = split, pooled
-        if pooled:
+    On a mesh of several shards, each has a pool of its own clients.
+    """
+
+    def __init__(self, split: Split, *, pooled: bool, mesh: Mesh = ONE) -> None:
+        self.split, self.pooled, self.mesh = split, pooled, mesh
+        if pooled and mesh.devices:
+            self._pool = _pools(split, mesh)
+        elif pooled:
             self._pool = ClientData(*(jnp.asarray(part) for part in _filled(split).pooled()))
 
     def take(self, clients: np.ndarray) -> ClientData:
-        """Return the data of the given clients."""
+        """Return the data of the given clients, where they are."""
         if not self.pooled:
-            return self.split.padded(clients)
-        return self._pool._replace(start=self._pool.start[clients], size=self._pool.size[clients])
+            return on_shards(self.split.padded(self.mesh.own(clients)), self.mesh)
+        start, size = self.mesh.rows((self._pool.start, self._pool.size), clients)
+        return self._pool._replace(start=start, size=size)
 
     def pool(self) -> ClientData:
         """Return the data of all clients, which share the pool."""
@@ -59,14 +70,56 @@ def _filled(split: Split) -> Split:
     return Split(x, y, split.start, split.size)
 
 
+def _pools(split: Split, mesh: Mesh) -> ClientData:
+    """A pool for each shard, all of one length; `start` counts from the beginning of its own."""
+    clients = mesh.everyone(split.num_clients).reshape(mesh.shards, -1)
+    longest = max(1, int(split.size[clients].sum(axis=1).max()))
+    length = -(-longest // _POOL_ROWS) * _POOL_ROWS
+    own = mesh.own(clients.ravel()).reshape(-1, clients.shape[1])
+    parts = [
+        Split.gather(
+            split.x,
+            split.y,
+            [np.arange(split.start[each], split.start[each] + split.size[each]) for each in shard],
+        )
+        for shard in own
+    ]
+
+    def filled(pools: list[np.ndarray]) -> np.ndarray:
+        whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
+        for rows, pool in zip(whole, pools, strict=True):
+            rows[: len(pool)] = pool
+        return whole.reshape(-1, *pools[0].shape[1:])
+
+    data = ClientData(
+        x=filled([part.x for part in parts]),
+        y=filled([part.y for part in parts]),
+        start=np.concatenate([part.start for part in parts]),
+        size=np.concatenate([part.size for part in parts]),
+        rows=np.arange(split.largest, dtype=np.int32),
+    )
+    return on_shards(data, mesh)
+
+
+def on_shards(data: ClientData, mesh: Mesh) -> ClientData:
+    """The rows of this process's shards, as parts of arrays on all shards."""
+    placed = mesh.put(data._replace(rows=None))
+    return ClientData(*placed)._replace(rows=data.rows)
+
+
 def rows_at_once() -> int:
     """Return the number of rows that are evaluated together."""
     return _ROWS_ON_CPU if jax.default_backend() == "cpu" else _ROWS_ELSEWHERE
 
 
+def clients_at_once(largest: int) -> int:
+    """Return the number of clients in a chunk, if the largest of all has `largest` rows."""
+    return max(1, rows_at_once() // largest)
+
+
 def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield client ids in chunks of equal length, the last one padded, with their true lengths."""
-    length = min(num_clients, max(1, rows_at_once() // largest))
+    length = min(num_clients, clients_at_once(largest))
     for first in range(0, num_clients, length):
         clients = np.arange(first, first + length)
         yield np.minimum(clients, num_clients - 1), min(length, num_clients - first)
@@ -106,10 +159,9 @@ def personal_models(
 ) -> Theta:
     """Return theta of the given clients, with a leading client axis; enroll them if necessary."""
     memories, enrolled = store.read(clients)
-    data = source.take(clients)
-    return _personalize(
-        state, memories, enrolled, data, clients, root, rules=rules, pooled=source.pooled
-    )
+    data, mesh = source.take(clients), source.mesh
+    given = (state, memories, enrolled, data, clients, root)
+    return room.call(_personalize, *given, rules=rules, pooled=source.pooled, mesh=mesh)
 
 
 def scores(
@@ -128,19 +180,30 @@ def scores(
     A client is personalized once, on its training samples, for all splits; `keep(count, thetas)`
     is given the models of the next `count` clients.
     """
-    num_clients = train.split.num_clients
+    num_clients, mesh = train.split.num_clients, train.mesh
     values = {name: np.empty(num_clients) for name in splits}
     largest = max(source.split.largest for source in (train, *splits.values()))
-    for clients, real in chunks(num_clients, largest):
+
+    def work(rows: np.ndarray) -> tuple[Theta, dict[str, np.ndarray]]:
+        clients = mesh.members(rows, num_clients)
         thetas = personal_models(
             rules, state=state, store=store, source=train, clients=clients, root=root
         )
+        found = {
+            name: _scored(rules, thetas, source, clients, metric=metric)
+            for name, source in splits.items()
+        }
+        return thetas, found
+
+    done, number = 0, mesh.num_rows(num_clients)
+    for rows, (thetas, found) in room.in_chunks(number, clients_at_once(largest), work):
+        places = mesh.places(rows, thetas, num_clients)
         if keep:
-            keep(real, jax.tree.map(lambda leaf: leaf[:real], thetas))  # noqa: B023
-        for name, source in splits.items():
-            values[name][clients[:real]] = _scored(rules, thetas, source, clients, metric=metric)[
-                :real
-            ]
+            whole = mesh.whole(thetas) if mesh.devices else thetas
+            keep(len(places), jax.tree.map(lambda leaf: leaf[places], whole))  # noqa: B023
+        for name, part in found.items():
+            values[name][done : done + len(places)] = part[places]
+        done += len(places)
     return values
 
 
@@ -148,9 +211,16 @@ def _scored(
     rules: Rules, thetas: Theta, source: Source, clients: np.ndarray, *, metric: Metric
 ) -> np.ndarray:
     if metric.per_sample:
-        data = source.take(clients)
-        part = _score(thetas, data, rules=rules, pooled=source.pooled, metric=metric)
-        return np.asarray(part)
+        how: dict[str, Any] = {
+            "rules": rules,
+            "pooled": source.pooled,
+            "metric": metric,
+            "mesh": source.mesh,
+        }
+        found: np.ndarray = source.mesh.whole(
+            room.call(_score, thetas, source.take(clients), **how)
+        )
+        return found
     return scores_of(outputs_of(rules, thetas, source, clients), len(clients), metric)
 
 
@@ -164,8 +234,9 @@ def scores_of(rows: Rows, num_clients: int, metric: Metric) -> np.ndarray:
 
 def outputs_of(rules: Rules, thetas: Theta, source: Source, clients: np.ndarray) -> Rows:
     """Return the outputs for all samples of the given clients, their y, and whose they are."""
-    found = _outputs(thetas, source.take(clients), rules=rules, pooled=source.pooled)
-    return unpadded(np.asarray(found), source.split, clients)
+    how: dict[str, Any] = {"rules": rules, "pooled": source.pooled, "mesh": source.mesh}
+    found = source.mesh.whole(room.call(_outputs, thetas, source.take(clients), **how))
+    return unpadded(found, source.split, clients)
 
 
 def unpadded(outputs: np.ndarray, split: Split, clients: np.ndarray) -> Rows:
@@ -252,6 +323,44 @@ def axes(pooled: bool) -> ClientData:
     return POOLED_AXES if pooled else PADDED_AXES
 
 
-_personalize = jax.jit(personalize, static_argnames=("rules", "pooled"))
-_score = jax.jit(score, static_argnames=("rules", "pooled", "metric"))
-_outputs = jax.jit(outputs, static_argnames=("rules", "pooled"))
+@partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
+def _personalize(
+    state: State,
+    memories: Memory,
+    enrolled: Array,
+    data: ClientData,
+    clients: Array,
+    root: Key,
+    *,
+    rules: Rules,
+    pooled: bool,
+    mesh: Mesh = ONE,
+) -> Theta:
+    there = mesh.split(
+        partial(personalize, rules=rules, pooled=pooled),
+        (SAME, ROWS, ROWS, SPLIT, ROWS, SAME),
+        ROWS,
+    )
+    return there(state, memories, enrolled, data, clients, root)
+
+
+@partial(jax.jit, static_argnames=("rules", "pooled", "metric", "mesh"))
+def _score(
+    thetas: Theta,
+    data: ClientData,
+    *,
+    rules: Rules,
+    pooled: bool,
+    metric: Metric = OWN,
+    mesh: Mesh = ONE,
+) -> Array:
+    there = partial(score, rules=rules, pooled=pooled, metric=metric)
+    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)
+
+
+@partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
+def _outputs(
+    thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool, mesh: Mesh = ONE
+) -> Array:
+    there = partial(outputs, rules=rules, pooled=pooled)
+    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)

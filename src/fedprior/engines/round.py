@@ -9,10 +9,13 @@ from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Memory, Message, PyTree, State
 from fedprior.data.federation import ClientData
 from fedprior.engines.batch import over_clients
+from fedprior.engines.mesh import added
 from fedprior.exchange import client as client_side
 from fedprior.exchange.agreement import Keys, Rules
 from fedprior.exchange.client import Learned
 from fedprior.exchange.server import receive
+
+COUNTS = ("clients", "left_out")  # of an entry in the history
 
 
 class Outcome(NamedTuple):
@@ -25,9 +28,9 @@ class Outcome(NamedTuple):
     left_out: Array  # number of present clients whose update was not finite
 
     def entry(self) -> dict[str, Array]:
-        """Return the round's entry in the history."""
-        counts = {"clients": jnp.sum(self.accepted), "left_out": self.left_out}
-        return {**scalars(self.state), **counts}
+        """Return the round's entry in the history; the counts are those of this shard."""
+        counts = (jnp.sum(self.accepted), self.left_out)
+        return {**scalars(self.state), **dict(zip(COUNTS, counts, strict=True))}
 
 
 def play(
@@ -43,19 +46,25 @@ def play(
     present: Array,
     round: Array,
     keys: Keys,
+    axis: str | None = None,
 ) -> Outcome:
     """State <- update(decode(sum of uploads)), with the cohort as a batch axis.
 
     Slots of the cohort that are not `present` are padding and add exactly zero. So does a client
-    whose message or memory is not finite; its memory is not changed.
+    whose message or memory is not finite; its memory is not changed. On one of several shards, the
+    clients are those of the shard, and `axis` is the name of the axis over which shards add up.
     """
     memories = recall(rules, state, memories, enrolled, clients, keys.root)
 
     def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
         return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
-    messages, after, finite = over_clients(learn, memories, data, clients, axes=axes)
-    total, secrets = pool(rules, messages, present, finite, clients, round, keys, secrets)
+    messages, after, finite = over_clients(
+        learn, memories, data, clients, axes=axes, at_once=rules.at_once
+    )
+    total, secrets = pool(
+        rules, messages, present, finite, clients, round, keys, secrets, axis=axis
+    )
     state = rules.algorithm.update(state, total)
     return Outcome(state, secrets, after, present & finite, jnp.sum(present & ~finite))
 
@@ -77,10 +86,13 @@ def pool(
     round: Array,
     keys: Keys,
     secrets: PyTree = (),
+    *,
+    axis: str | None = None,
 ) -> tuple[Message, PyTree]:
     """Return what the server sees: the sum of all uploads or, for `gather`, each of them.
 
-    Also return the channel's secrets after it.
+    Also return the channel's secrets after it. What follows the sum is computed on every shard
+    with the same keys: its noise is one draw.
     """
 
     def upload(message: Message, client: Array, here: Array, sound: Array) -> Array:
@@ -90,9 +102,10 @@ def pool(
     sent = jax.vmap(upload)(messages, clients, present, finite)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
     if rules.algorithm.pools == "gather":
+        sent = sent if axis is None else jax.lax.all_gather(sent, axis, tiled=True)
         return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent), secrets
     key = random.fold(keys.channel, "decode", round)
-    return receive(rules, rules.channel.add(sent), like, key, secrets)
+    return receive(rules, added(rules.channel.add(sent), axis), like, key, secrets)
 
 
 def scalars(state: State) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedprior.core.protocols import is_private
 from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import Federation
 from fedprior.engines import source as sources
+from fedprior.engines.mesh import ONE, Mesh
 from fedprior.exchange import checkpoint
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.checkpoint import fingerprint
@@ -27,6 +28,7 @@ from fedprior.privacy.records import Head
 
 History = list[dict[str, float]]
 _OWNER = "simulate"
+_STEPS = 32  # slots of a shard are a multiple of this part of its share of a cohort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +75,17 @@ class Run:
     ledger: Ledger | None = None
     store: str = "device"
     metric: Metric = OWN
+    mesh: Mesh = ONE
 
     def __post_init__(self) -> None:
         check.count(_OWNER, least=0, rounds=self.rounds)
         channel = self.agreement.channel
+        if self.agreement.secure and self.mesh.devices:
+            raise check.PrivacyError(
+                f"{_OWNER}: devices must be 1, in one process, with secure noise, got "
+                f"{self.mesh.shards} in {self.mesh.processes}. Its exact sum and its noise are "
+                "formed in one place."
+            )
         if self.agreement.secure and is_private(channel) and channel.view != "central":
             raise check.PrivacyError(
                 f"{_OWNER}: a {channel.view} channel must have simulated noise, got {channel!r}. "
@@ -103,10 +112,32 @@ class Run:
         return self.federation.num_clients
 
     def cohorts(self, first: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids (length, capacity) and presence for `count` rounds starting with `first`."""
+        """Return ids (length, slots) and presence for `count` rounds starting with `first`.
+
+        There are `width` slots on each shard, for the clients that live there.
+        """
         rounds = range(first, first + count)
         draw = self.attendance.checked(self.agreement.draw)
-        return stack(draw, rounds, capacity=self.agreement.capacity, length=length)
+        capacity = self.mesh.shards * self.width
+        return stack(
+            draw,
+            rounds,
+            capacity=capacity,
+            length=length,
+            slots=partial(self.mesh.slots, width=self.width),
+        )
+
+    @cached_property
+    def width(self) -> int:
+        """Slots of a cohort on each shard: as many as any of the planned rounds needs, or a few
+        more, so that other seeds need no other program.
+        """
+        agreement, mesh = self.agreement, self.mesh
+        if not mesh.devices:
+            return agreement.capacity
+        most = max((mesh.most(agreement.draw(number)) for number in range(self.rounds)), default=1)
+        step = max(1, agreement.capacity // (_STEPS * mesh.shards))
+        return min(-(-max(1, most) // step) * step, mesh.num_rows(self.num_clients))
 
     @cached_property
     def attendance(self) -> Attendance:
@@ -116,7 +147,13 @@ class Run:
     @cached_property
     def identity(self) -> str:
         """A hash of everything that determines the results of this run, for its checkpoints."""
-        return fingerprint([self.agreement.fingerprint, self.store, len(self.federation.train.x)])
+        parts = [self.agreement.fingerprint, self.store, len(self.federation.train.x)]
+        return fingerprint([*parts, *(self._shape if self.mesh.devices else ())])
+
+    @property
+    def _shape(self) -> list[int]:
+        """What the order of a sum depends on: how many shards there are, in how many processes."""
+        return [self.mesh.shards, self.mesh.processes]
 
     @cached_property
     def source(self) -> str:
@@ -141,6 +178,9 @@ class Run:
         The run's folder knows the ledger's head before a round runs. A ledger that is emptied or
         cut later does not look like a new one.
         """
+        return self.mesh.agree(self._reserved(first, count))
+
+    def _reserved(self, first: int, count: int) -> int:
         if self.ledger is None:
             return count
         granted = reserve(
@@ -161,8 +201,13 @@ class Run:
         return self.agreement.secure and self.agreement.rule is not None
 
     def save(self, history: History, arrays: PyTree, secrets: PyTree, **facts: Any) -> None:
-        """Save a checkpoint after len(history) rounds, with the channel's `secrets`."""
+        """Save a checkpoint after len(history) rounds, with the channel's `secrets`.
+
+        Of several processes, process 0 does.
+        """
         assert self.saving is not None
+        if not self.mesh.lead:
+            return
         names = sorted({name for entry in history for name in entry})
         columns = {name: np.array([entry.get(name, np.nan) for entry in history]) for name in names}
         checkpoint.save_checkpoint(
@@ -171,6 +216,7 @@ class Run:
             identity=self.identity,
             round=len(history),
             columns=names,
+            mesh=self._shape,
             ledger=asdict(self.ledger.head) if self.ledger else None,
             **facts,
         )
@@ -191,8 +237,10 @@ class Run:
             self._check_ledger(read_json(self.saving.head))
         if not self.saving.file.exists():
             return None
-        saved = checkpoint.read_checkpoint(self.saving.file, identity=self.identity)
+        saved = checkpoint.read_checkpoint(self.saving.file)
         facts = saved.facts
+        self._check_mesh(*facts.get("mesh", [1, 1]))
+        checkpoint.check_identity(self.saving.file, saved, self.identity)
         self._check_ledger(facts.get("ledger"))
         columns = dict.fromkeys(facts["columns"], np.empty(facts["round"]))
         arrays = saved.tree({**like, **self._kept(secrets), "history": columns})
@@ -206,8 +254,19 @@ class Run:
         ]
         return arrays, history, facts
 
+    def _check_mesh(self, shards: int, processes: int) -> None:
+        """Raise unless the run goes on with as many devices as it began with."""
+        if [shards, processes] != self._shape:
+            raise ValueError(
+                f"{_OWNER}: a run must be resumed on as many devices as it began with, {shards} in "
+                f"{processes} process{'es' if processes > 1 else ''}, got {self._shape[0]} in "
+                f"{self._shape[1]}. Sums are formed in another order there; start a new run."
+            )
+
     def _check_ledger(self, recorded: dict[str, Any] | None) -> None:
         """Raise unless the run goes on with the ledger, or without one, as it began."""
+        if not self.mesh.lead:  # process 0 has it
+            return
         if (recorded is None) != (self.ledger is None):
             raise check.PrivacyError(
                 f"{_OWNER}: a run that started {'with' if recorded else 'without'} a ledger must "
@@ -218,13 +277,22 @@ class Run:
 
 
 def stack(
-    draw: Callable[[int], np.ndarray], rounds: range, *, capacity: int, length: int
+    draw: Callable[[int], np.ndarray],
+    rounds: range,
+    *,
+    capacity: int,
+    length: int,
+    slots: Callable[[np.ndarray], np.ndarray] = ONE.slots,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids (length, capacity) and presence of the cohorts of at most `length` `rounds`."""
+    """Return ids (length, capacity) and presence of the cohorts of at most `length` `rounds`.
+
+    `slots` gives the places of the clients of a cohort.
+    """
     clients = np.zeros((length, capacity), np.int32)
     present = np.zeros((length, capacity), bool)
     for place, round in enumerate(rounds):
         drawn = draw(round)
-        clients[place, : len(drawn)] = drawn
-        present[place, : len(drawn)] = True
+        seats = slots(drawn)
+        clients[place, seats] = drawn
+        present[place, seats] = True
     return clients, present

@@ -20,6 +20,7 @@ from fedprior.engines import cache
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.disk import DiskEngine
 from fedprior.engines.evaluate import Source, check_defined, metric_of, scores
+from fedprior.engines.mesh import Devices, mesh_of
 from fedprior.engines.pace import Pace
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
@@ -60,6 +61,7 @@ def simulate(
     ledger: Ledger | None = None,
     progress: Callable[[Progress], Any] | None = None,
     keep: Callable[[int, Theta], Any] | None = None,
+    devices: Devices = None,
 ) -> Result:
     """Run `rounds` rounds and score every client's personal model.
 
@@ -80,6 +82,10 @@ def simulate(
 
     `keep(count, thetas)` is called at the end with the personal models of all clients, in order,
     `count` of them at a time.
+
+    `devices` is how many of the local devices share the clients, a number or "all"; by default all
+    GPUs, or one CPU. After `jax.distributed.initialize`, all processes make the same call and share
+    the clients; process 0 alone writes, charges the ledger and reports progress.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -109,19 +115,21 @@ def simulate(
         ledger=ledger,
         store=store,
         metric=judged,
+        mesh=mesh_of(devices, alone=agreement.secure),
     )
     _warn_of_noise(run)
     cache.enable()
-    with lock.owned(saving.folder) if saving else nullcontext():
+    with lock.owned(saving.folder) if saving and run.mesh.lead else nullcontext():
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
         evaluated = _evaluate(run, engine, ("valid", "test") if test else ("valid",), keep)
+        whole = engine.whole()
     return Result(
         agreement=agreement,
         federation=federation,
-        state=engine.state,
-        store=engine.store,
+        state=run.mesh.here(engine.state),
+        store=whole,
         rounds=len(engine.history),
         history=engine.history,
         scores=evaluated.get("test", np.empty(0)),
@@ -169,7 +177,7 @@ def _advance(
         periods = [evaluate_every, run.saving.every if run.saving else None]
         stops = [(at // every + 1) * every for every in periods if every]
         count = min(at + pace.rounds(), run.rounds, *stops) - at
-        count = run.reserve(at, count)
+        count = run.reserve(at, run.mesh.agree(count))
         if count == 0:
             if run.saving:
                 engine.save()
@@ -183,17 +191,18 @@ def _advance(
             valid = _evaluate(run, engine, ("valid",))["valid"]
             if not np.isnan(valid).all():
                 engine.history[-1]["valid"] = float(np.nanmean(valid))
-        stop = interrupted()  # read once, so that the run is saved before it raises below
+        # Read once, so that the run is saved before it raises below.
+        stop = bool(run.mesh.all_of([interrupted()]).any())
         done = stop or at == run.rounds or _stale(engine.history, patience)
         if run.saving and (done or at % run.saving.every == 0 or run.unrepeatable):
             engine.save()
-        if progress:
+        if progress and run.mesh.lead:
             clients = sum(entry["clients"] for entry in engine.history[-pace.last :])
             speed, entry = clients / pace.seconds, engine.history[-1]
             progress(Progress(at, run.rounds, _newest(engine.history), speed, entry))
         if stop:
             raise KeyboardInterrupt
-    if interrupted():
+    if run.mesh.all_of([interrupted()]).any():
         raise KeyboardInterrupt
     return "rounds" if len(engine.history) == run.rounds else "patience"
 
@@ -204,7 +213,10 @@ def _evaluate(
     names: tuple[str, ...],
     keep: Callable[[int, Theta], Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    splits = {name: Source(getattr(run.federation, name), pooled=engine.pooled) for name in names}
+    splits = {
+        name: Source(getattr(run.federation, name), pooled=engine.pooled, mesh=run.mesh)
+        for name in names
+    }
     return scores(
         run.agreement.rules,
         state=engine.state,

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,10 @@ import numpy as np
 
 from fedprior.core.algorithm import Memory
 from fedprior.core.files import naming
+from fedprior.engines.mesh import ONE, ROWS, Mesh
 from fedprior.exchange.rows import RowFormat
+
+_AT_ONCE = 1024  # rows of each shard that are brought to the host together
 
 
 class Store(Protocol):
@@ -25,20 +29,61 @@ class Store(Protocol):
 
 
 class DeviceStore:
-    """All memories as arrays on the device, part of the compiled loop over rounds."""
+    """All memories as arrays on the device, part of the compiled loop over rounds.
 
-    def __init__(self, memories: Memory, enrolled: Any) -> None:
-        self.memories, self.enrolled = memories, enrolled
-        self.num_clients = len(enrolled)
+    On a mesh of several shards, each has the rows of its own clients.
+    """
+
+    def __init__(
+        self, memories: Memory, enrolled: Any, *, num_clients: int | None = None, mesh: Mesh = ONE
+    ) -> None:
+        self.memories, self.enrolled, self.mesh = memories, enrolled, mesh
+        self.num_clients = len(enrolled) if num_clients is None else num_clients
 
     @classmethod
-    def empty(cls, shape: Memory, num_clients: int) -> "DeviceStore":
+    def empty(cls, shape: Memory, num_clients: int, *, mesh: Mesh = ONE) -> "DeviceStore":
         """Return a store without enrolled clients; `shape` is one client's memory or its shapes."""
-        zeros = jax.tree.map(lambda a: jnp.zeros((num_clients, *a.shape), a.dtype), shape)
-        return cls(zeros, jnp.zeros(num_clients, bool))
+
+        def zeros() -> tuple[Memory, Any]:
+            rows = mesh.num_rows(num_clients)
+            memories = jax.tree.map(lambda a: jnp.zeros((rows, *a.shape), a.dtype), shape)
+            return memories, jnp.zeros(rows, bool)
+
+        made = jax.jit(mesh.split(zeros, (), ROWS)) if mesh.devices else zeros
+        return cls(*made(), num_clients=num_clients, mesh=mesh)
 
     def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
-        return jax.tree.map(lambda a: a[clients], self.memories), self.enrolled[clients]
+        memories, enrolled = self.mesh.rows((self.memories, self.enrolled), clients)
+        return memories, enrolled
+
+    def after(self, memories: Memory, enrolled: Any) -> "DeviceStore":
+        """Return the store with other memories."""
+        return DeviceStore(memories, enrolled, num_clients=self.num_clients, mesh=self.mesh)
+
+    def spread(self, mesh: Mesh) -> "DeviceStore":
+        """Return a store that was read from a file, on the device or on the shards of a mesh."""
+        clients = mesh.own(mesh.everyone(self.num_clients))
+        rows = jax.tree.map(lambda leaf: np.asarray(leaf)[clients], (self.memories, self.enrolled))
+        put = mesh.put(rows) if mesh.devices else jax.device_put(rows)
+        return DeviceStore(*put, num_clients=self.num_clients, mesh=mesh)
+
+    def whole(self) -> "DeviceStore":
+        """Return the same memories without a mesh, in order of clients, on the host."""
+        if not self.mesh.devices:
+            return self
+        rows = jax.tree.map(
+            lambda leaf: np.empty((self.num_clients, *leaf.shape[1:]), leaf.dtype),
+            (self.memories, self.enrolled),
+        )
+        mesh, number, done = self.mesh, self.num_clients, 0
+        for first in range(0, mesh.num_rows(number), _AT_ONCE):
+            some = np.arange(first, min(first + _AT_ONCE, mesh.num_rows(number)))
+            read = mesh.whole(self.read(mesh.members(some, number)))
+            places = mesh.places(some, read, number)
+            for leaf, new in zip(jax.tree.leaves(rows), jax.tree.leaves(read), strict=True):
+                leaf[done : done + len(places)] = new[places]
+            done += len(places)
+        return DeviceStore(*rows)
 
 
 class DiskStore:
@@ -164,6 +209,35 @@ class DiskStore:
                 self._format.check(client, row, journal)
                 os.pwrite(self._rows, row.data, client * self._row)
             os.fsync(self._rows)
+
+
+class OnShards:
+    """The rows of a process's clients, as parts of arrays on all shards."""
+
+    def __init__(self, rows: DiskStore, mesh: Mesh) -> None:
+        self.rows, self.mesh, self.num_clients = rows, mesh, rows.num_clients
+
+    def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
+        memories, enrolled = self.mesh.put(self.rows.read(self.mesh.own(clients)))
+        return memories, enrolled
+
+
+class Together:
+    """The rows of all clients, each in the store of its process."""
+
+    def __init__(self, stores: Sequence[DiskStore], mesh: Mesh) -> None:
+        self.stores, self.mesh, self.num_clients = stores, mesh, stores[0].num_clients
+
+    def read(self, clients: np.ndarray) -> tuple[Memory, Any]:
+        homes = self.mesh.processes_of(clients)
+        order = np.argsort(homes, kind="stable")
+        parts = [store.read(clients[homes == number]) for number, store in enumerate(self.stores)]
+
+        def joined(*rows: np.ndarray) -> np.ndarray:
+            return np.concatenate(rows)[np.argsort(order)]
+
+        memories, enrolled = jax.tree.map(joined, *parts)
+        return memories, enrolled
 
 
 def _journal_name(generation: int) -> str:

@@ -15,10 +15,10 @@ from fedprior.core.algorithm import Algorithm, Theta
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.core.scores import OWN, Metric, MetricName
 from fedprior.data.federation import Federation
-from fedprior.engines import cache, source
+from fedprior.engines import cache, room, source
 from fedprior.engines.evaluate import check_defined, metric_of
 from fedprior.engines.grid import Family, Member, Point, families, points
-from fedprior.engines.trainings import Log, Seeds, at_once, personal, scores, train
+from fedprior.engines.trainings import Log, Seeds, personal, scores, together, train
 from fedprior.exchange import checkpoint
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.pages.report import ShownPage, report
@@ -273,22 +273,27 @@ def _train_all(
     tell: _Tell,
     note: Note,
 ) -> None:
-    """Train and score the waiting points, as many at once as fit into memory."""
-    size, width = at_once(family, waiting, seeds)
+    """Train and score the waiting points, as many at once as fit into memory.
+
+    Where the memory is not there, fewer points are trained together, then fewer seeds, then fewer
+    clients of a cohort.
+    """
+    size, width = together(family, waiting, seeds)
+    at_once = seeds.cohort.capacity(seeds.num_clients)
     groups = seeds.groups(width)  # only once: each group holds its samples on the device
     while waiting:
         # The last chunk is filled with a repeated point, to avoid compiling for a smaller one.
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
-            _train_some(family, chunk, groups, rounds, tell, note)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) or size * width == 1:
-                raise
+            _train_some(family, chunk, groups, rounds, at_once, tell, note)
+        except (room.TooLarge, jax.errors.JaxRuntimeError) as error:
             if size > 1:
-                size = -(-size // 2)
-            else:
-                width = -(-width // 2)
+                size = room.smaller(size, error)
+            elif width > 1:
+                width = room.smaller(width, error)
                 groups = seeds.groups(width)
+            else:
+                at_once = room.smaller(at_once, error)
             continue
         waiting = waiting[size:]
 
@@ -298,6 +303,7 @@ def _train_some(
     chunk: Sequence[Member],
     groups: list[Seeds],
     rounds: int,
+    at_once: int,
     tell: _Tell,
     note: Note,
 ) -> None:
@@ -310,7 +316,7 @@ def _train_some(
         def told(done: float, number: int = number) -> None:
             tell(share * (number + done))
 
-        trained.append(train(family, numbers, group, rounds=rounds, tell=told))
+        trained.append(train(family, numbers, group, rounds=rounds, at_once=at_once, tell=told))
     for index, place in enumerate(places):
         point = numbers[index]
         thetas, valid, logs = [], [], []

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -12,12 +12,20 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Array, PyTree, State, Theta
+from fedprior.core.algorithm import Array, Key, PyTree, State, Theta
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData, Federation, Split
+from fedprior.engines import room
 from fedprior.engines.device import LONGEST, Models, play_rounds
-from fedprior.engines.evaluate import chunks, outputs, personalize, score, scores_of, unpadded
+from fedprior.engines.evaluate import (
+    clients_at_once,
+    outputs,
+    personalize,
+    score,
+    scores_of,
+    unpadded,
+)
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
@@ -40,11 +48,18 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     on_cpu = jax.jit(function, compiler_options=_ON_CPU, **options)
     on_gpu = jax.jit(function, compiler_options=_ON_GPU, **options)
 
-    @wraps(function)
-    def run(*given: Any, **named: Any) -> Any:
-        return (on_cpu if jax.default_backend() == "cpu" else on_gpu)(*given, **named)
+    class Program:
+        def __call__(self, *given: Any, **named: Any) -> Any:
+            return self._here(*given, **named)
 
-    return run
+        def lower(self, *given: Any, **named: Any) -> Any:
+            return self._here.lower(*given, **named)
+
+        @property
+        def _here(self) -> Any:
+            return on_cpu if jax.default_backend() == "cpu" else on_gpu
+
+    return Program()
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +174,12 @@ def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> Clie
     )
 
 
-def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
-    """Return how many points, and how many seeds of each, to train together.
+def together(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:
+    """Return how many points, and how many seeds of each, to try to train together.
 
     On a CPU this is one: a second training would find no idle cores, and one program serves all
-    points. Elsewhere it is as many as fit into half of the memory, where a training is assumed to
-    take four times the size of a cohort's models and all memories.
+    points. Elsewhere a training is assumed to take four times the size of a cohort's models and all
+    memories; whether it does is seen once the program is compiled.
     """
     if jax.default_backend() == "cpu" or not members:
         return 1, 1
@@ -172,9 +187,8 @@ def at_once(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[in
     agreement = seeds.agreement(family, members[0][1], 0)
     state, memory = map(tree.nbytes, agreement.shapes)
     models = agreement.capacity * state + seeds.num_clients * memory
-    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 2**33)
     pool = sum(each.train.x.nbytes for each in seeds.federations)
-    fitting = (limit // 2 - pool) // (4 * max(1, models))
+    fitting = (room.there() - pool) // (4 * max(1, models))
     if fitting < num_seeds:
         return 1, max(1, fitting)
     return min(num_points, fitting // num_seeds), num_seeds
@@ -186,11 +200,13 @@ def train(
     seeds: Seeds,
     *,
     rounds: int,
+    at_once: int | None = None,
     tell: Callable[[float], Any] | None = None,
 ) -> tuple[Models, Log]:
     """Run `rounds` rounds of every point with every seed; `tell` receives the finished share.
 
-    The arrays of the models have leading axes of points and seeds.
+    `at_once` clients of a cohort train together. The arrays of the models have leading axes of
+    points and seeds.
     """
     places = range(len(seeds.numbers))
     agreements = [[seeds.agreement(family, point, place) for place in places] for point in points]
@@ -199,7 +215,7 @@ def train(
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
     attendances = [[each.attendance() for each in row] for row in rows]
-    models = _begin(agreements, seeds)
+    models = _begin(agreements, family, points, seeds)
     pace, done = Pace(), 0
     logs: list[Log] = []
     while done < rounds:
@@ -211,7 +227,8 @@ def train(
         if not apart:
             clients, present = clients[0], present[0]
         with pace.timed(count):
-            models, log = _advance(
+            models, log = room.call(
+                _advance,
                 models,
                 _columns(points),
                 agreements[0][0].rules.open(seeds.train),
@@ -224,6 +241,7 @@ def train(
                 channel=seeds.channel,
                 expected_size=agreements[0][0].rules.expected_size,
                 most_samples=seeds.federations[0].most_samples,
+                at_once=at_once,
             )
             logs.append({name: np.asarray(each)[..., :count] for name, each in log.items()})
         done += count
@@ -245,19 +263,16 @@ def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Th
 
     `models` holds the models of that point, with a leading axis of seeds.
     """
-    parts = []
-    for clients, real in _chunks(seeds, seeds.train.most):
-        part = _personalize(
-            _arrays(point),
-            models,
-            seeds.train,
-            clients,
-            seeds.roots,
-            family=family,
-            channel=seeds.channel,
-        )
-        parts.append(jax.tree.map(lambda leaf, real=real: leaf[:, :real], part))
-    return jax.tree.map(lambda *each: jnp.concatenate(each, axis=1), *parts)
+
+    def work(clients: np.ndarray) -> Theta:
+        given = (_arrays(point), models, seeds.train, clients, seeds.roots)
+        return room.call(_personalize, *given, family=family, channel=seeds.channel)
+
+    parts = [
+        tree.combine(lambda leaf: leaf[:, : len(clients)], part)  # noqa: B023
+        for clients, part in _in_chunks(seeds, seeds.train.most, work)
+    ]
+    return tree.combine(lambda *each: jnp.concatenate(each, axis=1), *parts)
 
 
 def scores(
@@ -268,22 +283,26 @@ def scores(
     A metric that is no mean over samples is computed from outputs on the host, chunk by chunk.
     """
     held_out = seeds.valid if part == "valid" else seeds.held_out(part)
-    parts = []
-    for clients, real in _chunks(seeds, held_out.most):
+
+    def work(clients: np.ndarray) -> np.ndarray:
         given = (_arrays(point), thetas, held_out, clients)
         if metric.per_sample:
-            found = np.asarray(_score(*given, family=family, metric=metric))
-        else:
-            every = zip(np.asarray(_outputs(*given, family=family)), seeds.federations, strict=True)
-            rows = [unpadded(own, getattr(each, part), clients) for own, each in every]
-            found = np.stack([scores_of(each, len(clients), metric) for each in rows])
-        parts.append(found[:, :real])
-    return np.concatenate(parts, axis=1)
+            return np.asarray(room.call(_score, *given, family=family, metric=metric))
+        found = np.asarray(room.call(_outputs, *given, family=family))
+        every = zip(found, seeds.federations, strict=True)
+        rows = [unpadded(own, getattr(each, part), clients) for own, each in every]
+        return np.stack([scores_of(each, len(clients), metric) for each in rows])
+
+    chunks = _in_chunks(seeds, held_out.most, work)
+    return np.concatenate([found[:, : len(own)] for own, found in chunks], axis=1)
 
 
-def _chunks(seeds: Seeds, rows: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Client ids in chunks of equal length, with their true lengths."""
-    return chunks(seeds.num_clients, rows * len(seeds.numbers))
+def _in_chunks(
+    seeds: Seeds, rows: int, work: Callable[[np.ndarray], PyTree]
+) -> Iterator[tuple[np.ndarray, PyTree]]:
+    """`work` on all clients of every seed, of at most `rows` rows each."""
+    length = clients_at_once(rows * len(seeds.numbers))
+    return room.in_chunks(seeds.num_clients, length, work)
 
 
 def _arrays(point: Numbers) -> dict[str, Array]:
@@ -300,15 +319,22 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in numbers.items() if name}
 
 
-def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
-    """The initial states, uncompiled: compiling them for each method would take longer."""
+def _begin(
+    agreements: Sequence[Sequence[Agreement]],
+    family: Family,
+    points: Sequence[Numbers],
+    seeds: Seeds,
+) -> Models:
+    """The initial states, uncompiled: compiling them for each method would take longer.
 
-    def begin(row: Sequence[Agreement]) -> State:
-        init = row[0].algorithm.init
-        return jax.vmap(lambda root: init(random.fold(root, "init")))(seeds.roots)
+    Options are arrays here as they are in the rounds, so that states have the same parts.
+    """
 
-    states = [begin(row) for row in agreements]
-    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    def begin(numbers: PyTree, root: Key) -> State:
+        return family.at(_named(numbers)).init(random.fold(root, "init"))
+
+    by_seed = jax.vmap(begin, in_axes=(None, 0))
+    state = jax.vmap(by_seed, in_axes=(0, None))(_columns(points), seeds.roots)
     axes = (len(agreements), len(seeds.numbers), seeds.num_clients)
     memory = agreements[0][0].shapes[1]
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), memory)
@@ -320,7 +346,7 @@ def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
 
 @partial(
     _compiled,
-    static_argnames=("family", "channel", "expected_size", "most_samples"),
+    static_argnames=("family", "channel", "expected_size", "most_samples", "at_once"),
     donate_argnames=("models",),
 )
 def _advance(
@@ -337,13 +363,15 @@ def _advance(
     channel: Channel,
     expected_size: float,
     most_samples: int | None,
+    at_once: int | None,
 ) -> tuple[Models, dict[str, Array]]:
     """Run `count` rounds of every training: the loop of the device engine, batched twice."""
 
     def one(
         models: Models, numbers: PyTree, own: ClientData, ids: Array, here: Array, keys: Keys
     ) -> tuple[Models, dict[str, Array]]:
-        rules = Rules(family.at(_named(numbers)), channel, expected_size, most_samples)
+        algorithm = family.at(_named(numbers))
+        rules = Rules(algorithm, channel, expected_size, most_samples, at_once)
         return play_rounds(models, own, ids, here, first, count, keys, rules=rules)
 
     by_seed = jax.vmap(one, in_axes=(0, None, _BY_SEED, 0, 0, 0))

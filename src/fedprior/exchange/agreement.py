@@ -11,7 +11,7 @@ from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Channel, Cohort, is_private
-from fedprior.data.federation import ClientData, Federation
+from fedprior.data.federation import ClientData, Federation, network_input
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
@@ -38,6 +38,7 @@ class Rules:
     channel: Channel
     expected_size: float  # of a cohort; the weight of a private channel's total
     most_samples: int | None = None  # the public bound under a private channel, if there is one
+    at_once: int | None = None  # most clients of a cohort that train together; None: all of them
 
     def open(self, data: ClientData) -> ClientData:
         """What a client's message may be computed from: its samples, and no other client's size.
@@ -109,7 +110,8 @@ class Agreement:
             from fedprior.models.fits import check_network
 
             outputs = facts.target_shape if facts.num_classes is None else (facts.num_classes,)
-            check_network(model, facts.shape, outputs, facts.inputs)
+            inputs = network_input(np.empty(0, facts.inputs)).dtype.name
+            check_network(model, facts.shape, outputs, inputs)
 
     @classmethod
     def of(

@@ -28,13 +28,19 @@ def save_checkpoint(path: Path, arrays: PyTree, *, identity: str, **facts: Any) 
 def read_checkpoint(path: Path, *, identity: str | None = None) -> trees.Packed:
     """The facts and arrays of a checkpoint, after its checksum and identity have been checked."""
     packed = trees.read(path, kind=_KIND, format=FORMAT)
+    if identity is not None:
+        check_identity(path, packed, identity)
+    return packed
+
+
+def check_identity(path: Path, packed: trees.Packed, identity: str) -> None:
+    """Raise unless the checkpoint is of what `identity` names."""
     begun = packed.facts["identity"]
-    if identity is not None and begun != identity:
+    if begun != identity:
         raise ValueError(
             f"{path}: configuration must be the one the run began with ({begun}), got {identity}. "
             "Resume without changes, or start a new run."
         )
-    return packed
 
 
 def _name(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.federation import ClientData, Federation
+from fedprior.data.federation import ClientData, Federation, network_input, stored_input
 
 _OWNER = "Facts"
 _WIDTHS = {"float": (16, 32, 64), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}
@@ -108,6 +108,11 @@ class Facts:
             known = np.isin(y, np.arange(self.num_classes))
             rule = f"whole numbers from 0 to {self.num_classes - 1}"
             check.require(bool(known.all()), _OWNER, "y", rule, np.asarray(y)[~known][:1].tolist())
+        if self.inputs == "uint8":
+            rule = "pixels of type uint8, as everybody's are"
+            check.require(x.dtype == np.uint8, _OWNER, "x", rule, str(x.dtype))
+        elif x.dtype == np.uint8:
+            x = network_input(stored_input(x))
         place = np.minimum(np.arange(most), size - 1)
         return ClientData(
             x=np.asarray(x, self.inputs)[place],

@@ -24,7 +24,8 @@ def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "Agreement")
     if channel.private and not algorithm.bears_noise:
         raise check.PrivacyError(
             f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
-            "The method inverts a matrix that noise would spoil: use curvature='diagonal'."
+            "The method divides by what noise would spoil. One that has a curvature can use "
+            "curvature='diagonal'."
         )
     if algorithm.bound is not None and channel.private:
         own = isinstance(channel, CentralGaussian) and channel.clip == algorithm.bound

@@ -21,6 +21,7 @@ from fedprior.engines.sweep import sweep
 from fedprior.exchange.facts import Facts
 from fedprior.experiments import comparison_settings as settings
 from fedprior.experiments.comparison_settings import Setting
+from fedprior.experiments.optimizers import PUBLISHED
 from fedprior.reporting.training import Study, Training
 
 FORMAT = 1
@@ -31,6 +32,7 @@ Progress = Callable[[float, int], Any]
 class Part:
     """One method in one setting: every rate's validation score, the chosen one's test scores.
 
+    `optimizer` is the name of what all methods got; `options` holds it, with the method's own.
     `valid` holds the mean validation score by rate and seed, `scores` the clients' test scores by
     seed, None for a client without test samples.
     """
@@ -47,6 +49,7 @@ class Part:
     seconds: float
     federation: Mapping[str, Any]
     made_with: Mapping[str, str] = field(default_factory=dict)
+    optimizer: str = PUBLISHED.name
     format: int = FORMAT
 
     @cached_property
@@ -193,6 +196,7 @@ def _facts(
         "rounds": setting.rounds,
         "options": setting.method_options(name),
         "federation": setting.drawn_from,
+        "optimizer": setting.optimizer.name,
     }
 
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.experiments.comparison_settings import COMPARISONS
+from fedprior.experiments import comparison_beside
+from fedprior.experiments.comparison_report import Row as ReportRow
+from fedprior.experiments.comparison_settings import COMPARISONS, Setting
+from fedprior.experiments.optimizers import OPTIMIZERS, PUBLISHED
 from fedprior.pages.page import (
     Block,
     Cell,
@@ -26,7 +29,10 @@ _CURVES = 6  # more cannot be told apart
 
 
 def comparison_page(document: dict[str, Any]) -> Page:
-    """The page of rows.json as `comparison_report.to_json` writes it."""
+    """The page of rows.json as `comparison_report.to_json` writes it.
+
+    `beside` in it holds such documents by optimizer, this one among them, to be shown side by side.
+    """
     name, rows = document["experiment"], document["rows"]
     titles = {each.name: each.title for each in COMPARISONS[name].settings}
     settings = list(dict.fromkeys(row["setting"] for row in rows))
@@ -36,6 +42,8 @@ def comparison_page(document: dict[str, Any]) -> Page:
     ]
     remarks = tuple(Text(remark) for remark in document["remarks"])
     sections.append(Section("In words", remarks))
+    if len(document.get("beside", ())) > 1:
+        sections.insert(0, _beside(document["beside"], COMPARISONS[name].settings))
     facts = [
         Fact("methods", Number(len({row["method"] for row in rows}), "whole")),
         Fact("settings", Number(len(settings), "whole")),
@@ -45,12 +53,39 @@ def comparison_page(document: dict[str, Any]) -> Page:
     return Page(
         title=f"Comparison: {name}",
         lead=_lead(rows, settings, titles),
-        about="quick: one seed, a fifth of the rounds" if document.get("quick") else "",
+        about=_about(document),
         facts=tuple(facts),
         sections=tuple(sections),
         folded=tuple(_made_with(document)),
         command=document["command"],
     )
+
+
+def _about(document: dict[str, Any]) -> str:
+    name = document.get("optimizer", {}).get("name", PUBLISHED.name)
+    words = [OPTIMIZERS[name].title]
+    words += ["quick: one seed, a fifth of the rounds"] if document.get("quick") else []
+    return "; ".join(words)
+
+
+def _beside(documents: comparison_beside.Documents, settings: tuple[Setting, ...]) -> Section:
+    """Who leads under which optimizer, and the figures of all of them."""
+    blocks: list[Block] = [Text(line) for line in comparison_beside.verdicts(documents, settings)]
+    for setting in settings:
+        rows = comparison_beside.rows_of(documents, setting.name)
+        if not rows:
+            continue
+        cells = tuple(
+            (method, *(_accuracy(own.get(method)) for own in rows.values()))
+            for method in comparison_beside.order(rows)
+        )
+        head = ("method", *(OPTIMIZERS[name].title for name in rows))
+        blocks.append(SmallTable(title=setting.title, head=head, cells=cells))
+    return Section("Under each optimizer", tuple(blocks))
+
+
+def _accuracy(row: ReportRow | None) -> Number | None:
+    return None if row is None else _percent(row.mean)
 
 
 def _lead(rows: list[Row], settings: list[str], titles: dict[str, str]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedprior.experiments.comparison import FORMAT, Part
 from fedprior.experiments.comparison_settings import GRID, Setting
+from fedprior.experiments.optimizers import PUBLISHED
 from fedprior.reporting.summary import deciles
 
 OURS = "adamap"
@@ -19,9 +20,9 @@ class Row:
     """One method in one setting: percent, mean and standard deviation over seeds.
 
     `worst_decile` is the mean of the clients' lowest tenth, `by_seed` the mean over clients,
-    `options` what was fixed, `valid_by_rate` what the rate was chosen by. `gap` is the mean of
-    `reference` minus this one's, paired by seed, with a 95% interval: AdaMAP's, or where that was
-    not run that of the highest mean.
+    `options` what was fixed, with what the `optimizer` for all methods sets, `valid_by_rate` what
+    the rate was chosen by. `gap` is the mean of `reference` minus this one's, paired by seed, with
+    a 95% interval: AdaMAP's, or where that was not run that of the highest mean.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Row:
     gap_high: float | None
     by_seed: Sequence[float]
     valid_by_rate: Sequence[float | None]
+    optimizer: str = PUBLISHED.name
 
 
 def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
@@ -56,7 +58,7 @@ def rows(parts: Sequence[Part], settings: Sequence[Setting]) -> list[Row]:
 
 def _row(part: Part, reference: Part, setting: Setting) -> Row:
     says = setting.paper_says.get(part.method)
-    gap, low, high = interval(100 * (reference.means - part.means))
+    ahead, low, high = interval(100 * (reference.means - part.means))
     return Row(
         method=part.method,
         setting=setting.name,
@@ -70,11 +72,12 @@ def _row(part: Part, reference: Part, setting: Setting) -> Row:
         options=part.options,
         at_edge=len(part.grid) > 1 and part.rate in (min(part.grid), max(part.grid)),
         reference=reference.method,
-        gap=gap,
+        gap=ahead,
         gap_low=low,
         gap_high=high,
         by_seed=[round(100 * float(mean), 4) for mean in part.means],
         valid_by_rate=[_percent(scores) for scores in part.valid],
+        optimizer=part.optimizer,
     )
 
 
@@ -115,12 +118,12 @@ def cells(row: Row, named: Sequence[str]) -> list[str]:
         "worst decile": f"{row.worst_decile:.2f}",
         "printed": says,
         "rate": f"{row.tuned['rate']:g}" + "*" * row.at_edge,
-        "gap": _gap(row),
+        "gap": gap(row),
     }
     return [shown[name] for name in named]
 
 
-def _gap(row: Row) -> str:
+def gap(row: Row) -> str:
     """The gap with its interval; empty for the method that it is measured from."""
     if row.method == row.reference:
         return ""
@@ -203,9 +206,11 @@ def to_json(
     """Rows, words, and what they were made with."""
     made_with = [dict(part.made_with) for part in parts]
     made_with = [each for place, each in enumerate(made_with) if each not in made_with[:place]]
+    optimizer = settings[0].optimizer
     return {
         "format": FORMAT,
         **facts,
+        "optimizer": {"name": optimizer.name, **optimizer.options},
         "grid": list(parts[0].grid) if parts else list(GRID),
         "seeds": list(parts[0].seeds) if parts else [],
         "made_with": made_with,

@@ -8,14 +8,16 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.data.federation import Federation
+from fedprior.experiments.optimizers import PUBLISHED, Optimizer
 from fedprior.learning import catalog
 from fedprior.learning.method import Method
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config, read
 from fedprior.reporting.tables import as_tables
 
-GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's; of equals the lower rate is taken
+GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's
 QUICK_GRID = (0.1,)
+_CIFAR10_GRID = (0.02, 0.05, 0.1)
 _QUICK = 5  # a quick run has this part of the rounds
 
 
@@ -23,13 +25,15 @@ _QUICK = 5  # a quick run has this part of the rounds
 class Setting:
     """A configuration under a title, with the figures that the paper prints for it.
 
-    Where the configuration has newcomers, only they are scored.
+    Where the configuration has newcomers, only they are scored. `optimizer` is what all methods
+    get; the paper's figures are for their own.
     """
 
     name: str
     title: str
     config: Config
     paper_says: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    optimizer: Optimizer = PUBLISHED
 
     @cached_property
     def drawn_from(self) -> dict[str, Any]:
@@ -62,7 +66,14 @@ class Setting:
     def method_options(self, name: str) -> dict[str, Any]:
         """The fixed options of a method or of a variant of ours."""
         known, varied = VARIANTS.get(name, (name, {}))
-        return {**self.config.options.get(known, {}), **varied}
+        optimizer = self.optimizer.of(catalog.method(known))
+        return {**self.config.options.get(known, {}), **optimizer, **varied}
+
+    def under(self, optimizer: Optimizer) -> "Setting":
+        """The same with this optimizer for every method; it is not the one of printed figures."""
+        if optimizer == self.optimizer:
+            return self
+        return replace(self, optimizer=optimizer, paper_says={})
 
 
 def method(name: str) -> Method:
@@ -124,11 +135,16 @@ BEYOND = (
     _setting("small", "MNIST, 3 classes and 120 samples per client, K/m = 0.1"),
     _setting("newcomers", "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"),
 )
+CIFAR10 = (
+    _setting("cifar10-dirichlet-01", "CIFAR-10, Dirichlet(0.1) shares of the classes, K/m = 0.1"),
+    _setting("cifar10-dirichlet-05", "CIFAR-10, Dirichlet(0.5) shares of the classes, K/m = 0.1"),
+    _setting("cifar10-3-classes", "CIFAR-10, 3 classes per client, K/m = 0.1"),
+)
 # Rows of the paper's table first, then one or more of each family that it cites, then our own.
 METHODS = (
     *("local", "fedavg", "fedavg-fine-tuning", "adaped", "pfedme", "per-fedavg", "quped"),
     *("mutual-learning", "fedem", "ditto", "apfl", "ifca", "fedrep", "mean-regularized", "l2gd"),
-    *("fedprox", "adamap"),
+    *("fedprox", "fedper", "lg-fedavg", "fedbabu", "fedrod", "pfedvem", "fedmd", "adamap"),
 )
 # Our own method with one ingredient left out, and with all of them: then it is FedAvg with
 # fine-tuning at a rate of its own.
@@ -156,19 +172,29 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and methods that are compared under one name, over `seeds` seeds from `first`."""
+    """Settings and methods that are compared under one name, over `seeds` seeds from `first`.
+
+    Each method's rate is one of `grid`; of equals the lower one is taken.
+    """
 
     settings: tuple[Setting, ...]
     methods: tuple[str, ...]
     seeds: int
     first: int = 0
+    grid: tuple[float, ...] = GRID
 
-    def chosen_settings(self, names: Sequence[str] | None, *, quick: bool) -> list[Setting]:
+    def chosen_settings(
+        self, names: Sequence[str] | None, *, quick: bool, optimizer: Optimizer = PUBLISHED
+    ) -> list[Setting]:
         """The settings called so, or all of them."""
         known = {setting.name: setting for setting in self.settings}
         for name in names or ():
             check.choice("reproduce", "--setting", name, known)
-        chosen = [setting for name, setting in known.items() if not names or name in names]
+        chosen = [
+            setting.under(optimizer)
+            for name, setting in known.items()
+            if not names or name in names
+        ]
         return [setting.quick for setting in chosen] if quick else chosen
 
     def chosen_methods(self, names: Sequence[str] | None) -> list[str]:
@@ -179,10 +205,13 @@ class Comparison:
 
 
 # Seeds that no design has seen: AdaMAP was made on 100 to 102.
-_FRESH: dict[str, int] = {"seeds": 10, "first": 1000}
+_FRESH: dict[str, Any] = {"seeds": 10, "first": 1000}
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, **_FRESH),
     "beyond": Comparison(settings=BEYOND, methods=METHODS, **_FRESH),
+    "cifar10": Comparison(
+        settings=CIFAR10, methods=METHODS, grid=_CIFAR10_GRID, seeds=3, first=1000
+    ),
     "ablation": Comparison(
         settings=(*TABLE1, *BEYOND), methods=("adamap", *VARIANTS), seeds=10, first=2000
     ),

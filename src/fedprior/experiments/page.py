@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedprior.experiments.catalog import EXPERIMENTS
+from fedprior.experiments.comparison_beside import found_in
 from fedprior.experiments.comparison_page import comparison_page
 from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.experiments.dp_page import dp_page
+from fedprior.experiments.optimizers import PUBLISHED
 from fedprior.pages.page import Block, Cell, Fact, Number, Page, Section, SmallTable, Text
 
 WHAT = "the folder of fedprior reproduce, or the file of its --json"
@@ -27,6 +29,10 @@ def page_of(path: Path) -> Page:
     """The page of an experiment's rows."""
     document = _document(path)
     assert document is not None
+    if path.is_dir() and document["experiment"] in COMPARISONS:
+        here = document.get("optimizer", {}).get("name", PUBLISHED.name)
+        out = path if here == PUBLISHED.name else path.parent
+        document["beside"] = found_in(out)
     return document_page(document)
 
 

@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.algorithm import (
+    Algorithm,
+    Array,
+    Key,
+    Memory,
+    Message,
+    Moved,
+    PyTree,
+    State,
+    Theta,
+)
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
@@ -81,12 +91,14 @@ def alternating(
         newcomer_steps=newcomer(name, newcomer_steps, steps),
         catch_up=catch_up,
     )
+    networks = tuple(block for block in population.blocks if block not in rates)
     return Algorithm.of(
         method,
         model,
         name=name,
         unit_weight=weight == "uniform",
         memoryless=not population.personal,
+        moved=Moved(networks, population.project) if networks else None,
     )
 
 

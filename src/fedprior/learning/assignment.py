@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.algorithm import (
+    Algorithm,
+    Array,
+    Key,
+    Memory,
+    Message,
+    Moved,
+    PyTree,
+    State,
+    Theta,
+)
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.curvature import Curvature, all_samples, measure, total_loss
@@ -51,13 +61,15 @@ class Assignment:
 
     def algorithm(self, name: str) -> Algorithm:
         """The functions, as an Algorithm."""
+        steps = self.curvature == "diagonal"
         return Algorithm.of(
             self,
             self.model,
             name=name,
             predict=self.model.apply if self.population.hard else mixed(self.model),
             memoryless=True,
-            bears_noise=self.curvature == "diagonal",
+            bears_noise=steps,
+            moved=Moved(("centers",), self.population.project) if steps else None,
         )
 
     def init(self, key: Key) -> State:

@@ -6,7 +6,16 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 
 from fedprior.core import check, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.algorithm import (
+    Algorithm,
+    Array,
+    Key,
+    Memory,
+    Message,
+    Moved,
+    PyTree,
+    State,
+)
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.descent import batch_key
@@ -75,8 +84,8 @@ class AveragedModel:
     def algorithm(self, name: str, **more: Any) -> Algorithm:
         """The functions as an Algorithm."""
         check.choice(name, "weight", self.weight, get_args(Weight))
-        flags = {"unit_weight": self.weight == "uniform", "memoryless": True, **more}
-        return Algorithm.of(self, self.model, name=name, **flags)
+        flags = {"unit_weight": self.weight == "uniform", "memoryless": True, "moved": Moved()}
+        return Algorithm.of(self, self.model, name=name, **{**flags, **more})
 
 
 def mean_of_thetas(algorithm: Algorithm, weight: Weight) -> Algorithm:

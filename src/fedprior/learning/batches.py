@@ -1,12 +1,14 @@
 """Which of a client's samples a gradient step reads: without replacement within an epoch."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import jax.numpy as jnp
 
 from fedprior.core import check, random
 from fedprior.core.algorithm import Array
 from fedprior.data.federation import ClientData
+from fedprior.learning.augmentation import Augment, check_images, crop_flip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,16 +18,23 @@ class Batches:
     With a size, the last step of an epoch takes what is left. With steps_per_epoch (the paper's
     experiments) the n_i samples are cut into that many runs whose lengths differ by at most one,
     and a client with fewer samples reads one sample per step.
+
+    `augment="crop-flip"` shifts and flips the images that a step reads, at random
+    (`learning.augmentation`). What is not a gradient step (scores, shares, curvatures) reads
+    samples as they are.
     """
 
     size: int | None = None
     steps_per_epoch: int | None = None
+    augment: Augment | None = None
 
     def __post_init__(self) -> None:
         given = [value for value in (self.size, self.steps_per_epoch) if value is not None]
         rule = "the only one given of size, steps_per_epoch"
         check.require(len(given) == 1, "Batches", "size or steps_per_epoch", rule, given)
         check.count("Batches", least=1, **{"size or steps_per_epoch": given[0]})
+        if self.augment is not None:
+            check.choice("Batches", "augment", self.augment, get_args(Augment))
 
     def width(self, data: ClientData) -> int:
         """Samples of the largest batch that a client of this population can have."""
@@ -60,6 +69,10 @@ class Batches:
         return random.permuted(epoch_words, offset, data.size), places < length
 
     def read(self, words: Array, step: Array, data: ClientData) -> tuple[Array, Array, Array]:
-        """(x, y, mask) of the client's step number `step`."""
+        """(x, y, mask) of the client's step number `step`, augmented."""
         index, mask = self.at(words, step, data)
-        return *data.take(index), mask
+        x, y = data.take(index)
+        check_images("Batches", self.augment, x.shape[index.ndim :])
+        if self.augment is not None:
+            x = crop_flip(words, step, x)
+        return x, y, mask

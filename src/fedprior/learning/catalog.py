@@ -5,21 +5,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning.adamap import adamap, calm_under_noise
+from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
 from fedprior.learning.baselines.fedavg import fedavg, fedavg_fine_tuning
+from fedprior.learning.baselines.fedbabu import fedbabu
 from fedprior.learning.baselines.fedem import fedem
+from fedprior.learning.baselines.fedmd import fedmd
+from fedprior.learning.baselines.fedper import fedper
 from fedprior.learning.baselines.fedprox import fedprox
 from fedprior.learning.baselines.fedrep import fedrep
+from fedprior.learning.baselines.fedrod import fedrod
 from fedprior.learning.baselines.ifca import ifca
 from fedprior.learning.baselines.l2gd import CUT, l2gd
+from fedprior.learning.baselines.lg_fedavg import lg_fedavg
 from fedprior.learning.baselines.local import local
 from fedprior.learning.baselines.mean_regularized import mean_regularized
 from fedprior.learning.baselines.mutual_learning import mutual_learning
 from fedprior.learning.baselines.per_fedavg import per_fedavg
 from fedprior.learning.baselines.pfedme import pfedme
+from fedprior.learning.baselines.pfedvem import pfedvem
 from fedprior.learning.baselines.quped import quped
 from fedprior.learning.method import Method
 from fedprior.learning.paper import COLLAPSE, mixture_clustering
@@ -33,15 +39,18 @@ from fedprior.learning.priors import (
     mixture_em,
     shares_under_noise,
 )
-from fedprior.learning.representation import shared_body, shared_subspace
+from fedprior.learning.representation import shared_subspace
 from fedprior.learning.traffic import outline, traffic, trusted_with
 from fedprior.models.network import Network
 
+# Why a server cannot add momentum, or average over rounds.
+_STATISTICS = "its server fits the population to statistics of the clients' posteriors"
+_THETAS = "its mean is the average of the clients' own models, not the end of steps"
+_NOBODY = "nothing is shared"
 _METHODS = (
     Method(
         name="adamap",
         factory=adamap,
-        adapt=calm_under_noise,
         population="Gaussian around a network of all; class frequencies of each client's own",
         sends="increments of the network",
         reference="fedprior's own: docs/explanation/adamap.md",
@@ -106,11 +115,33 @@ _METHODS = (
         reference="Jiang et al. 2019",
     ),
     Method(
+        name="fedbabu",
+        factory=fedbabu,
+        population="a network's body of all under a random head, then steps on own data",
+        sends="increments of the body",
+        reference="Oh et al. 2022",
+    ),
+    Method(
         name="fedem",
         factory=fedem,
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
+    ),
+    Method(
+        name="fedmd",
+        factory=fedmd,
+        population="networks of the clients' own, which agree on outputs for public inputs",
+        sends="the network's outputs for public inputs minus the consensus",
+        reference="Li and Wang 2019, without public labels",
+        still="its clients send outputs for public inputs, and no network",
+    ),
+    Method(
+        name="fedper",
+        factory=fedper,
+        population="a network's body of all, a head (last layer) of each client's own",
+        sends="increments of the body",
+        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="fedprox",
@@ -128,11 +159,19 @@ _METHODS = (
         reference="Collins et al. 2021",
     ),
     Method(
+        name="fedrod",
+        factory=fedrod,
+        population="a network of all, of balanced classes; a head of each client's own on top",
+        sends="increments of the network",
+        reference="Chen and Chao 2022, linear",
+    ),
+    Method(
         name="gaussian-em",
         factory=gaussian_em,
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
         reference="Ozkara et al. 2022, section 3.1",
+        still=_STATISTICS,
     ),
     Method(
         name="gaussian-prior",
@@ -155,6 +194,7 @@ _METHODS = (
         sends="the client's model minus the average",
         reference="Hanzely and Richtarik 2020",
         remark=CUT,
+        still=_THETAS,
     ),
     Method(
         name="laplace-em",
@@ -162,6 +202,7 @@ _METHODS = (
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
         reference="Ozkara et al. 2022, section 3",
+        still=_STATISTICS,
     ),
     Method(
         name="laplace-prior",
@@ -171,12 +212,20 @@ _METHODS = (
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
+        name="lg-fedavg",
+        factory=lg_fedavg,
+        population="a network's head of all, a body of each client's own",
+        sends="increments of the head",
+        reference="Liang et al. 2020",
+    ),
+    Method(
         name="local",
         factory=local,
         population="none: every client alone, at the same number of steps",
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="local-converged",
@@ -185,6 +234,7 @@ _METHODS = (
         sends="nothing",
         reference="",
         alone=True,
+        still=_NOBODY,
     ),
     Method(
         name="mean-regularized",
@@ -192,6 +242,7 @@ _METHODS = (
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
         reference="Evgeniou and Pontil 2004; Smith et al. 2017",
+        still=_THETAS,
     ),
     Method(
         name="mixture-clustering",
@@ -200,6 +251,7 @@ _METHODS = (
         sends="the client's model, seen by the server",
         reference="Ozkara et al. 2022, Algorithm 4",
         remark=COLLAPSE,
+        still="its server clusters the clients' models",
     ),
     Method(
         name="mixture-em",
@@ -208,6 +260,7 @@ _METHODS = (
         population="Gaussian mixture with learned shares, centers and spreads",
         sends="statistics of the client's posterior by component",
         reference="Ozkara et al. 2022, Algorithm 4, corrected",
+        still=_STATISTICS,
     ),
     Method(
         name="mutual-learning",
@@ -231,18 +284,18 @@ _METHODS = (
         reference="Dinh et al. 2020",
     ),
     Method(
+        name="pfedvem",
+        factory=pfedvem,
+        population="a body of all; Gaussian heads around a mean, each of a spread of its own",
+        sends="increments of the body, of the head by confidence, and the confidence",
+        reference="Zhu et al. 2023",
+    ),
+    Method(
         name="quped",
         factory=quped,
         population="distillation: a prior on predictions, of a fixed spread",
         sends="increments of the mean model",
         reference="Ozkara et al. 2021, without quantization",
-    ),
-    Method(
-        name="shared-body",
-        factory=shared_body,
-        population="a network's body of all, a head (last layer) of each client's own",
-        sends="increments of the body",
-        reference="Arivazhagan et al. 2019",
     ),
     Method(
         name="shared-subspace",
@@ -277,6 +330,7 @@ def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
             "download_bytes": None,
             "server_trusted_with": None,
             "reference": method.reference,
+            "options": ", ".join(method.options()),
         }
         with contextlib.suppress(ValueError):
             algorithm = method.build(network, {})

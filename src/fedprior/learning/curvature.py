@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Model
-from fedprior.data.federation import ClientData
+from fedprior.data.federation import ClientData, network_input
 from fedprior.learning.batches import Batches
 
 Curvature = Literal["diagonal", "full"]
@@ -109,7 +109,7 @@ def measure(
         each = jax.vmap(one)(x, y)
         return tree.combine(lambda leaf: jnp.sum(_kept(leaf, mask), axis=0), each)
 
-    outputs = jax.eval_shape(outputs_of, flat, samples.x[0])
+    outputs = jax.eval_shape(lambda: outputs_of(flat, network_input(samples.x[0])))
     held = flat.size * (flat.size if curvature == "full" else outputs.size)
     length = max(1, _ENTRIES // held)
     if isinstance(samples, ClientData):

@@ -4,11 +4,15 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from fedprior.core import check
+import jax
+
+from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Model
+from fedprior.learning.optimizer import calmed, optimized
 from fedprior.learning.options import settable
 from fedprior.learning.steps import Steps
 from fedprior.privacy.planning import noise_to_signal
@@ -16,6 +20,9 @@ from fedprior.privacy.planning import noise_to_signal
 # Fields of `Steps` that a method's options may change. The number of steps is the same for all
 # methods, because budgets are compared by it.
 _STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
+# Options of `optimized`: of a server that adds up increments, and of any client with classes.
+_SERVER_OPTIONS = ("momentum", "horizon")
+_CLIENT_OPTIONS = ("class_frequencies", "smoothing")
 
 
 class MethodWarning(UserWarning):
@@ -53,6 +60,7 @@ class Method:
     `personal` methods give each client a model of its own, so that in a private run a client can
     fall back to its own data (`cautious`); the others have nothing but the shared model.
     `remark` is what the command line says before a run, where Python warns.
+    `still` says why there are no increments of a shared model to add momentum to, if that is so.
     """
 
     name: str
@@ -63,16 +71,28 @@ class Method:
     alone: bool = False
     personal: bool = True
     remark: str = ""
+    still: str = ""
     adapt: Callable[..., Mapping[str, Any]] | None = None
 
     def options(self) -> list[str]:
         """Names of the options that a configuration may set for this method."""
-        return [*settable(self.factory), *_STEP_OPTIONS]
+        own = settable(self.factory)
+        added = _CLIENT_OPTIONS if self.still else (*_SERVER_OPTIONS, *_CLIENT_OPTIONS)
+        return [*own, *_STEP_OPTIONS, *(name for name in added if name not in own)]
 
     def default(self, option: str) -> Any:
         """The default of an option."""
-        owner = Steps if option in _STEP_OPTIONS else self.factory
-        return inspect.signature(owner).parameters[option].default
+        for owner in (self.factory, Steps, optimized):
+            taken = inspect.signature(owner).parameters
+            if option in taken:
+                return taken[option].default
+        raise KeyError(option)
+
+    def check_option(self, owner: str, word: str, option: str) -> None:
+        """Raise where the method has no such option; `word` is what `owner` calls options."""
+        if self.still and option in _SERVER_OPTIONS:
+            raise ValueError(f"{owner}: {option} is not supported, because {self.still}.")
+        check.choice(owner, word, option, self.options())
 
     def build(
         self, model: Model, options: Mapping[str, Any], *, steps: Steps = Steps(), **shared: Any
@@ -81,24 +101,33 @@ class Method:
 
         They override `steps` and the `shared` options, of which a method takes those it has.
         """
-        known = self.options()
         for option, value in options.items():
-            check.choice(self.name, "option", option, known)
+            self.check_option(self.name, "option", option)
             small = not isinstance(value, int) or abs(value) < 2**31  # the device's whole numbers
             check.require(small, self.name, option, "below 2**31", value)
+        known = self.options()
         own = {name: value for name, value in shared.items() if name in known} | dict(options)
         shape = {name: own.pop(name) for name in _STEP_OPTIONS if name in own}
+        taken = inspect.signature(self.factory).parameters
+        added = {name: own.pop(name) for name in list(own) if name not in taken}
+        factory = partial(self.factory, steps=replace(steps, **shape), **own)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MethodWarning)  # `remark` says it
-            return self.factory(model, steps=replace(steps, **shape), **own)
+            return optimized(factory, model, **added)
 
     def under_noise(
         self, model: Model, options: Mapping[str, Any], noise: ChannelNoise
     ) -> dict[str, Any]:
         """The user's `options` with the changes that the noise of a private channel calls for."""
-        if self.adapt is None:
-            return dict(options)
-        takes = inspect.signature(self.adapt).parameters
-        chosen = {name: value for name, value in options.items() if name in takes}
-        changed, known = self.adapt(model, noise, **chosen), self.options()
-        return {**options, **{name: value for name, value in changed.items() if name in known}}
+        changed, known = dict(options), self.options()
+        if self.adapt is not None:
+            takes = inspect.signature(self.adapt).parameters
+            chosen = {name: value for name, value in options.items() if name in takes}
+            adapted = self.adapt(model, noise, **chosen).items()
+            changed |= {name: value for name, value in adapted if name in known}
+        if "momentum" in known:
+            momentum = options.get("momentum", self.default("momentum"))
+            if check.is_traced(momentum) or momentum > 0:
+                size = tree.size(jax.eval_shape(model.init, random.root(0)))
+                changed["momentum"] = calmed(momentum, noise.to_signal(size))
+        return changed

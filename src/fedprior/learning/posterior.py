@@ -43,8 +43,7 @@ class Walk(NamedTuple):
 
     def step(self, model: Model, theta: PyTree, number: Array) -> tuple[PyTree, Array]:
         """Theta after step `number` on the mean loss, and the rate of that step."""
-        index, mask = self.batches.at(self.words, self.first + number, self.data)
-        x, y = self.data.take(index)
+        x, y, mask = self.batches.read(self.words, self.first + number, self.data)
 
         def loss(theta: PyTree) -> Array:
             return masked_mean(model.loss(model.apply(theta, x), y), mask)

@@ -1,4 +1,4 @@
-"""Shared representations: a basis or a body of all, coordinates or a head of each client's own."""
+"""Shared representations: a part of all, and a part of each client's own."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,15 +9,14 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
-from fedprior.learning.alternating import alternating
+from fedprior.learning.alternating import Alternating, alternating
 from fedprior.learning.descent import go_on
 from fedprior.learning.joint import joint_loss
 from fedprior.learning.options import passes_on
 from fedprior.learning.steps import Steps
-from fedprior.populations.shared_body import Head, SharedBody
 from fedprior.populations.subspace import Subspace
 
-# Heads and coordinates begin alike in every round: there is no `start` to choose.
+# A client's part begins alike in every round: there is no `start` to choose.
 _CLIENT = ("theta_rate", "gamma_rate", "weight", "newcomer_steps", "catch_up")
 
 
@@ -35,29 +34,14 @@ def shared_subspace(
 
     `scale` is the standard deviation of a normal prior on the coordinates; None is a flat one.
     Without `learn_mean` it is the paper's theta_i = B w_i, for linear models, which start at 0
-    (`Subspace`). `head_steps` as in `shared_body`.
+    (`Subspace`). `head_steps` steps of the coordinates alone come first in a round, on top of those
+    by which methods are compared.
     """
     name = "shared-subspace"
     check.flag(name, learn_mean=learn_mean)
     population = Subspace(rank=rank, scale=scale, learn_mean=learn_mean)
     check_start(model, population)
     return head_first(model, population, name=name, head_steps=head_steps, **options)
-
-
-@passes_on(alternating, "steps", *_CLIENT)
-def shared_body(
-    model: Model, *, head: Head | None = None, head_steps: int = 0, **options: Any
-) -> Algorithm:
-    """A network with a body of all and a head of each client's own; only the body is sent.
-
-    Head and body move in turn in every step (as FedPer, which moves them at once); `head_steps`
-    more steps of the head come first (`fedrep`: the head then rests), on top of those by which
-    methods are compared. `head` names the leaves of the head, the last layer by default
-    (`SharedBody`).
-    """
-    population = SharedBody(head=head)
-    check_start(model, population)
-    return head_first(model, population, name="shared-body", head_steps=head_steps, **options)
 
 
 @passes_on(alternating, *_CLIENT[1:])
@@ -109,6 +93,23 @@ def head_first(
         return then.local(state, ahead, data, key)
 
     return replace(plain, local=local)
+
+
+class AtOnce(Alternating):
+    """The functions of `alternating` where w and the shared part move by one gradient of both."""
+
+    def step(self, carry: Any, batch: Any, size: Array, left: Array) -> Any:
+        w, rule, gamma, rules = carry
+        x, y, mask, time = batch
+        (block,) = self.population.blocks
+
+        def objective(shared: PyTree, w: PyTree) -> Array:
+            return self._objective({**gamma, block: shared}, w, x, y, mask, size)
+
+        by_shared, by_w = jax.grad(objective, argnums=(0, 1))(gamma[block], w)
+        w, rule = self.own.step(by_w, rule, w, time)
+        moved, of_block = self.shared[block].step(by_shared, rules[block], gamma[block], time)
+        return w, rule, {**gamma, block: moved}, {block: of_block}
 
 
 def check_start(model: Model, population: Population) -> None:

@@ -69,7 +69,7 @@ def outline(model: Network, shape: Sequence[int]) -> Network:
         mark = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(parameters))
         return mark + jnp.zeros((x.shape[0], *outputs.shape[1:]))
 
-    return replace(model, apply=apply)
+    return replace(model, apply=apply, shape=tuple(shape))
 
 
 def sketch(shape: Sequence[int], *, regression: bool = False) -> ClientData:

@@ -1,12 +1,19 @@
 """Networks and their likelihoods: what a client's parameters predict."""
 
+from fedprior.models import layers
+from fedprior.models.images import cnn, resnet
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import linear, logistic, mlp, network
+from fedprior.models.rewriting import fast_convolutions
 
 __all__ = [
+    "cnn",
+    "fast_convolutions",
+    "layers",
     "lenet5",
     "linear",
     "logistic",
     "mlp",
     "network",
+    "resnet",
 ]

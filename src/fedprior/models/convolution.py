@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from fedprior.core import check
 from fedprior.core.algorithm import Array
+from fedprior.models.layers import windows
 
 
 def to_cells(x: Array, side: int) -> Array:
@@ -39,24 +40,18 @@ def convolve_pool_relu(x: Array, kernel: Array, bias: Array, *, side: int) -> Ar
     check.require(
         x.shape[-1] == side * side * channels, "convolve_pool_relu", "each cell", rule, x.shape
     )
-    patches = _windows(x, 1 + (size - 1) // side)
+    length = 1 + (size - 1) // side
+    patches = jnp.concatenate(windows(x, (1, length, length, 1)), axis=-1)
     products = patches.reshape(-1, patches.shape[-1]) @ _expand(kernel, side)
     pixels = side * side // 4
     pooled = _max_of_four(products.reshape(*patches.shape[:3], 4, pixels * outputs))
     return jax.nn.relu(pooled + jnp.tile(bias, pixels))
 
 
-def _windows(x: Array, length: int) -> Array:
-    """(B, H, W, C) -> (B, H-n+1, W-n+1, n*n*C): all n x n windows of cells, n = `length`."""
-    height, width = x.shape[1] - length + 1, x.shape[2] - length + 1
-    parts = [x[:, i : i + height, j : j + width] for i in range(length) for j in range(length)]
-    return jnp.concatenate(parts, axis=-1)
-
-
 def _expand(kernel: Array, side: int) -> Array:
     """The kernel as a matrix from a window of cells to the side*side*O outputs of one cell.
 
-    Rows are ordered as `_windows` orders them; columns as (dy, dx, y, x, O) for the output pixel
+    Rows are ordered as `windows` orders them; columns as (dy, dx, y, x, O) for the output pixel
     (2y + dy, 2x + dx) of the cell, so that (dy, dx) runs over a pooling window.
     """
     size, _, channels, outputs = kernel.shape

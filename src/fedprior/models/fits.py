@@ -1,18 +1,25 @@
 """Whether a network fits the clients: its outputs, and that it treats samples one by one."""
 
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import Jaxpr
 
 from fedprior.core import random
 from fedprior.core.algorithm import Array
 from fedprior.core.protocols import Model
+from fedprior.models.rewriting import slow_operations
 
 _SAMPLES = 4
 _ROUNDING = 1e-4  # relative: how much a matrix product of another batch may differ
+
+
+class SlowNetworkWarning(UserWarning):
+    """A network would be trained with convolutions or pools that are slow for many clients."""
 
 
 def check_network(
@@ -45,17 +52,19 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
     first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
     second[0] = first[0]
     try:
-        got = jax.eval_shape(model.apply, parameters, first).shape
+        traced = jax.make_jaxpr(model.apply)(parameters, first)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"network: it cannot be applied to samples of shape {tuple(shape)}: "
             f"{str(error).splitlines()[0]}"
         ) from error
+    got = traced.out_avals[0].shape
     if got != (_SAMPLES, *outputs):
         raise ValueError(
             f"network: outputs for {_SAMPLES} samples must be of shape {(_SAMPLES, *outputs)}, "
             f"{_reason(outputs)}, got {got}."
         )
+    _warn_if_slow(traced.jaxpr)
     if not np.isfinite(model.apply(parameters, first)).all():
         parameters = initial  # a parameter of a limited range, such as a variance, left it
     one, other = (np.asarray(model.apply(parameters, each))[0] for each in (first, second))
@@ -65,6 +74,19 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
             "network: the output for a sample changes with the other samples of its batch, as with "
             "batch normalization. Use a network that treats samples one by one, for example with "
             "layer or group normalization."
+        )
+
+
+def _warn_if_slow(traced: Jaxpr) -> None:
+    names = sorted(set(slow_operations(traced)))
+    if names:
+        warnings.warn(
+            f"network: {' and '.join(names)} may take 10 to 60 times as long as needed with a "
+            "model for every client, and minutes to compile. Use fedprior.network or "
+            "fedprior.models.fast_convolutions, which replace windows of up to 121 places, or the "
+            "functions of fedprior.models.layers.",
+            SlowNetworkWarning,
+            stacklevel=2,
         )
 
 

@@ -31,4 +31,4 @@ def lenet5(num_classes: int = 10) -> Network:
             x = jax.nn.relu(x @ layer["weight"] + layer["bias"])
         return x @ parameters[4]["weight"] + parameters[4]["bias"]
 
-    return Network(name="lenet5", init=init, apply=apply)
+    return Network(name="lenet5", init=init, apply=apply, shape=(28, 28, 1))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fedprior.core import check
 from fedprior.core.algorithm import Array, Key, PyTree
 from fedprior.core.protocols import Predict
+from fedprior.models.rewriting import fast_convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +21,20 @@ class Network:
     `init(key)` returns the parameters, a pytree of arrays; `apply(parameters, x)` the outputs for a
     batch. `loss` and `score` return one value per sample: the loss is -log p up to a constant, the
     score is 1 if the most probable class is right and 0 otherwise, or minus the squared error.
+    `scale` is the standard deviation of that normal, `shape` the shape of one input, where it is
+    known.
     """
 
     name: str
     init: Callable[[Key], PyTree]
     apply: Predict
     regression: bool = False
+    scale: float = 1.0
+    shape: tuple[int, ...] | None = None
 
     def loss(self, outputs: Array, y: Array) -> Array:
         if self.regression:
-            return 0.5 * (outputs - y) ** 2
+            return 0.5 * ((outputs - y) / self.scale) ** 2
         logits = outputs - jax.lax.stop_gradient(outputs.max(axis=-1, keepdims=True))
         # A product with the one-hot label: its gradient needs no scatter.
         own = jnp.sum(logits * jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype), axis=-1)
@@ -48,9 +53,18 @@ def network(
     *,
     regression: bool = False,
     name: str = "network",
+    shape: Sequence[int] | None = None,
+    fast: bool = True,
 ) -> Network:
-    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs."""
-    return Network(name=name, init=init, apply=apply, regression=regression)
+    """A model from any JAX network: init(key) -> parameters, apply(parameters, x) -> outputs.
+
+    `shape` is that of one input; methods that make inputs (`fedmd`) ask for it. Convolutions and
+    pools are computed as in `fedprior.models.layers`, whatever library wrote them (see
+    `fedprior.models.fast_convolutions`), unless `fast` is False.
+    """
+    apply = fast_convolutions(apply) if fast else apply
+    known = None if shape is None else tuple(shape)
+    return Network(name=name, init=init, apply=apply, regression=regression, shape=known)
 
 
 def linear(num_features: int) -> Network:
@@ -63,7 +77,8 @@ def linear(num_features: int) -> Network:
     def apply(parameters: PyTree, x: Array) -> Array:
         return x.reshape(x.shape[0], -1) @ parameters["weight"] + parameters["intercept"]
 
-    return Network(name="linear", init=init, apply=apply, regression=True)
+    shape = (num_features,)
+    return Network(name="linear", init=init, apply=apply, regression=True, shape=shape)
 
 
 def logistic(num_features: int, num_classes: int = 2) -> Network:
@@ -83,7 +98,7 @@ def logistic(num_features: int, num_classes: int = 2) -> Network:
         logits = x.reshape(x.shape[0], -1) @ parameters["weight"] + parameters["intercept"]
         return jnp.pad(logits, ((0, 0), (1, 0))) if free == 1 else logits
 
-    return Network(name="logistic", init=init, apply=apply)
+    return Network(name="logistic", init=init, apply=apply, shape=(num_features,))
 
 
 def mlp(
@@ -113,7 +128,8 @@ def mlp(
         x = x @ parameters[-1]["weight"] + parameters[-1]["bias"]
         return x[:, 0] if regression else x
 
-    return Network(name="mlp", init=init, apply=apply, regression=regression)
+    known = tuple(shape)
+    return Network(name="mlp", init=init, apply=apply, regression=regression, shape=known)
 
 
 def dense(key: Key, num_inputs: int, num_outputs: int) -> dict[str, Any]:

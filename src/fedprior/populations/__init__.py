@@ -8,7 +8,7 @@ from fedprior.populations.laplace import Laplace
 from fedprior.populations.mixture import GaussianMixture
 from fedprior.populations.multitask import Multitask
 from fedprior.populations.point import PointMass
-from fedprior.populations.shared_body import SharedBody
+from fedprior.populations.shared_body import SharedBody, SharedHead
 from fedprior.populations.subspace import Subspace
 from fedprior.populations.tether import Tether
 
@@ -22,6 +22,7 @@ __all__ = [
     "Multitask",
     "PointMass",
     "SharedBody",
+    "SharedHead",
     "Subspace",
     "Tether",
 ]

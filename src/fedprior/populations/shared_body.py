@@ -1,4 +1,4 @@
-"""A network whose body is shared by all clients and whose head is personal."""
+"""A network in two parts, body and head: one is shared by all clients, the other is personal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +21,13 @@ class SharedBody(Population):
 
     gamma contains the body, which is learned and sent, and the initial head of every client, which
     is neither. Both have the structure of the parameters, with None in place of the other part.
+    `SharedHead` is the other way round.
     """
 
     head: Head | None = None
 
     blocks = ("body",)
+    own = "head"  # the block that a client's w begins at
 
     def __post_init__(self) -> None:
         fine = self.head is None or isinstance(self.head, str) or callable(self.head)
@@ -40,7 +42,7 @@ class SharedBody(Population):
         }
 
     def center(self, gamma: Gamma) -> PyTree:
-        return gamma["head"]
+        return gamma[self.own]
 
     def realize(self, gamma: Gamma, w: PyTree) -> PyTree:
         import jax
@@ -48,7 +50,8 @@ class SharedBody(Population):
         def present(shared: Any, own: Any) -> Any:
             return own if shared is None else shared
 
-        return jax.tree.map(present, gamma["body"], w, is_leaf=lambda leaf: leaf is None)
+        (shared,) = self.blocks
+        return jax.tree.map(present, gamma[shared], w, is_leaf=lambda leaf: leaf is None)
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
         return 0.0
@@ -69,6 +72,18 @@ class SharedBody(Population):
         some = any(chosen) and not all(chosen)
         check.require(some, "SharedBody", "head", "a part of the parameters", described, remedy)
         return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedHead(SharedBody):
+    """theta_i = (w_i, head): the head is gamma's, the body w_i the client's, under a flat prior.
+
+    `head` is selected as in `SharedBody`. gamma contains the head, which is learned and sent, and
+    the initial body of every client, which is neither.
+    """
+
+    blocks = ("head",)
+    own = "body"
 
 
 def _kept(parameters: PyTree, keep: list[bool]) -> PyTree:

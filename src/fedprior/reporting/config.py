@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ class Data:
     missing: tuple[str, ...] = ()  # words for missing; empty: NA, N/A, NaN, null, None and .
     most_samples: int = 0  # public bound on a client's training samples, for private runs; 0: none
     encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
+    bins: int = 0  # of each number's piecewise-linear encoding, without an encoder; 0: none
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
     fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure
 
@@ -41,8 +42,11 @@ class Data:
 class ModelChoice:
     """The clients' model."""
 
-    name: Literal["auto", "linear", "logistic", "mlp", "lenet5"] = "auto"
+    name: Literal["auto", "linear", "logistic", "mlp", "lenet5", "cnn", "resnet"] = "auto"
     hidden: tuple[int, ...] = (64,)  # widths of an mlp's hidden layers
+    center: float = 0.0  # of a quantity: what an output of 0 stands for
+    scale: float = 1.0  # of a quantity: the unit of the outputs
+    depth: int = 8  # layers of a resnet: 8, 14, 20, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,7 @@ class Schedule:
     newcomers: int = 0  # clients, the last ones, that never take part in a round
     local_steps: int = 10
     batch_size: int = 10  # 0: n_i / steps_per_epoch, as in the paper's experiments
+    augment: Literal["none", "crop-flip"] = "none"  # of training images: shifts and flips
     steps_per_epoch: int = 60  # global steps after which rates decay
     theta_rate: float = 0.1
     gamma_rate: float = 0.1
@@ -69,6 +74,7 @@ class Schedule:
     evaluate_every: int = 0  # rounds between validation scores; 0: only at the end
     checkpoint_every: int = 100
     store: Literal["device", "disk"] = "device"
+    devices: int = 0  # that share the clients, of each process; 0: all GPUs, or one CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +146,12 @@ class Config:
         for name, options in self.options.items():
             check.choice(owner, "options", name, METHODS)
             for option in options:
-                check.choice(f"config options.{name}", "key", option, METHODS[name].options())
-        check.count("config data", least=0, most_samples=self.data.most_samples)
+                METHODS[name].check_option(f"config options.{name}", "key", option)
+        counts = {"most_samples": self.data.most_samples, "bins": self.data.bins}
+        check.count("config data", least=0, **counts)
+        check.positive("config model", scale=self.model.scale)
+        rule, center = "a finite number", self.model.center
+        check.require(math.isfinite(center), "config model", "center", rule, center)
         for width in self.model.hidden:
             check.require(width < 2**31, "config model", "hidden", "below 2**31", width)
         self._check_training()
@@ -269,6 +279,7 @@ class Config:
             newcomers=training.newcomers,
             parts=training.parts,
             batch_size=training.batch_size,
+            devices=training.devices,
             evaluate_every=training.evaluate_every,
         )
         check.nonnegative(
@@ -311,6 +322,21 @@ def read(path: str | Path | None, changes: Sequence[str] = ()) -> Config:
     for change in changes:
         put(tables, change)
     return build(Config, tables, "config")
+
+
+def given_keys(path: str | Path | None, changes: Sequence[str] = ()) -> frozenset[str]:
+    """The keys, such as training.rounds, that a file and `key=value` changes set themselves."""
+    tables: dict[str, Any] = {} if path is None else file_tables(Path(path))
+    for change in changes:
+        put(tables, change)
+    return frozenset(_keys(tables))
+
+
+def _keys(tables: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in tables.items():
+        yield above + name
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{above}{name}.")
 
 
 def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def _table(data: Data, seed: int, private: bool) -> Federation:
         exclude=data.exclude,
         missing=data.missing or None,
         encoder=encoder,
+        bins=data.bins,
         seed=seed,
         **data.options,
     )

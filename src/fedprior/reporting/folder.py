@@ -25,7 +25,8 @@ from fedprior.reporting.tables import as_tables
 class Folder:
     """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/, model/.
 
-    evaluation.json and progress.jsonl are what `record` notes, for the run's page.
+    evaluation.json and progress.jsonl are what `record` notes, for the run's page; choice.json has
+    the models and rates that `settle` tried on validation rows.
     privacy/METHOD-seed-S/ledger.jsonl is what was spent; checkpoint/METHOD/seed-S/ holds models and
     scores of single clients, which no noise covers, and so does clients/ in model/METHOD/seed-S/.
     """
@@ -55,6 +56,10 @@ class Folder:
     @property
     def progress(self) -> Path:
         return self.path / "progress.jsonl"
+
+    @property
+    def choice(self) -> Path:
+        return self.path / "choice.json"
 
     def part(self, method: str, seed: int) -> Path:
         """The checkpoint folder of one method and seed."""

@@ -13,6 +13,7 @@ from fedprior.core.algorithm import Memory, PyTree, State, Theta
 from fedprior.core.scores import Target
 from fedprior.core.tallies import values_by_client
 from fedprior.data.encoder import Encoder
+from fedprior.data.federation import network_input, stored_input
 from fedprior.engines import cache
 from fedprior.engines.metrics import Metrics
 from fedprior.exchange import trees
@@ -142,7 +143,7 @@ class TrainedModel:
                     f"predict: {frame} is not a folder. The run was trained on arrays: give a "
                     "folder of .npz files, one per client."
                 )
-            x, y, names = np.asarray(frame, np.float32), None, None
+            x, y, names = network_input(stored_input(np.asarray(frame))), None, None
             fits = x.shape[1:] == self.shape and len(x) > 0 and bool(np.isfinite(x).all())
             rule = f"finite inputs of shape (rows, {', '.join(map(str, self.shape))})"
             check.require(fits, "predict", "frame", rule, x.shape)

@@ -16,6 +16,8 @@ from fedprior.core.scores import Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.guesses import guesses
+from fedprior.engines.metrics import Metrics
+from fedprior.engines.processes import leads
 from fedprior.engines.result import Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
@@ -27,6 +29,7 @@ from fedprior.privacy import secure
 from fedprior.privacy.ledger import Ledger
 from fedprior.privacy.terms import Terms
 from fedprior.reporting import federations, ledgers, model_file, population, released
+from fedprior.reporting.boosting import boosted
 from fedprior.reporting.config import Config
 from fedprior.reporting.finished import End, Finished
 from fedprior.reporting.folder import Folder
@@ -45,11 +48,14 @@ from fedprior.reporting.training import Study, Training
 Watch = Callable[[str], AbstractContextManager[Callable[[Progress], Any]]]
 
 
-def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict[str, Any]:
+def train(
+    config: Config, folder: Folder, *, resume: bool, watch: Watch, baseline: bool = False
+) -> dict[str, Any]:
     """Train every method for every seed; finished trainings are read from the folder.
 
-    Returns what summary.json holds. Where scores are withheld, nothing in it depends on them:
-    neither figures nor when a method that sends nothing ended.
+    Returns what summary.json holds, with `baseline` also the values of boosting on the same rows.
+    Where scores are withheld, nothing in it depends on them: neither figures nor when a method that
+    sends nothing ended.
     """
     if resume:
         ledgers.check_heads(folder.path)  # of what is finished, too
@@ -93,6 +99,11 @@ def train(config: Config, folder: Folder, *, resume: bool, watch: Watch) -> dict
     if config.privacy.noise != "secure":
         summary["guesses"] = summarize(_guesses(known, metric), metric)
         summary["largest_class"] = largest_class(known[config.seed])
+    if baseline:
+        found = {seed: boosted(clients, seed=seed) for seed, clients in known.items()}
+        beside = {**scores, **_measured(found, metric)}  # gains are over local
+        rows = summarize(beside, metric)
+        summary["baseline"] = {name: rows[name] for name in rows if name not in scores}
     if config.privacy.score_epsilon:
         summary["released_scores"] = means
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())
@@ -128,7 +139,11 @@ def _write_clients(
 
 def _guesses(known: dict[int, Federation], metric: Metric) -> dict[str, Scores]:
     """The scores of what needs no model, on the same test samples."""
-    found = {seed: guesses(clients) for seed, clients in known.items()}
+    return _measured({seed: guesses(clients) for seed, clients in known.items()}, metric)
+
+
+def _measured(found: dict[int, dict[str, Metrics]], metric: Metric) -> dict[str, Scores]:
+    """What was measured by seed and name, by name."""
     names = next(iter(found.values()))
     return {
         name: Scores.measured({seed: own[name] for seed, own in found.items()}, metric)
@@ -213,11 +228,11 @@ class _Job:
     def simulate(
         self, progress: Callable[[Progress], Any], keep: Callable[[int, Theta], Any]
     ) -> Result:
-        """Run the training, saved in the folder."""
+        """Run the training, saved in the folder; process 0 has the ledger."""
         training, name = self.training, self.name
         with ExitStack() as held:
             ledger = None
-            if training.terms is not None:
+            if training.terms is not None and leads():
                 ledger = held.enter_context(self.ledger(training.terms))
             return simulate(
                 training.algorithm,
@@ -225,6 +240,7 @@ class _Job:
                 **training.arguments,
                 seed=self.seed,
                 store=self.config.training.store,
+                devices=self.config.training.devices or None,
                 saving=Saving(
                     folder=self.folder.part(name, self.seed),
                     every=self.config.training.checkpoint_every,
@@ -273,6 +289,20 @@ def judged(config: Config, clients: Federation) -> Config:
     """The configuration with the name of its metric, where it leaves the choice open."""
     metric: Any = Study(config, Facts.of(clients)).metric.name
     return replace(config, training=replace(config.training, metric=metric))
+
+
+def follow(config: Config, folder: Folder, *, resume: bool) -> None:
+    """What `train` is in all processes but process 0: the same trainings, and nothing is written.
+
+    They must see the folder, where checkpoints are.
+    """
+    for seed in config.all_seeds:
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        study = Study(config, Facts.of(clients))
+        for name in config.methods:
+            if not (resume and folder.scores(name, seed).exists()):
+                job = _Job(study.training(name), config, folder, seed, clients, resume)
+                job.simulate(lambda progress: None, lambda count, thetas: None)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:

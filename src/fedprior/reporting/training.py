@@ -17,13 +17,16 @@ from fedprior.core.scores import chosen as chosen_metric
 from fedprior.exchange.facts import Facts
 from fedprior.exchange.fits import check_fits
 from fedprior.learning.adaptive_clip import adaptive_clip
+from fedprior.learning.augmentation import check_images
 from fedprior.learning.batches import Batches
 from fedprior.learning.catalog import method
 from fedprior.learning.cautious import cautious
 from fedprior.learning.method import ChannelNoise, Method
 from fedprior.learning.steps import Steps
+from fedprior.models.images import cnn, resnet
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.models.tabular import in_units
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.plans import verdict
 from fedprior.privacy.terms import Terms, check_budget
@@ -36,7 +39,8 @@ RATES = ("theta_rate", "gamma_rate", "fine_tuning_rate")  # of the models that a
 _CONVERGED = 20  # most times the fair number of steps that local-converged takes
 _PATIENCE = 3  # evaluations without a better validation score after which it stops
 _PLACES = ("root", "path", "encoder")  # where data are; of a user's own files the content counts
-_WITHOUT_EFFECT = ("checkpoint_every", "ledger", "key")  # on the bits of a training
+# On the bits of a training; how many devices there are, its checkpoints know.
+_WITHOUT_EFFECT = ("checkpoint_every", "devices", "ledger", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +101,12 @@ class Study:
 
     @cached_property
     def model(self) -> Network:
-        """The clients' model."""
-        return network(self.config.model, self.facts)
+        """The clients' model, for inputs of their shape and in the units of a quantity."""
+        choice = self.config.model
+        chosen = replace(network(choice, self.facts), shape=self.facts.shape)
+        if (choice.center, choice.scale) == (0.0, 1.0):
+            return chosen
+        return in_units(chosen, center=choice.center, scale=choice.scale)
 
     @cached_property
     def metric(self) -> Metric:
@@ -110,10 +118,15 @@ class Study:
     def steps(self) -> Steps:
         """The gradient steps of every method."""
         schedule = self.config.training
-        batches = Batches(size=schedule.batch_size) if schedule.batch_size else None
+        augment = None if schedule.augment == "none" else schedule.augment
+        check_images("config training", augment, self.facts.shape)
         return Steps(
             local_steps=schedule.local_steps,
-            batches=batches or Batches(steps_per_epoch=schedule.steps_per_epoch),
+            batches=Batches(
+                size=schedule.batch_size or None,
+                steps_per_epoch=None if schedule.batch_size else schedule.steps_per_epoch,
+                augment=augment,
+            ),
             decay=schedule.decay,
             steps_per_epoch=schedule.steps_per_epoch,
             weight_decay=schedule.weight_decay,
@@ -280,17 +293,21 @@ def rates(chosen: Method, rate: Any) -> dict[str, Any]:
 
 
 def network(choice: ModelChoice, facts: Facts) -> Network:
-    """The clients' model; `auto` is LeNet-5 on 28 x 28 images, else an mlp."""
-    name, shape, classes = choice.name, facts.shape, facts.num_classes
+    """The clients' model; `auto` is LeNet-5 on 28 x 28 images, cnn on others, else an mlp."""
+    name, shape, classes = str(choice.name), facts.shape, facts.num_classes
     if name == "auto":
-        name = "lenet5" if shape == (28, 28, 1) and classes else "mlp"
-    if name in ("lenet5", "logistic") and classes is None:
+        name = _by_shape(shape) if classes else "mlp"
+    if name in ("lenet5", "logistic", "cnn", "resnet") and classes is None:
         remedy = "The target is a quantity: choose linear or mlp."
         raise ValueError(check.message("model", "name", "a regression model", name, remedy))
     if name == "lenet5":
         rule = "lenet5 only for 28 x 28 x 1 images"
         check.require(shape == (28, 28, 1), "model", "name", rule, shape)
         return lenet5(classes or 0)
+    if name == "cnn":
+        return cnn(shape, classes or 0)
+    if name == "resnet":
+        return resnet(shape, classes or 0, depth=choice.depth)
     if name == "logistic":
         return logistic(prod(shape), classes or 0)
     if name == "linear":
@@ -298,3 +315,11 @@ def network(choice: ModelChoice, facts: Facts) -> Network:
         check.require(classes is None, "model", "name", "a classifier", name, remedy)
         return linear(prod(shape))
     return mlp(shape, classes or 1, hidden=choice.hidden, regression=classes is None)
+
+
+def _by_shape(shape: tuple[int, ...]) -> str:
+    """The classifier for inputs of this shape; the CNN's dense layer bounds the sides."""
+    if shape == (28, 28, 1):
+        return "lenet5"
+    is_image = len(shape) == 3 and shape[-1] in (1, 3)
+    return "cnn" if is_image and all(16 <= side <= 64 for side in shape[:2]) else "mlp"

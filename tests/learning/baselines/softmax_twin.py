@@ -76,10 +76,11 @@ class Played:
         data = self.federation.train.client(client)
         return np.hstack([np.ones((len(data.x), 1)), data.x]), np.asarray(data.y)
 
-    def batch(self, client, step):
+    def batch(self, client, step, words=None):
         """The positions of its batch number `step`, and (x, y) there."""
         x, y = self.samples(client)
-        index, mask = _positions(self.words[client], np.int32(step), np.int32(len(x)))
+        words = self.words[client] if words is None else words
+        index, mask = _positions(words, np.int32(step), np.int32(len(x)))
         index = np.asarray(index)[np.asarray(mask)]
         return index, x[index], y[index]
 

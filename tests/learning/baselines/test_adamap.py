@@ -1,11 +1,14 @@
 """AdaMAP against a NumPy twin of its rounds, its server and its last steps."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import softmax
 from softmax_twin import (
+    BATCHES,
     CLASSES,
     COMMON,
     GAMMA_RATE,
@@ -90,7 +93,7 @@ def last_steps(played, client, center):
 def test_the_server_adds_momentum_and_keeps_an_average(played, served):
     mean, average = served
     agree(played.state["gamma"]["mean"], mean)
-    agree(played.state["average"], average)
+    agree(played.state["average"]["mean"], average)
     assert np.abs(mean - average).max() > 0.01
 
 
@@ -100,7 +103,7 @@ def test_a_personal_model_is_the_mean_of_the_last_steps_to_the_posterior_mode(
 ):
     """Whoever took part: from the average, with the client's own frequencies and its prior."""
     seen = last_steps(played, client, served[1])
-    agree(played.theta(client, "network"), np.mean(seen[LAST // 2 :], axis=0))
+    agree(played.theta(client, "theta"), np.mean(seen[LAST // 2 :], axis=0))
     found = played.thetas["log_frequencies"][client]
     np.testing.assert_allclose(found, frequencies(played, client), rtol=1e-5)
 
@@ -109,7 +112,7 @@ def test_the_last_step_stays_where_steps_are_not_averaged(federation, played, se
     final = jax.jit(adamap(average_steps=False).personalize)
     data = jax.tree.map(jnp.asarray, federation.train.client(1))
     theta = final(played.state, {"words": played.words[1]}, data, random.root(0))
-    agree(theta["network"], last_steps(played, 1, served[1])[-1])
+    agree(theta["theta"], last_steps(played, 1, served[1])[-1])
 
 
 def test_a_round_of_nobody_changes_nothing_but_its_number(played):
@@ -119,23 +122,36 @@ def test_a_round_of_nobody_changes_nothing_but_its_number(played):
     assert after.pop("round") == ROUNDS + 1
     before = {name: value for name, value in played.state.items() if name != "round"}
     jax.tree.map(np.testing.assert_array_equal, after, before)
-    assert np.abs(stacked(after["velocity"])).max() > 0.01
+    assert np.abs(stacked(after["velocity"]["mean"])).max() > 0.01
 
 
 @pytest.mark.parametrize(
     ("given", "norm"),
     [({}, 1.0), ({"steps": CUT}, 0.2), ({"gradient_norm": 0.3, "steps": CUT}, 0.3)],
 )
-def test_a_gradient_norm_that_is_given_wins_over_the_clip(given, norm):
-    local = fedprior.adamap(MODEL, **given).local
-    assert local.__self__.shared.clip == local.__self__.own.clip == norm
+def test_a_gradient_norm_that_is_given_wins_over_the_clip(federation, given, norm):
+    """One step from a model that is surely wrong, in a round and at the end."""
+    steps = replace(given.get("steps", fedprior.Steps()), local_steps=1, batches=BATCHES)
+    options = {**given, "steps": steps, "gamma_rate": 1.0, "theta_rate": 1.0}
+    algorithm = fedprior.adamap(MODEL, **options, newcomer_steps=1, class_frequencies=False)
+    data = jax.tree.map(jnp.asarray, federation.train.client(0))
+    key = random.root(0)
+    state = algorithm.init(key)
+    wrong = {"intercept": -100 * jax.nn.one_hot(data.y[0], CLASSES), "weight": jnp.zeros((4, 3))}
+    state = {**state, "gamma": {"mean": wrong}, "average": {"mean": wrong}}
+    data = data._replace(y=jnp.full_like(data.y, data.y[0]))
+    memory = algorithm.enroll(state, np.int32(0), key)
+    message, _ = algorithm.local(state, memory, data, key)
+    last = stacked(algorithm.personalize(state, memory, data, key)) - stacked(wrong)
+    for step in (stacked(message.value["mean"]), last):
+        assert np.linalg.norm(step) == pytest.approx(norm, rel=1e-4)
 
 
 def test_predictions_are_those_of_the_network_and_the_frequencies():
     algorithm, x = adamap(), np.ones((2, 4), np.float32)
     network = MODEL.init(random.root(1))
     offset = np.log([0.7, 0.2, 0.1])
-    shown = algorithm.predict({"network": network, "log_frequencies": offset}, x)
+    shown = algorithm.predict({"theta": network, "log_frequencies": offset}, x)
     np.testing.assert_allclose(shown, MODEL.apply(network, x) + offset, rtol=1e-6)
 
 
@@ -145,7 +161,10 @@ def test_a_quantity_has_no_frequencies():
     data = fedprior.data.ClientData(*map(jnp.asarray, parts))
     state = algorithm.init(random.root(0))
     memory = algorithm.enroll(state, np.int32(0), random.root(0))
-    assert algorithm.personalize(state, memory, data, random.root(0))["log_frequencies"] == 0
+    theta = algorithm.personalize(state, memory, data, random.root(0))
+    np.testing.assert_array_equal(
+        algorithm.predict(theta, data.x), algorithm.model.apply(theta, data.x)
+    )
 
 
 @pytest.mark.parametrize(

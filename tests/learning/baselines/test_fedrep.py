@@ -1,10 +1,8 @@
 """FedRep against its Algorithm 1 in NumPy: a two-layer network, the head first."""
 
-import numpy as np
 import pytest
-from scipy.special import softmax
+from layers_twin import NETWORK, joined, slopes
 from softmax_twin import (
-    CLASSES,
     COMMON,
     GAMMA_RATE,
     ROUNDS,
@@ -13,29 +11,19 @@ from softmax_twin import (
     close,
     moved,
     played_by,
-    slope,
     times,
 )
 
 import fedprior
 
-NETWORK = fedprior.mlp((4,), CLASSES, hidden=(6,))
 HEAD_STEPS = 3
-
-
-def joined(layer):
-    return np.concatenate([np.asarray(layer["bias"])[..., None, :], layer["weight"]], axis=-2)
-
-
-def hidden(body, x):
-    return np.hstack([np.ones((len(x), 1)), np.maximum(x @ body, 0)])
 
 
 def head_steps(played, client, head, body, *, first, time, number):
     """`number` steps on the batches `first`, `first` + 1, ..., timed from `time`."""
     for step in range(number):
         _, x, y = played.batch(client, first + step)
-        head = moved(head, slope(head, hidden(body, x), y), THETA_RATE, time + step)
+        head = moved(head, slopes(body, head, x, y)[1], THETA_RATE, time + step)
     return head
 
 
@@ -44,8 +32,8 @@ def test_rounds_are_those_of_algorithm_1(federation):
     algorithm = fedprior.learning.fedrep(NETWORK, head_steps=HEAD_STEPS, **COMMON)
     assert not algorithm.memoryless
     played = played_by(algorithm, federation)
-    body = joined(played.first["gamma"]["body"][0]).astype(float)
-    begin = joined(played.first["gamma"]["head"][1]).astype(float)
+    body = joined(played.first["gamma"]["body"][0])
+    begin = joined(played.first["gamma"]["head"][1])
     own = [begin for _ in played.cohort]
     for round_ in range(ROUNDS):
         ends = []
@@ -56,9 +44,7 @@ def test_rounds_are_those_of_algorithm_1(federation):
             copy = body
             for time in times(round_):
                 _, x, y = played.batch(client, time)
-                residual = softmax(hidden(copy, x) @ own[client], axis=1) - np.eye(CLASSES)[y]
-                inner = residual @ own[client][1:].T * (x @ copy > 0)
-                copy = moved(copy, x.T @ inner / len(x), GAMMA_RATE, time)
+                copy = moved(copy, slopes(copy, own[client], x, y)[0], GAMMA_RATE, time)
             ends.append(copy)
         body = played.mean(ends)
     close(joined(played.state["gamma"]["body"][0]), body)

@@ -40,28 +40,35 @@ def fedavg_fine_tuning(
 ) -> Algorithm:
     """FedAvg, then `fine_tuning_steps` steps of each client on its own loss from the average."""
     name = "fedavg-fine-tuning"
-    check.count(name, least=0, fine_tuning_steps=fine_tuning_steps)
-    check.nonnegative(name, fine_tuning_rate=fine_tuning_rate)
-    descent = steps.constant(fine_tuning_rate)
     plain = alternating(model, PointMass(), name=name, steps=steps, **options)
+    return fine_tuned(plain, model, steps=steps, number=fine_tuning_steps, rate=fine_tuning_rate)
+
+
+def fine_tuned(
+    shared: Algorithm, model: Model, *, steps: Steps, number: int, rate: float
+) -> Algorithm:
+    """The same rounds; then every client takes `number` steps of its own from the shared model."""
+    check.count(shared.name, least=0, fine_tuning_steps=number)
+    check.nonnegative(shared.name, fine_tuning_rate=rate)
+    descent = steps.constant(rate)
 
     def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
         return masked_mean(model.loss(model.apply(theta, x), y), mask)
 
     def personalize(state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        mean = plain.personalize(state, memory, data, key)
+        start = shared.personalize(state, memory, data, key)
         theta, _ = descend(
             objective,
-            mean,
-            descent.init(mean),
+            start,
+            descent.init(start),
             descent=descent,
             data=data,
             batches=steps.batches,
             words=batch_key(key)["words"],
             first_step=jnp.zeros((), jnp.int32),
-            num_steps=jnp.where(data.size > 0, fine_tuning_steps, 0),
+            num_steps=jnp.where(data.size > 0, number, 0),
             time=jnp.zeros((), jnp.int32),
         )
         return theta
 
-    return replace(plain, personalize=personalize)
+    return replace(shared, personalize=personalize)

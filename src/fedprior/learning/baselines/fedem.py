@@ -73,12 +73,13 @@ class _Mixture(AveragedModel):
     ) -> tuple[Message, Memory]:
         received = state["gamma"]
         numbers = memory["step"] + jnp.arange(self.steps.local_steps)
-        index, mask = self.steps.batches.at(memory["words"], numbers, data)
-        x, y = data.take(index)
+        index, _ = self.steps.batches.at(memory["words"], numbers, data)
+        x, y, mask = self.steps.batches.read(memory["words"], numbers, data)
         if data.rows is None:
             before = memory["shares"]
             shares = self._shares_in_turn(received, before, data)
-            weight = jax.vmap(lambda x, y: _assigned(self._losses(received, x, y), before))(x, y)
+            plain = data.take(index)
+            weight = jax.vmap(lambda x, y: _assigned(self._losses(received, x, y), before))(*plain)
         else:
             assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
             weight = jnp.moveaxis(assigned[:, index], 0, 1)

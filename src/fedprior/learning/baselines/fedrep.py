@@ -24,7 +24,7 @@ def fedrep(
 ) -> Algorithm:
     """A round: `head_steps` steps of the head at the body received, then `local_steps` of the body.
 
-    The body moves under a head at rest and is averaged; `shared_body` moves both in turn.
+    The body moves under a head at rest and is averaged; `fedper` moves both at once.
     `head_steps` is `local_steps` where it is not given: as many gradients as a method that moves
     both. `head` names the leaves of the head, the last layer by default (`SharedBody`).
     """

@@ -1,0 +1,81 @@
+"""`fedprior reproduce optimizer`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprior.cli import asked
+from fedprior.cli.comparison import Columns, Data, Names, Quick, Workers
+from fedprior.cli.experiment import (
+    check_out,
+    data_root,
+    document_of,
+    new_table,
+    show,
+    show_json,
+    write_page,
+)
+from fedprior.cli.pages import check_report
+from fedprior.core import check
+
+_NAME = "optimizer"
+Out = Annotated[Path, typer.Option(help="Folder; an existing one is continued.")]
+
+
+def optimizer(
+    quick: Quick = False,
+    method: Names = None,
+    setting: Columns = None,
+    data: Data = None,
+    out: Out = Path(_NAME),
+    workers: Workers = 2,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Choose the optimizer that `--equal` gives to all methods, on validation scores.
+
+    Momentum 0, 0.9 or 0.95 at the server, gradients clipped to 1 or not, an average over 30 rounds
+    or none: the one of the highest mean over five methods in two settings, each method at the best
+    of three rates, on seeds 100 to 102, which no table uses. What is finished in --out is kept.
+
+    Example: `fedprior reproduce optimizer --setting mnist --data DIR --out optimizer`
+    """
+    from fedprior.cli.progress import Trainings
+    from fedprior.experiments import optimizer_choice as choice
+    from fedprior.experiments.compare import save
+    from fedprior.experiments.comparison_settings import QUICK_GRID
+
+    check_report(_NAME, report)
+    check.count(_NAME, workers=workers)
+    check_out(_NAME, out)
+    settings = choice.CHOICE.chosen_settings(setting, quick=quick)
+    methods = choice.CHOICE.chosen_methods(method)
+    rates = QUICK_GRID if quick else choice.RATES
+    first, number = choice.CHOICE.first, 1 if quick else choice.CHOICE.seeds
+    total = len(choice.optimizers()) * len(rates) * number * len(settings) * len(methods)
+    with Trainings(quiet=quiet, total=total) as bar:
+        trials = choice.try_all(
+            settings,
+            methods,
+            seeds=range(first, first + number),
+            rates=rates,
+            folder=out,
+            root=data_root(_NAME, data),
+            workers=workers,
+            progress=bar.part,
+        )
+        rows = choice.rows(trials)
+        document = document_of(_NAME, rows, choice.remarks(rows), seed=first, seeds=number)
+        lines = choice.table(rows)
+        save(document, choice.markdown(rows), out)
+        bar.say(f"Written to {out}")
+    write_page(report, document, quiet=quiet)
+    if as_json:
+        return show_json(document)
+    title = f"Validation accuracy in percent, {len(methods)} methods in {len(settings)} settings"
+    table = new_table(title, *lines[0])
+    for line in lines[1:]:
+        table.add_row(*line)
+    show(table, *document["remarks"])

@@ -1,0 +1,94 @@
+"""One comparison under several optimizers, side by side: who leads under which.
+
+OUT holds the rows of the methods as published, OUT/equal and OUT/frequencies those of the same
+methods with the same optimizer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedprior.experiments.comparison_report import Row, gap
+from fedprior.experiments.comparison_settings import Setting
+from fedprior.experiments.optimizers import OPTIMIZERS, PUBLISHED, Optimizer
+
+Documents = Mapping[str, Mapping[str, Any]]  # of rows.json, by the name of the optimizer
+
+
+def place(out: Path, optimizer: Optimizer) -> Path:
+    """Where a comparison under this optimizer is, in the folder of the comparison."""
+    return out if optimizer == PUBLISHED else out / optimizer.name
+
+
+def found_in(out: Path) -> dict[str, dict[str, Any]]:
+    """What rows.json holds under each optimizer that there is."""
+    files = {name: place(out, each) / "rows.json" for name, each in OPTIMIZERS.items()}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+
+
+def rows_of(documents: Documents, setting: str) -> dict[str, dict[str, Row]]:
+    """The rows of a setting by optimizer and method, where there are any."""
+    rows = {
+        name: {row["method"]: Row(**row) for row in each["rows"] if row["setting"] == setting}
+        for name, each in documents.items()
+    }
+    return {name: own for name, own in rows.items() if own}
+
+
+def order(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """Methods, the best under the same optimizer first."""
+    ranked = sorted(rows.values(), key=lambda own: next(iter(own.values())).optimizer != "equal")
+    best = sorted(ranked[0].values(), key=lambda row: -row.mean)
+    return list(dict.fromkeys([*(row.method for row in best), *(m for own in ranked for m in own)]))
+
+
+def markdown(documents: Documents, settings: Sequence[Setting]) -> str:
+    """One table per setting: accuracy and gap under each optimizer."""
+    parts = []
+    for setting in settings:
+        rows = rows_of(documents, setting.name)
+        if not rows:
+            continue
+        head = ["method", *(word for name in rows for word in (OPTIMIZERS[name].title, "gap"))]
+        lines = [head, ["---"] * len(head)]
+        for method in order(rows):
+            cells = [_cells(own.get(method)) for own in rows.values()]
+            lines.append([method, *(cell for pair in cells for cell in pair)])
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        parts.append(f"#### {setting.title}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def _cells(row: Row | None) -> tuple[str, str]:
+    if row is None:
+        return "", ""
+    spread = "" if row.sd is None else f" ± {row.sd:.2f}"
+    return f"{row.mean:.2f}{spread}", gap(row)
+
+
+def verdicts(documents: Documents, settings: Sequence[Setting]) -> list[str]:
+    """Who leads in each setting under each optimizer, and by how much."""
+    lines = []
+    for setting in settings:
+        rows = rows_of(documents, setting.name)
+        words = [f"with {OPTIMIZERS[name].title}, {_leader(own)}" for name, own in rows.items()]
+        if words:
+            lines.append(f"{setting.title}: {'; '.join(words)}.")
+    return lines
+
+
+def _leader(rows: Mapping[str, Row]) -> str:
+    best = max(rows.values(), key=lambda row: row.mean)
+    others = [row for row in rows.values() if row is not best]
+    lead = f"{best.method} leads with {best.mean:.2f}%"
+    if not others:
+        return f"{best.method} has {best.mean:.2f}%"
+    if best.method != best.reference:  # gaps are measured from another
+        sure = best.gap_high is not None and best.gap_high < 0
+        behind = f"{lead}, {-best.gap:.2f} points ahead of {best.reference}"
+        return behind if sure else f"{behind}, which the seeds do not tell apart"
+    even = [row.method for row in others if row.gap_low is None or row.gap_low <= 0]
+    if even:
+        return f"{lead}, not told apart from {', '.join(even)}"
+    return f"{lead}, significantly ahead of all {len(others)} others"

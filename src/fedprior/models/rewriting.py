@@ -1,0 +1,206 @@
+"""Any network with its convolutions and pools in the form of `layers`, whoever wrote it.
+
+A network of Equinox, Flax, Haiku or plain JAX is the same few primitives once it is traced. So the
+trace is evaluated with other code for `conv_general_dilated` and for the maximum and the sum over
+windows, and the network itself stays as it is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+
+from fedprior.core.algorithm import Array, PyTree
+from fedprior.core.protocols import Predict
+from fedprior.models.layers import added, by_patches, largest, windows
+
+SLOW = ("conv_general_dilated", "reduce_window_max")  # by how much: see `layers`
+_INLINED = ("jit", "pjit", "closed_call", "core_call")
+_TRACED_AGAIN = ("scan", "cond", "remat", "remat2", "checkpoint")
+
+
+@dataclass(frozen=True)
+class FastConvolutions:
+    """`apply` with fast convolutions and pools; equal for an equal `apply`."""
+
+    apply: Predict
+
+    def __call__(self, parameters: PyTree, x: Array) -> Array:
+        traced, shape = jax.make_jaxpr(self.apply, return_shape=True)(parameters, x)
+        leaves = jax.tree.leaves((parameters, x))
+        outputs = _evaluate(traced.jaxpr, traced.consts, leaves)
+        return jax.tree.unflatten(jax.tree.structure(shape), outputs)
+
+
+def fast_convolutions(apply: Predict) -> Predict:
+    """Return `apply(parameters, x)` with convolutions and pools that are fast for many clients.
+
+    `fedprior.network` does this by default. The outputs agree to rounding; where members of a
+    pooling window are equal and largest, the gradient is shared among them.
+    """
+    return apply if isinstance(apply, FastConvolutions) else FastConvolutions(apply)
+
+
+def conv_general_dilated(
+    lhs: Array,
+    rhs: Array,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """`jax.lax.conv_general_dilated` by patches, with the same arguments.
+
+    Flax takes it as an argument: `nn.Conv(..., conv_general_dilated=...)`.
+    """
+    dimensions = lhs.ndim - 2
+    numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    inner = lhs_dilation or (1,) * dimensions
+    outer = rhs_dilation or (1,) * dimensions
+    batch, channels, *pixels = numbers.lhs_spec
+    out, into, *places = numbers.rhs_spec
+    x = jnp.transpose(lhs, (batch, *pixels, channels))
+    kernel = jnp.transpose(rhs, (*places, into, out))
+    lengths = [1 + (n - 1) * step for n, step in zip(x.shape[1:-1], inner, strict=True)]
+    reach = [1 + (n - 1) * step for n, step in zip(kernel.shape[:-2], outer, strict=True)]
+    if isinstance(padding, str):
+        padding = jax.lax.padtype_to_pads(lengths, reach, window_strides, padding)
+    ends = [(*pair, step - 1) for pair, step in zip(padding, inner, strict=True)]
+    if any(map(any, ends)):
+        x = jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), *ends, (0, 0, 0)))
+    if batch_group_count > 1:  # groups of samples instead of channels
+        x = jnp.moveaxis(x.reshape(batch_group_count, -1, *x.shape[1:]), 0, -2)
+        x = x.reshape(*x.shape[:-2], -1)
+        feature_group_count = batch_group_count
+    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    y = by_patches(x, kernel, window_strides, outer, feature_group_count, **options)
+    order = numbers.out_spec
+    return jnp.transpose(y, [_place(axis, order) for axis in range(y.ndim)])
+
+
+def slow_operations(traced: Jaxpr) -> Iterator[str]:
+    """Names of the operations in `traced` that are slow with a kernel for every client."""
+    return _named(traced, SLOW)
+
+
+def _named(traced: Jaxpr, names: Sequence[str]) -> Iterator[str]:
+    for equation in traced.eqns:
+        if equation.primitive.name in names:
+            yield equation.primitive.name
+        for inner in _inside(equation):
+            yield from _named(inner, names)
+
+
+def _place(axis: int, order: Sequence[int]) -> int:
+    """Return where (batch, ..., channels) has what belongs at `axis` of an output in `order`."""
+    at = order.index(axis)  # 0 is the batch, 1 the channels, the rest are pixels
+    return 0 if at == 0 else len(order) - 1 if at == 1 else at - 1
+
+
+def _inside(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    for value in equation.params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, ClosedJaxpr | Jaxpr):
+                yield each.jaxpr if isinstance(each, ClosedJaxpr) else each
+
+
+def _evaluate(traced: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    values = dict(zip(traced.constvars, constants, strict=True))
+    values |= dict(zip(traced.invars, arguments, strict=True))
+
+    def read(variable: Any) -> Any:
+        return variable.val if isinstance(variable, Literal) else values[variable]
+
+    for equation in traced.eqns:
+        outputs = _replaced(equation, [read(variable) for variable in equation.invars])
+        values |= dict(zip(equation.outvars, outputs, strict=True))
+    return [read(variable) for variable in traced.outvars]
+
+
+def _replaced(equation: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
+    """Return the outputs of one operation, in its fast form where there is one."""
+    primitive: Any = equation.primitive
+    parameters = equation.params
+    if primitive.name in _FORMS:
+        fast = _FORMS[primitive.name](*inputs, **parameters)
+        if fast is not None:
+            return [fast]
+    if any(True for inner in _inside(equation) for _ in _named(inner, tuple(_FORMS))):
+        if primitive.name in _INLINED:
+            closed: Any = parameters.get("jaxpr", parameters.get("call_jaxpr"))
+            return _evaluate(closed.jaxpr, closed.consts, inputs)
+        if primitive.name in _TRACED_AGAIN:
+            parameters = {name: _again(value) for name, value in parameters.items()}
+    bound = primitive.get_bind_params(parameters)
+    functions, options = bound if isinstance(bound, tuple) else ((), bound)  # before jax 0.10
+    with equation.ctx.manager:
+        outputs = primitive.bind(*functions, *inputs, **options)
+    return outputs if primitive.multiple_results else [outputs]
+
+
+def _again(value: Any) -> Any:
+    """Return a parameter of an operation, with fast forms in the traces that it holds."""
+    if isinstance(value, tuple):
+        return tuple(map(_again, value))
+    if isinstance(value, ClosedJaxpr):
+        return jax.make_jaxpr(lambda *given: _evaluate(value.jaxpr, value.consts, given))(
+            *value.in_avals
+        )
+    if isinstance(value, Jaxpr):
+        again = jax.make_jaxpr(lambda *given: _evaluate(value, (), given))(
+            *(variable.aval for variable in value.invars)
+        )
+        return value if again.consts else again.jaxpr
+    return value
+
+
+def _convolution(lhs: Array, rhs: Array, **parameters: Any) -> Array | None:
+    if prod(rhs.shape[axis] for axis in parameters["dimension_numbers"].rhs_spec[2:]) > _WIDEST:
+        return None
+    known = {name: parameters[name] for name in parameters if name in _ARGUMENTS}
+    return conv_general_dilated(lhs, rhs, **known)
+
+
+def _maximum(x: Array, **parameters: Any) -> Array | None:
+    return _pooled(x, -jnp.inf, largest, **parameters)
+
+
+def _sum(x: Array, **parameters: Any) -> Array | None:
+    return _pooled(x, 0, lambda *given: added(windows(*given)), **parameters)
+
+
+def _pooled(
+    x: Array,
+    empty: float,
+    pool: Callable[..., Array],
+    *,
+    padding: Sequence[tuple[int, int]],
+    window_dimensions: tuple[int, ...],
+    window_strides: tuple[int, ...],
+    base_dilation: tuple[int, ...],
+    window_dilation: tuple[int, ...],
+) -> Array | None:
+    dilated = max(*base_dilation, *window_dilation) > 1
+    if dilated or prod(window_dimensions) > _WIDEST or not jnp.issubdtype(x.dtype, jnp.floating):
+        return None
+    if any(map(any, padding)):
+        x = jnp.pad(x, padding, constant_values=empty)
+    return pool(x, window_dimensions, window_strides)
+
+
+_WIDEST = 121  # members of a window: each is a slice of its own, which takes time to compile
+_ARGUMENTS = conv_general_dilated.__annotations__.keys()
+_FORMS: dict[str, Callable[..., Array | None]] = {
+    "conv_general_dilated": _convolution,
+    "reduce_window_max": _maximum,
+    "reduce_window_sum": _sum,
+}

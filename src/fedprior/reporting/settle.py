@@ -1,0 +1,269 @@
+"""What a run on a table leaves open, settled before its folder is made: units, model and rates.
+
+Everything that is settled goes into the configuration, which the folder keeps: a resumed run, and a
+run of that configuration, train the same models to the bit. Validation rows decide. That would cost
+privacy which nobody accounts for, so nothing is settled for a private run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedprior.core.algorithm import Algorithm
+from fedprior.core.scores import METRICS, Metric
+from fedprior.data.federation import Federation
+from fedprior.engines.sweep import Progress, sweep
+from fedprior.exchange.facts import Facts
+from fedprior.learning.catalog import METHODS
+from fedprior.models.tabular import BINS, width
+from fedprior.reporting import federations, mixed
+from fedprior.reporting.boosting import measured
+from fedprior.reporting.config import Config
+from fedprior.reporting.training import Study, rates
+
+RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
+_DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
+_SMOOTHING = 30.0  # rows added to each class of a client, for clients that differ little in them
+_MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
+_LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
+_RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
+_BATCH = (10, 128)  # least and most rows of a batch
+_LINEAR = ("logistic", "linear")  # model of a class, and of a quantity
+_TUNED = "local-converged"  # chooses its number of steps itself
+_CRITERIA = ("log-loss", "rmse")  # of a class, and of a quantity
+Watch = Callable[[str], Progress]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A configuration with nothing left open, what to say of it, and what was tried.
+
+    `tried` has a row for each training: method, model, options and the value of the metric on
+    validation rows, a mean over clients.
+    """
+
+    config: Config
+    remarks: list[str] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+
+def settle(
+    config: Config,
+    clients: Federation,
+    given: Set[str],
+    *,
+    watch: Watch = lambda name: lambda done, total: None,
+) -> Settled:
+    """The configuration for the clients of its first seed, but for the keys that were `given`.
+
+    It concerns tables without privacy. A quantity gets its mean and its standard deviation as
+    units. If there are validation rows, every method tries four rates, then lower ones for a
+    client's own steps, other weight decays, smoother class frequencies, and means weighted by
+    numbers of rows; the first method also tries bins and a linear model, for all of them.
+    `watch(NAME)` gives what is told how many trainings of how many are done.
+    """
+    if clients.encoder is None or config.privacy.epsilon:
+        return Settled(config)
+    config = _sized(_in_units(config, clients, given), clients, given)
+    names = [name for name in config.methods if name != _TUNED]
+    if not clients.valid.size.any() or config.training.store != "device" or not names:
+        return Settled(config)
+    trials = _Trials(config, clients, given, watch)
+    for name in names:
+        trials.choose_rate(name)
+        if name == names[0]:
+            trials.choose_model(name)
+        trials.choose_options(name)
+    return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
+
+
+def criterion(config: Config, clients: Federation) -> Metric:
+    """What validation rows choose by: the metric that was asked for, else log loss or RMSE.
+
+    Few rows tell models apart by their log loss long before they do by their accuracy.
+    """
+    name = config.training.metric
+    return METRICS[_CRITERIA[clients.classes is None] if name == "auto" else name]
+
+
+def _in_units(config: Config, clients: Federation, given: Set[str]) -> Config:
+    y = clients.train.y
+    if clients.classes is not None or {"model.center", "model.scale"} & given:
+        return config
+    scale = float(y.std()) or 1.0
+    return replace(config, model=replace(config.model, center=float(y.mean()), scale=scale))
+
+
+def _sized(config: Config, clients: Federation, given: Set[str]) -> Config:
+    """Batches that grow with the clients, so that 600 rounds show them their rows 40 times."""
+    if "training.batch_size" in given:
+        return config
+    size = int(np.clip(len(clients.train.y) // (50 * clients.num_clients), *_BATCH))
+    return replace(config, training=replace(config.training, batch_size=size))
+
+
+class _Trials:
+    """The configuration so far, the clients as it encodes them, and what was tried."""
+
+    def __init__(self, config: Config, clients: Federation, given: Set[str], watch: Watch) -> None:
+        self.config, self.clients, self.watch = config, clients, watch
+        self.metric = criterion(config, clients)
+        self.open_model = config.model.name == "auto" and "model.hidden" not in given
+        self.open_rates = not given & _RATE_KEYS
+        self.open_bins = not (config.data.encoder or "data.bins" in given)
+        self.set_by_user = {
+            name: {key for key in METHODS[name].options() if f"options.{name}.{key}" in given}
+            for name in config.methods
+        }
+        self.tried: list[dict[str, Any]] = []
+        self._builds: dict[Any, Callable[..., Algorithm]] = {}
+        if self.open_model:
+            hidden = (width(len(clients.train.y)),)
+            self.config = replace(config, model=replace(config.model, name="mlp", hidden=hidden))
+
+    def choose_rate(self, name: str) -> None:
+        """One of `RATES` for all rates of a method that were left open."""
+        points = [dict.fromkeys(self._open(name), rate) for rate in RATES if self._open(name)]
+        if points:
+            scores = [self._score(self.config, self.clients, name, point) for point in points]
+            self.config = self._with(name, points[int(np.argmax(scores))])
+
+    def choose_model(self, name: str) -> None:
+        """Another model where it does better at the same rates."""
+        if self.open_model and not self.tried:  # rates were given
+            self._score(self.config, self.clients, name, {})
+        for config, clients in list(self._others()) if self.open_model else ():
+            best = self.best(name)
+            if self._score(config, clients, name, {}) > best:
+                self.config, self.clients = config, clients
+
+    def choose_options(self, name: str) -> None:
+        """Lower rates for a client's own steps, and other options, each where it does better."""
+        for point in self._points(name) if self.open_rates else ():
+            best = self.best(name)
+            if self._score(self.config, self.clients, name, point) > best:
+                self.config = self._with(name, point)
+
+    def best(self, name: str) -> float:
+        """The best score of a method so far."""
+        key = self.metric.key
+        scores = [self.metric.signed(row[key]) for row in self.tried if row["method"] == name]
+        return max(scores, default=-np.inf)
+
+    def value(self, score: float) -> str:
+        """A score in a sentence."""
+        return f"{self.metric.label} {self.metric.words(self.metric.signed(score))}"
+
+    def remarks(self) -> Iterator[str]:
+        """What was chosen, by method, and for all of them."""
+        for name in dict.fromkeys(row["method"] for row in self.tried):
+            own, known = self.config.options.get(name, {}), self.set_by_user[name]
+            keys = (*self._open(name), "weight_decay", "smoothing", "weight")
+            shown = ", ".join(f"{key} {own[key]}" for key in keys if key in own.keys() - known)
+            number = sum(row["method"] == name for row in self.tried)
+            if shown:
+                reached = f"of {number} trainings, {self.value(self.best(name))}"
+                yield f"{name}: {shown}, chosen on validation rows ({reached})."
+        models = list(dict.fromkeys(row["model"] for row in self.tried))
+        if len(models) > 1:
+            yield f"Model: {_named(self.config)}, chosen on validation rows of {'; '.join(models)}."
+
+    def _others(self) -> Iterator[tuple[Config, Federation]]:
+        if self.open_bins:
+            config = replace(self.config, data=replace(self.config.data, bins=BINS))
+            binned = federations.federation(config.data, seed=config.seed)
+            if binned.shape != self.clients.shape:
+                yield config, binned
+        if len(self.clients.train.y) <= _MOST_LINEAR:
+            linear = replace(self.config.model, name=_LINEAR[self.clients.classes is None])
+            yield replace(self.config, model=linear), self.clients
+
+    def _points(self, name: str) -> Iterator[dict[str, Any]]:
+        """Options to try, each by itself; numbers, which need no program of their own, first."""
+        keys, known = self._open(name), self.set_by_user[name]
+        own = [key for key in keys if key != "gamma_rate"]
+        if own and len(own) < len(keys):
+            best = self.config.options[name]["gamma_rate"]
+            yield from (dict.fromkeys(own, share * best) for share in _LOWER)
+        options = set(METHODS[name].options()) - known
+        yield from ({"weight_decay": decay} for decay in _DECAYS if "weight_decay" in options)
+        if "smoothing" in options and self._has_frequencies(name):
+            yield {"smoothing": _SMOOTHING}
+        size = self.clients.train.size
+        if "weight" in options and size.max() > 2 * np.median(size):
+            yield {"weight": "samples"}
+
+    def _open(self, name: str) -> list[str]:
+        """The rates of a method that the user did not set."""
+        keys = rates(METHODS[name], None) if self.open_rates else {}
+        return [key for key in keys if key not in self.set_by_user[name]]
+
+    def _has_frequencies(self, name: str) -> bool:
+        key, own = "class_frequencies", self.config.options.get(name, {})
+        if self.clients.classes is None or key not in METHODS[name].options():
+            return False
+        return bool(own.get(key, METHODS[name].default(key)))
+
+    def _with(self, name: str, point: Mapping[str, Any]) -> Config:
+        """The configuration with these options of a method."""
+        own = {**self.config.options.get(name, {}), **point}
+        return replace(self.config, options={**self.config.options, name: own})
+
+    def _score(
+        self, config: Config, clients: Federation, name: str, point: Mapping[str, Any]
+    ) -> float:
+        """Mean score of the validation rows, over clients, of a method with further options."""
+        study = Study(config, Facts.of(clients))
+        options = {**study.options(name), **point}
+        numbers = {key: value for key, value in options.items() if isinstance(value, float)}
+        words = tuple(item for item in options.items() if item[0] not in numbers)
+        training = study.training(name, options)
+
+        def build(**numbers: float) -> Algorithm:
+            return study.training(name, {**dict(words), **numbers}).algorithm
+
+        # One function for each shape of program: a sweep compiles it once for all its numbers.
+        build = self._builds.setdefault((name, _named(config), words, tuple(numbers)), build)
+        swept = sweep(
+            build,
+            clients,
+            over={key: [value] for key, value in numbers.items()},
+            rounds=training.rounds,
+            seeds=(config.seed,),
+            cohort=training.cohort,
+            metric=self.metric.name,
+            test=False,
+            progress=self.watch(f"choosing: {name}, {_named(config)}"),
+        )
+        score = float(np.nanmean(swept.valid))
+        row = {"method": name, "model": _named(config), **options}
+        self.tried.append({**row, self.metric.key: self.metric.signed(score)})
+        return score
+
+
+def _named(config: Config) -> str:
+    """The model in words: mlp (64), 8 bins."""
+    model = config.model
+    name = f"mlp ({', '.join(map(str, model.hidden))})" if model.name == "mlp" else model.name
+    return f"{name}, {config.data.bins} bins" if config.data.bins else name
+
+
+def _mixed(trials: _Trials, name: str) -> Iterator[str]:
+    """What to use instead, where a mixed model predicts validation rows better than the method."""
+    clients, metric, best = trials.clients, trials.metric, trials.best(name)
+    if not np.isfinite(best) or not mixed.fits(clients):
+        return
+    rows = replace(clients, test=clients.valid)
+    value = measured(rows, mixed.predictions(clients, clients.valid)).mean[metric.key]
+    trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
+    if value is not None and metric.signed(value) > best:
+        face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
+        reached = (
+            f"{trials.value(metric.signed(value))} against {metric.words(metric.signed(best))}"
+        )
+        yield (
+            f"A mixed model predicts the validation rows better ({reached}): fedprior regress, or "
+            f"{face} in Python, is likely the better tool."
+        )
