@@ -85,7 +85,7 @@ def simulate(
 
     `devices` is how many of the local devices share the clients, a number or "all"; by default all
     GPUs, or one CPU. After `jax.distributed.initialize`, all processes make the same call and share
-    the clients; process 0 alone writes, charges the ledger and reports progress.
+    the clients; process 0 alone writes files, charges the ledger and tells how far it is.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
