@@ -120,6 +120,7 @@ def simulate(
     _warn_of_noise(run)
     cache.enable()
     with lock.owned(saving.folder) if saving and run.mesh.lead else nullcontext():
+        run.mesh.all_of([0])  # nobody touches the folder before process 0 owns it
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)
