@@ -209,3 +209,85 @@ def test_what_a_run_tells_on_its_way(command, tmp_path, monkeypatch):
         command("train", *options, "--quiet", "--out", tmp_path / name)
     shown = [(flags["scores"], flags["speed"]) for flags in asked]
     assert shown == [(True, True), (False, False), (False, False), (True, False)]
+
+
+def test_boosting_beside_the_methods(command, fast, table, tmp_path):
+    """Three more rows, with every metric; the run's page and a resumed run are as without them."""
+    named = ("--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "local")
+    run = tmp_path / "run"
+    words = ("--baseline", "boosting", "--json", "--quiet")
+    answer = command("train", *named, *fast(), "--out", run, *words)
+    assert answer.code == 0, answer.err
+    summary = json.loads(answer.out)
+    kinds = ["boosting-alone", "boosting-pooled", "boosting-pooled-with-id"]
+    assert list(summary["baseline"]) == kinds
+    assert list(summary["methods"]) == ["local"]
+    for kind in kinds:
+        row = summary["baseline"][kind]
+        assert 0 <= row["mean"] <= 1
+        assert row["metrics"]["log_loss"]["overall"] > 0
+        assert row["gain_over_local"] is not None
+    again = json.loads(command("train", "--resume", run, *words).out)
+    assert again == summary
+    shown = command("train", "--resume", run, "--baseline", "boosting", "--quiet")
+    assert all(kind in shown.out for kind in kinds)
+    plain = json.loads(command("train", "--resume", run, "--json", "--quiet").out)
+    assert plain == {name: value for name, value in summary.items() if name != "baseline"}
+
+
+def test_rates_are_chosen_and_kept(command, fast, table, tmp_path, monkeypatch):
+    """The run of a chosen configuration is the run that chose it, to the bit."""
+    from fedprior.reporting import settle
+
+    monkeypatch.setattr(settle, "RATES", (0.001, 0.1))
+    monkeypatch.setattr(settle, "_DECAYS", ())
+    named = ("--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "fedavg")
+    options = fast()
+    place = options.index("training.theta_rate=0.1") - 1
+    options = options[:place] + options[place + 2 :]
+    answer = command("train", *named, *options, "--out", tmp_path / "a")
+    assert answer.code == 0, answer.err
+    assert "fedavg: gamma_rate 0.1" in answer.err
+    tried = json.loads((tmp_path / "a" / "choice.json").read_text())["tried"]
+    assert [row["gamma_rate"] for row in tried if row["method"] == "fedavg"][:2] == [0.001, 0.1]
+    assert tried[0]["log_loss"] > tried[1]["log_loss"]
+    again = command("train", tmp_path / "a" / "config.toml", "--out", tmp_path / "b", "--quiet")
+    assert again.code == 0, again.err
+    assert not (tmp_path / "b" / "choice.json").exists()
+    first, second = (fedprior.load(tmp_path / name) for name in "ab")
+    for one, other in zip(jax.tree.leaves(first.state), jax.tree.leaves(second.state), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_clients_with_next_to_nothing(command, fast, tmp_path):
+    """One class, three rows, a class that nobody else has: every figure is finite."""
+    draws = np.random.default_rng(1)
+    lines = ["shop,price,outcome"]
+    lines += [f"{shop},{draws.normal():.3f},{'yes' if n % 3 else 'no'}"
+              for shop in "abc" for n in range(12)]  # fmt: skip
+    lines += [f"d,{n / 9:.3f},no" for n in range(9)]
+    lines += ["e,0.1,no", "e,0.2,yes", "e,0.3,perhaps", "f,1.0,yes"]
+    (tmp_path / "few.csv").write_text("\n".join(lines) + "\n")
+    named = ("--data", tmp_path / "few.csv", "--client", "shop", "--label", "outcome")
+    both = ("--algorithm", "adamap", "--algorithm", "local", "--baseline", "boosting")
+    answer = command(
+        "train", *named, *both, *fast(), "--out", tmp_path / "run", "--json", "--quiet"
+    )
+    assert answer.code == 0, answer.err
+    summary = json.loads(answer.out)
+    for row in (summary["methods"] | summary["baseline"]).values():
+        assert np.isfinite(row["metrics"]["log_loss"]["overall"])
+    model = fedprior.load(tmp_path / "run")
+    shares = model.predict_proba({"shop": ["d", "e", "f"], "price": [0.5, 0.2, 1.0]})
+    assert np.isfinite(shares).all()
+    assert shares[0].argmax() == list(model.classes_).index("no")  # d has seen nothing else
+
+
+def test_the_baseline_pools_rows_and_is_refused_with_secure_noise(refused, fast, tmp_path):
+    private = {"privacy.epsilon": 3, "privacy.delta": 0.01, "privacy.noise": "secure"}
+    words = [word for key, value in private.items() for word in ("--set", f"{key}={value}")]
+    refused(
+        *("train", "--algorithm", "fedavg", *fast(), *words, "--baseline", "boosting"),
+        *("--out", tmp_path / "run"),
+        wanted="--baseline must be left out with secure noise, got boosting",
+    )

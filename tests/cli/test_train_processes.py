@@ -89,6 +89,7 @@ def test_devices_that_are_not_there(command, fast, options, rule, tmp_path, monk
     found = command("train", "--algorithm", "fedavg", *fast(), *options)
     assert found.code == 2
     assert rule in found.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_all_devices_of_a_cpu_are_one(command, fast, tmp_path):

@@ -153,11 +153,54 @@ def test_json_round_trip_encodes_alike(seed, regression):
 
 def test_encoder_of_another_format(csv):
     text = json.loads(from_table(csv, **NAMES).encoder.to_json())
-    assert text["format"] == 1
-    with pytest.raises(ValueError, match="encoder: format of the encoder must be 1, got 2"):
-        Encoder.from_json(json.dumps(text | {"format": 2}))
-    with pytest.raises(ValueError, match="text must be what to_json wrote"):
-        Encoder.from_json("[]")
+    assert text["format"] == 2
+    with pytest.raises(ValueError, match="encoder: format of the encoder must be 2, got 3"):
+        Encoder.from_json(json.dumps(text | {"format": 3}))
+
+
+def test_an_encoder_of_format_1_is_read(csv):
+    """It had no knots, and encodes as it did."""
+    encoder = from_table(csv, **NAMES).encoder
+    text = json.loads(encoder.to_json()) | {"format": 1}
+    for column in text["columns"]:
+        column.pop("knots", None)
+    assert Encoder.from_json(json.dumps(text)) == encoder
+
+
+def test_numbers_in_bins():
+    """Piecewise linear between the quantiles of training rows, flat beyond them."""
+    columns = random_columns(3, rows=80)
+    plain, binned = (from_table(columns, **NAMES, bins=bins) for bins in (0, 4))
+    amount, count = binned.encoder.columns[:2]
+    assert len(amount.knots) == 5
+    assert binned.encoder.feature_names[:2] == ["amount", f"amount from {amount.knots[0]:.6g} to "
+        f"{amount.knots[1]:.6g}"]  # fmt: skip
+    values = np.ma.MaskedArray([-1e9, *amount.knots, 1e9], mask=False)
+    for place, (low, high) in enumerate(zip(amount.knots, amount.knots[1:], strict=False)):
+        wanted = np.interp(values.data, [low, high], [-1, 1])
+        np.testing.assert_allclose(amount.encode(values)[:, 1 + place], wanted, atol=1e-6)
+    inside = amount.mean + amount.scale * binned.train.x[:, 0]  # only training rows are looked at
+    present = binned.train.x[:, 5] == 0
+    assert inside[present].min() == pytest.approx(amount.knots[0], rel=1e-4)
+    assert inside[present].max() == pytest.approx(amount.knots[-1], rel=1e-4)
+    np.testing.assert_array_equal(binned.train.x[:, [0, 5, 6]], plain.train.x[:, :3])
+    assert Encoder.from_json(binned.encoder.to_json()) == binned.encoder
+    assert len(count.knots) >= 3
+
+
+def test_two_values_need_no_bins():
+    columns = {"c": [0, 1] * 8, "x": [0, 1, 1, 0] * 4, "w": [1] * 16, "y": ["a", "b"] * 8}
+    federation = from_table(columns, client="c", label="y", bins=8)
+    assert [each.knots for each in federation.encoder.columns] == [(), ()]
+
+
+def test_bins_belong_to_an_encoder(csv):
+    encoder = fit_encoder(csv, **NAMES, bins=2)
+    assert len(encoder.columns[0].knots) == 3
+    with pytest.raises(ValueError, match="table: bins must be 0 with an encoder, got 4"):
+        from_table(csv, **NAMES, encoder=encoder, bins=4)
+    with pytest.raises(ValueError, match="knots must be finite and rising"):
+        replace(encoder.columns[0], knots=(1.0, 1.0))
 
 
 def test_a_csv_keeps_client_names_as_they_stand(tmp_path):

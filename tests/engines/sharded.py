@@ -157,7 +157,7 @@ def resumed(toy, plane, folder, store):
 def main(folder):
     toy, plane = toys.averaging(), toys.points()
     algorithm, clients = network()
-    run = {"rounds": 3, "cohort": fedprior.FixedSize(size=5), "evaluate_every": 2}
+    run = {"rounds": 3, "cohort": fedprior.FixedSize(size=5), "evaluate_every": 2, "metric": "auc"}
     marked = toys.points(marked=2)
     secure = CentralGaussian(clip=1.0, noise_multiplier=1.0, noise="secure")
     found = {

@@ -224,10 +224,11 @@ def fit_column(table: Table, name: str, train: np.ndarray, *, bins: int = 0) -> 
 
 
 def _knots(present: np.ndarray, bins: int) -> tuple[float, ...]:
-    """Distinct quantiles, where there are at least two bins between them."""
+    """Distinct quantiles, each a value that occurs, where there are two bins between them."""
     if not bins or not len(present):
         return ()
-    knots = np.unique(np.quantile(present, np.linspace(0, 1, bins + 1)))
+    shares = np.linspace(0, 1, bins + 1)
+    knots = np.unique(np.quantile(present, shares, method="inverted_cdf"))
     return tuple(knots.tolist()) if len(knots) > 2 else ()
 
 

@@ -79,7 +79,7 @@ def _beside(documents: comparison_beside.Documents, settings: tuple[Setting, ...
             (method, *(_accuracy(own.get(method)) for own in rows.values()))
             for method in comparison_beside.order(rows)
         )
-        head = ("method", *(OPTIMIZERS[name].title for name in rows))
+        head = ("method", *(comparison_beside.title(name) for name in rows))
         blocks.append(SmallTable(title=setting.title, head=head, cells=cells))
     return Section("Under each optimizer", tuple(blocks))
 

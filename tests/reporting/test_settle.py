@@ -1,0 +1,129 @@
+"""What a run on a table leaves open: chosen on validation rows, kept in its configuration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedprior.data.federation import Federation
+from fedprior.engines.sweep import Sweep
+from fedprior.reporting import federations, settle
+from fedprior.reporting.config import given_keys, read
+
+BEST = {"gamma_rate": 0.02, "theta_rate": 0.002, "weight_decay": 0.01}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Clients of very different sizes, a class, a quantity in thousands and a number."""
+    draws = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    lines = ["c,x,kind,amount"]
+    for client in range(6):
+        for _ in range(12 if client else 60):
+            x = draws.normal()
+            amount = 5000 + 1000 * x + 10 * draws.normal()
+            lines.append(f"{client},{x:.3f},{'yes' if x > 0 else 'no'},{amount:.2f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def asked(file, label="kind", *changes, exclude="amount"):
+    """(configuration, clients, given keys) of a run with these changes."""
+    data = [f'data.path="{file}"', 'data.client=["c"]', f'data.label="{label}"']
+    changes = ['methods=["adamap"]', "training.rounds=2", *changes]
+    config = read(None, [*data, f'data.exclude=["{exclude}"]', *changes])
+    clients = federations.federation(config.data, seed=config.seed)
+    return config, clients, given_keys(None, changes)
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """A sweep that trains nothing: the nearer a point to `BEST`, the better. Lists the points."""
+    seen = []
+
+    def sweep(build, clients, *, over, **others):
+        point = {name: values[0] for name, values in over.items()}
+        algorithm = build(**point)
+        gaps = [np.log10(point.get(name, 1) + 1e-9) - np.log10(best) for name, best in BEST.items()]
+        seen.append({**point, "shape": clients.shape, "metric": others["metric"]})
+        value = -float(np.array([10, 1, 1]) @ np.square(gaps)) - 1
+        value -= 0 if algorithm.unit_weight else -0.5  # weighted by rows is better
+        value += 0.25 * (clients.shape != (1,))  # and so are bins
+        valid = np.full((1, 1, clients.num_clients), value)
+        return Sweep(points=(point,), seeds=(0,), valid=valid, best=0, scores=np.empty((0, 0)))
+
+    monkeypatch.setattr(settle, "sweep", sweep)
+    monkeypatch.setattr(settle.mixed, "fits", lambda clients: False)
+    return seen
+
+
+def test_every_option_that_does_better_is_taken(file, swept):
+    found = settle.settle(*asked(file))
+    own = found.config.options["adamap"]
+    assert {name: own[name] for name in BEST} == pytest.approx(BEST)
+    assert own["weight"] == "samples"
+    assert own["momentum"] == 0.9
+    assert found.config.data.bins == 8
+    assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
+    assert {point["metric"] for point in swept} == {"log-loss"}
+    assert len(found.tried) == len(swept) == 12
+    assert found.remarks[0].startswith("adamap: theta_rate 0.002, gamma_rate 0.02, weight_decay")
+    assert found.remarks[1].startswith("Model: mlp (16), 8 bins, chosen on validation rows of mlp")
+
+
+def test_what_was_given_stays(file, swept):
+    changes = ("training.theta_rate=0.3", "model.name=logistic", "training.metric=auc")
+    found = settle.settle(*asked(file, "kind", *changes))
+    assert not swept
+    assert found.remarks == []
+    assert "theta_rate" not in found.config.options["adamap"]
+    assert found.config.training.theta_rate == 0.3
+    changes = ("options.adamap.gamma_rate=0.3", "options.adamap.weight=uniform", "data.bins=2")
+    found = settle.settle(*asked(file, "kind", "training.metric=accuracy", *changes))
+    assert found.config.options["adamap"]["gamma_rate"] == 0.3
+    assert found.config.options["adamap"]["weight"] == "uniform"
+    assert found.config.data.bins == 2
+    assert {point["metric"] for point in swept} == {"accuracy"}
+
+
+def test_a_private_run_settles_nothing(file, swept):
+    private = ("privacy.epsilon=3", "privacy.delta=0.01")
+    for label, exclude in (("kind", "amount"), ("amount", "kind")):
+        config, clients, given = asked(file, label, *private, exclude=exclude)
+        assert settle.settle(config, clients, given) == settle.Settled(config)
+    assert not swept
+
+
+def test_arrays_and_tables_without_validation_rows_are_left_alone(file, swept):
+    config, clients, given = asked(file, "kind", "data.options.valid_share=0.0")
+    found = settle.settle(config, clients, given)
+    assert not found.tried
+    bare = Federation.from_arrays(np.ones((8, 2)), np.array(["a", "b"] * 4), np.arange(8) % 2)
+    assert settle.settle(config, bare, given) == settle.Settled(config)
+    assert not swept
+
+
+def test_a_quantity_has_units_and_larger_clients_larger_batches(file, swept):
+    config, clients, given = asked(file, "amount", exclude="kind")
+    found = settle.settle(config, clients, given).config
+    assert found.model.center == pytest.approx(clients.train.y.mean())
+    assert found.model.scale == pytest.approx(clients.train.y.std())
+    assert {point["metric"] for point in swept} == {"rmse"}
+    assert found.training.batch_size == 10
+    many = replace(clients.train, y=np.tile(clients.train.y, 200))
+    many = replace(many, x=np.tile(clients.train.x, (200, 1)))
+    found = settle.settle(config, replace(clients, train=many), given | {"model.scale"}).config
+    assert found.training.batch_size == len(many.y) // (50 * 6)
+    assert found.model.scale == 1
+
+
+def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
+    """Amounts are linear in x: two rounds of a network do worse."""
+    changes = ("training.gamma_rate=0.01", "training.local_steps=1")
+    config, clients, given = asked(file, "amount", *changes, exclude="kind")
+    monkeypatch.setattr(settle._Trials, "_others", lambda trials: iter(()))
+    found = settle.settle(config, clients, given)
+    assert len(found.tried) == 2
+    assert found.tried[1]["rmse"] < 20
+    assert "or PersonalRegression in Python, is likely the better tool." in found.remarks[-1]
