@@ -145,3 +145,20 @@ def test_init_depends_on_its_key_alone():
 def test_bad_sizes(build, wording):
     with pytest.raises(ValueError, match=f"^{wording}"):
         build()
+
+
+def test_precision_is_that_of_every_product():
+    model = fedprior.mlp((4,), 3)
+    rounded = fedprior.models.in_precision(model, "bfloat16")
+    parameters, x = model.init(jax.random.key(0)), jnp.ones((2, 4))
+
+    def loss(parameters):
+        return rounded.loss(rounded.apply(parameters, x), jnp.zeros(2, int)).sum()
+
+    traced = str(jax.make_jaxpr(jax.grad(loss))(parameters))
+    assert traced.count("dot_general") == traced.count("precision=BF16_BF16_F32") == 5
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(parameters))
+    assert rounded == fedprior.models.in_precision(model, "bfloat16")
+    assert fedprior.models.in_precision(model, "default") is model
+    with pytest.raises(ValueError, match=r"^in_precision: precision must be one of"):
+        fedprior.models.in_precision(model, "float16")

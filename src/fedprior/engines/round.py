@@ -59,14 +59,35 @@ def play(
     def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
         return client_side.learn(rules, state, memory, own, client, round, keys.root)
 
-    messages, after, finite = over_clients(
-        learn, memories, data, clients, axes=axes, at_once=rules.at_once
+    def send(
+        memory: Memory, own: ClientData, slot: tuple[Array, Array]
+    ) -> tuple[Array, tuple[Memory, Array]]:
+        client, here = slot
+        message, after, finite = learn(memory, own, client)
+        return _upload(rules, message, client, here, finite, round, keys), (after, finite)
+
+    gathers = rules.algorithm.pools == "gather"
+    sent, (after, finite) = over_clients(
+        send,
+        memories,
+        data,
+        (clients, present),
+        axes=axes,
+        at_once=rules.at_once,
+        add=None if gathers else rules.channel.add,
+        copied=state,
     )
-    total, secrets = pool(
-        rules, messages, present, finite, clients, round, keys, secrets, axis=axis
-    )
+    slot = jax.tree.map(lambda leaf: leaf[0], (memories, clients))
+    like = jax.eval_shape(lambda: learn(slot[0], _first(data, axes), slot[1])).message
+    total, secrets = _pooled(rules, sent, like, round, keys, secrets, axis)
     state = rules.algorithm.update(state, total)
     return Outcome(state, secrets, after, present & finite, jnp.sum(present & ~finite))
+
+
+def _first(data: ClientData, axes: ClientData) -> ClientData:
+    """The data of the first client of a cohort."""
+    mapped = {name: getattr(data, name)[0] for name in data._fields if getattr(axes, name) == 0}
+    return data._replace(**mapped)
 
 
 def recall(
@@ -96,16 +117,43 @@ def pool(
     """
 
     def upload(message: Message, client: Array, here: Array, sound: Array) -> Array:
-        key = client_side.upload_key(keys, round, client)
-        return jnp.where(here, client_side.send(rules, message, sound, key), 0)
+        return _upload(rules, message, client, here, sound, round, keys)
 
     sent = jax.vmap(upload)(messages, clients, present, finite)
+    if rules.algorithm.pools != "gather":
+        sent = rules.channel.add(sent)
     like = jax.tree.map(lambda leaf: leaf[0], messages)
+    return _pooled(rules, sent, like, round, keys, secrets, axis)
+
+
+def _upload(
+    rules: Rules,
+    message: Message,
+    client: Array,
+    here: Array,
+    sound: Array,
+    round: Array,
+    keys: Keys,
+) -> Array:
+    key = client_side.upload_key(keys, round, client)
+    return jnp.where(here, client_side.send(rules, message, sound, key), 0)
+
+
+def _pooled(
+    rules: Rules,
+    sent: Array,
+    like: Message,
+    round: Array,
+    keys: Keys,
+    secrets: PyTree,
+    axis: str | None,
+) -> tuple[Message, PyTree]:
+    """What the server makes of the sum of uploads or, for `gather`, of each of them."""
     if rules.algorithm.pools == "gather":
         sent = sent if axis is None else jax.lax.all_gather(sent, axis, tiled=True)
         return jax.vmap(lambda vector: tree.unflatten(vector, like))(sent), secrets
     key = random.fold(keys.channel, "decode", round)
-    return receive(rules, added(rules.channel.add(sent), axis), like, key, secrets)
+    return receive(rules, added(sent, axis), like, key, secrets)
 
 
 def scalars(state: State) -> dict[str, Array]:

@@ -4,11 +4,13 @@ from fedprior.models import layers
 from fedprior.models.images import cnn, resnet
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import linear, logistic, mlp, network
+from fedprior.models.precision import in_precision
 from fedprior.models.rewriting import fast_convolutions
 
 __all__ = [
     "cnn",
     "fast_convolutions",
+    "in_precision",
     "layers",
     "lenet5",
     "linear",

@@ -47,6 +47,8 @@ class ModelChoice:
     center: float = 0.0  # of a quantity: what an output of 0 stands for
     scale: float = 1.0  # of a quantity: the unit of the outputs
     depth: int = 8  # layers of a resnet: 8, 14, 20, ...
+    # of matrix products: bfloat16 is faster on a GPU, and adds up in 32 bits
+    precision: Literal["default", "float32", "bfloat16"] = "default"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from fedprior.learning.steps import Steps
 from fedprior.models.images import cnn, resnet
 from fedprior.models.lenet import lenet5
 from fedprior.models.network import Network, linear, logistic, mlp
+from fedprior.models.precision import in_precision
 from fedprior.models.tabular import in_units
 from fedprior.privacy.cohort import Cyclic, Everyone, FixedSize, Poisson
 from fedprior.privacy.plans import verdict
@@ -103,7 +104,8 @@ class Study:
     def model(self) -> Network:
         """The clients' model, for inputs of their shape and in the units of a quantity."""
         choice = self.config.model
-        chosen = replace(network(choice, self.facts), shape=self.facts.shape)
+        chosen = in_precision(network(choice, self.facts), choice.precision)
+        chosen = replace(chosen, shape=self.facts.shape)
         if (choice.center, choice.scale) == (0.0, 1.0):
             return chosen
         return in_units(chosen, center=choice.center, scale=choice.scale)
