@@ -233,13 +233,15 @@ def shown(rows: list[dict]) -> str:
                 both = sorted(set(own) & set(ours))
                 means.append(f"{np.mean(list(own.values())):.{digits}f}" if own else "")
                 gap = np.array([better * (ours[seed] - own[seed]) for seed in both])
-                if method == "adamap" or len(gap) < 2:
+                if method == "adamap" or not both:
                     gaps.append("")
                     continue
                 relative = gap / np.array([own[seed] for seed in both]) * 100
                 differences[method].append(relative.mean() if score == "rmse" else gap.mean())
-                half = t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
-                gaps.append(f"{gap.mean():+.{digits}f} ± {half:.{digits}f}")
+                gaps.append(f"{gap.mean():+.{digits}f}")
+                if len(gap) > 1:
+                    half = t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
+                    gaps[-1] += f" ± {half:.{digits}f}"
             lines.append(f"| {name} | " + " | ".join(means) + " |")
             lines.append("| AdaMAP's gain | " + " | ".join(gaps) + " |")
         unit_name = "%" if score == "rmse" else ""

@@ -68,7 +68,9 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
     assert {point["metric"] for point in swept} == {"log-loss"}
     assert len(found.tried) == len(swept) == 12
-    assert found.remarks[0].startswith("adamap: theta_rate 0.002, gamma_rate 0.02, weight_decay")
+    assert found.remarks[0].startswith(
+        "adamap: weight_decay 0.01, theta_rate 0.002, gamma_rate 0.02, "
+    )
     assert found.remarks[1].startswith("Model: mlp (16), 8 bins, chosen on validation rows of mlp")
 
 
@@ -127,3 +129,14 @@ def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
     assert len(found.tried) == 2
     assert found.tried[1]["rmse"] < 20
     assert "or PersonalRegression in Python, is likely the better tool." in found.remarks[-1]
+
+
+def test_a_mixed_model_that_cannot_be_fitted_is_not_named(file, monkeypatch):
+    def refuse(clients, split):
+        raise ValueError("PersonalClassifier: columns must be independent.")
+
+    monkeypatch.setattr(settle.mixed, "predictions", refuse)
+    monkeypatch.setattr(settle._Trials, "_others", lambda trials: iter(()))
+    found = settle.settle(*asked(file, "kind", "training.gamma_rate=0.01"))
+    assert len(found.tried) == 1
+    assert found.remarks == []

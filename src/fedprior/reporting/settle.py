@@ -5,6 +5,7 @@ run of that configuration, train the same models to the bit. Validation rows dec
 privacy which nobody accounts for, so nothing is settled for a private run.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,7 +109,8 @@ class _Trials:
     """The configuration so far, the clients as it encodes them, and what was tried."""
 
     def __init__(self, config: Config, clients: Federation, given: Set[str], watch: Watch) -> None:
-        self.config, self.clients, self.watch = config, clients, watch
+        self.begun = self.config = config
+        self.clients, self.watch = clients, watch
         self.metric = criterion(config, clients)
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
@@ -159,9 +161,8 @@ class _Trials:
     def remarks(self) -> Iterator[str]:
         """What was chosen, by method, and for all of them."""
         for name in dict.fromkeys(row["method"] for row in self.tried):
-            own, known = self.config.options.get(name, {}), self.set_by_user[name]
-            keys = (*self._open(name), "weight_decay", "smoothing", "weight")
-            shown = ", ".join(f"{key} {own[key]}" for key in keys if key in own.keys() - known)
+            own, before = (each.options.get(name, {}) for each in (self.config, self.begun))
+            shown = ", ".join(f"{key} {own[key]}" for key in own if own[key] != before.get(key))
             number = sum(row["method"] == name for row in self.tried)
             if shown:
                 reached = f"of {number} trainings, {self.value(self.best(name))}"
@@ -255,8 +256,13 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     clients, metric, best = trials.clients, trials.metric, trials.best(name)
     if not np.isfinite(best) or not mixed.fits(clients):
         return
-    rows = replace(clients, test=clients.valid)
-    value = measured(rows, mixed.predictions(clients, clients.valid)).mean[metric.key]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nothing of the fit is shown
+            predictions = mixed.predictions(clients, clients.valid)
+    except ValueError:  # a table that it does not take, such as one of collinear columns
+        return
+    value = measured(replace(clients, test=clients.valid), predictions).mean[metric.key]
     trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
     if value is not None and metric.signed(value) > best:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
