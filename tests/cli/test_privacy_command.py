@@ -9,6 +9,7 @@ import pytest
 from dp_accounting import dp_event, pld
 
 from fedprior.core.files import read_sealed
+from fedprior.exchange.checkpoint import read_checkpoint
 
 PLAN = ("privacy", "plan", "--delta", "1e-3", "--clients", "100", "--sampling-rate", "0.1")
 BARE = ("privacy", "plan", "--clients", "100", "--epsilon", "1", "--rounds", "3")
@@ -261,6 +262,9 @@ def test_secure_noise_keeps_scores_and_cohorts_at_home(command, fast, encoder, n
     assert found.err.count("checkpoint/ and model/ hold models and scores") == 1
     answer = json.loads(found.out)
     assert (answer["methods"], answer["scores_withheld"]) == ({}, True)
+    assert not {"guesses", "largest_class"} & set(answer)
+    for kept in run.rglob("scores.safetensors"):  # not even what stays here has metrics
+        assert not [name for name in read_checkpoint(kept).arrays if "metrics" in name]
     assert [end["method"] for end in answer["runs"]] == ["fedavg"]
     assert not (run / "clients.parquet").exists()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -298,10 +302,12 @@ def test_scores_are_written_when_asked_for_by_name_and_cohorts_never(
     answer = json.loads(found.out)
     assert not answer["scores_withheld"]
     assert "released_scores" not in answer
+    assert not {"guesses", "largest_class"} & set(answer)  # which nobody asked for
+    assert set(answer["methods"]["fedavg"]["metrics"]) >= {"accuracy", "log_loss"}
     assert set(answer["methods"]) == {"fedavg"}
     with duckdb.connect() as connection:
         rows = connection.read_parquet(str(run / "clients.parquet"))
-        assert rows.columns == ["seed", "client", "fedavg"]  # no sizes
+        assert not {"size", "largest_class"} & {*rows.columns}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert "valid" in lines[0]
     assert not {"clients", "left_out"} & set().union(*lines)
@@ -362,7 +368,7 @@ def test_a_score_that_is_lost_is_repeated_or_paid_for_again(
         assert charged == 1 + (second["mean"] is not None)
         assert second["mean"] != first["mean"]
     again = command("train", "--resume", run)
-    assert ("the mean test score is" in again.err) == (second["mean"] is not None)
+    assert ("the mean test accuracy is" in again.err) == (second["mean"] is not None)
 
 
 @pytest.mark.parametrize(

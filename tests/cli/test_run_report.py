@@ -251,9 +251,24 @@ def test_a_secure_page_trusts_no_file_in_the_folder(private_run, tmp_path):
     )
     columns = {"seed": np.zeros(6, np.int32), "client": np.array(CLINICS, object)}
     write_table({**columns, "fedavg": np.linspace(0, 1, 6)}, copy / "clients.parquet", owner="test")
+    summary = json.loads((copy / "summary.json").read_text())
+    figures = {"mean": 0.161803, "worst_decile": 0.1, "best_decile": 0.2, "gain_over_local": None}
+    figures |= {"mean_sd": None, "metrics": {"auc": {"overall": 0.161803, "mean": 1, "clients": 6}}}
+    leaked = {"methods": {"fedavg": figures}, "guesses": {"largest-class": figures}}
+    (copy / "summary.json").write_text(json.dumps(summary | leaked))
     _, html = assert_nothing_secret(copy)
     found = everything(html)
-    for word in ("0.123456", "98.76", "0.777777", "0.31415", "secretclass", "Validation scores"):
+    for word in (
+        "0.161803",
+        "16.2",
+        "guess",
+        "0.123456",
+        "98.76",
+        "0.777777",
+        "0.31415",
+        "secretclass",
+        "Validation scores",
+    ):
         assert word not in found, word
 
 
@@ -413,4 +428,4 @@ def test_a_run_that_has_not_finished_shows_values_of_its_metric(trained, tmp_pat
     monkeypatch.setattr(Folder, "read", lambda self: config)
     (curves,) = [each for each in blocks(page_of(copy), Curves) if "Validation" in each.title]
     assert curves.style == "number"
-    assert curves.y_label == "mean validation root mean squared error"
+    assert curves.y_label == "mean validation RMSE"

@@ -9,6 +9,8 @@ import fedprior
 from fedprior.core.scores import METRICS, metrics_of
 from fedprior.core.tallies import values_by_client
 from fedprior.data.federation import Federation
+from fedprior.engines import metrics as module
+from fedprior.engines import room
 from fedprior.engines.guesses import guesses
 
 CLASSES = [metric.name for metric in metrics_of("classes")]
@@ -104,15 +106,13 @@ def test_validation_chooses_by_the_metric():
 
 
 def test_patience_follows_the_metric(monkeypatch):
-    import fedprior.engines.simulate as module
-
     values = iter([0.5, 0.4, 0.45, 0.46, 0.47])  # log losses: the second is the best
 
     def scores(*given, metric, splits, **more):
         value = metric.signed(next(values, 0.5))
         return {name: np.full(5, value) for name in splits}
 
-    monkeypatch.setattr(module, "scores", scores)
+    monkeypatch.setattr("fedprior.engines.simulate.scores", scores)
     run = {"rounds": 9, "evaluate_every": 1, "patience": 2, "metric": "log-loss"}
     result = fedprior.simulate(training(False), table(regression=False), **run)
     assert (result.ended_by, result.rounds) == ("patience", 4)
@@ -172,3 +172,22 @@ def test_guesses_of_a_quantity_are_means():
     )
     assert abs(found["mean"].overall["r2"]) < 0.1
     assert found["own-mean"].overall["r2"] > 0.1
+
+
+def test_little_memory_makes_smaller_chunks(monkeypatch):
+    """Outputs of at most two clients fit: the same metrics, from chunks of two."""
+    result = fedprior.simulate(training(False), table(regression=False), rounds=1)
+    whole, sizes, find = result.metrics(), [], module.outputs_of
+
+    def small(rules, thetas, source, clients):
+        sizes.append(len(clients))
+        if len(clients) > 2:
+            raise room.TooLarge(5, 2)
+        return find(rules, thetas, source, clients)
+
+    monkeypatch.setattr(module, "outputs_of", small)
+    found = result.metrics()
+    assert sizes == [5, 2, 2, 2]
+    for name, values in whole.clients.items():
+        np.testing.assert_allclose(found.clients[name], values, rtol=1e-5)
+        assert found.overall[name] == pytest.approx(whole.overall[name], rel=1e-5)

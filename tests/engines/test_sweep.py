@@ -241,3 +241,20 @@ def test_progress_counts_trainings(monkeypatch):
 def test_bad_arguments_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         fedprior.sweep(build, drawn, **{"over": OVER, **RUN, **change})
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_options_that_change_the_parts_of_a_state_can_be_swept(monkeypatch, size):
+    clients = fedprior.load_dataset("synthetic", num_clients=4, seed=0)
+    network = fedprior.models.logistic(clients.shape[0], clients.num_classes)
+
+    def method(momentum):
+        return fedprior.learning.optimized(
+            fedprior.learning.fedavg, network, momentum=momentum, horizon=2.0
+        )
+
+    monkeypatch.setattr(module, "together", lambda *_: (size, 1))
+    swept = fedprior.sweep(method, clients, over={"momentum": [0.0, 0.5, 0.9]}, rounds=2)
+    for place, point in enumerate(swept.points):
+        alone = fedprior.simulate(method(**point), clients, rounds=2)
+        np.testing.assert_allclose(swept.valid[place, 0], alone.valid_scores, atol=1e-6)

@@ -23,6 +23,7 @@ LINEAR, LAYERED = fedprior.models.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(
 OPTIMIZER = {"momentum": 0.5, "horizon": 2.0, "class_frequencies": True}
 # Forms of a method that the laws run instead of the default one, and forms besides.
 OPTIONS = {
+    "adamap": {"judge_every": 1, "last_steps": 3},
     "adaped-paper": {"method": "paper", "start": "initial"},
     "adaped-fine-tuning": {"catch_up": 3},
     "adaped-optimized": OPTIMIZER,

@@ -39,7 +39,7 @@ def test_engines_agree_on_augmented_bytes(name, store, federation):
 def test_a_sweep_draws_what_its_trainings_draw(federation, monkeypatch):
     from fedprior.engines import sweep
 
-    monkeypatch.setattr(sweep, "at_once", lambda *_: (2, 2))
+    monkeypatch.setattr(sweep, "together", lambda *_: (2, 2))
 
     def build(*, rate):
         return algorithm_of("fedavg", gamma_rate=rate)

@@ -11,6 +11,7 @@ import pytest
 import fedprior
 from fedprior.core import random
 from fedprior.learning import catalog
+from fedprior.learning.judging import PRIOR_SAMPLES, SMOOTHING
 from fedprior.learning.method import ChannelNoise
 from fedprior.learning.traffic import outline, sketch, traffic
 
@@ -20,9 +21,9 @@ VALUES = {
     "gradient_norm": 2.0,
     "horizon": 5.0,
     "momentum": 0.5,
-    "precision": 1.0,
+    "prior_samples": 1.0,
+    "judge_every": 2,
     "smoothing": 1.0,
-    "average_steps": False,
     "averaging": "gradients",
     "catch_up": 7,
     "clip": 2.0,
@@ -47,6 +48,7 @@ VALUES = {
     "mixing": 0.25,
     "mixing_rate": 0.1,
     "newcomer_steps": 0,
+    "last_steps": 0,
     "personal_steps": 2,
     "share_floor": 0.1,
     "noise_variance": None,  # for a quantity only
@@ -233,9 +235,15 @@ def test_a_network_of_layers_is_refused_by_no_method():
 
 
 def test_clients_receive_what_they_read():
-    """AdaMAP's momentum and average stay at the server until the end."""
+    """AdaMAP's momentum stays at the server; its average does, too, if no prior is judged by it."""
     model = fedprior.models.logistic(4, 3)
-    assert traffic(fedprior.adamap(model), (4,)) == traffic(fedprior.learning.fedavg(model), (4,))
+    own, plain = fedprior.adamap(model), fedprior.learning.fedavg(model)
+    judged = traffic(own, (4,))
+    alone = traffic(fedprior.adamap(model, judge_every=0), (4,))
+    assert alone == traffic(plain, (4,))
+    numbers = 1 + 1 + len(PRIOR_SAMPLES) + len(SMOOTHING)  # weight, usual loss, gains
+    assert judged.upload - alone.upload == 4 * numbers
+    assert judged.download - alone.download == 4 + 4 * 15  # smoothing and the average
 
 
 def test_a_weight_that_clients_differ_in_is_sent():

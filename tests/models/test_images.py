@@ -20,7 +20,7 @@ def plain_convolve(x, kernel, *, stride=1, padding=0):
 
 
 def plain_cnn(parameters, x):
-    x = 4 * x - 2
+    x = 2 * x - 1
     for layer in parameters[:2]:
         x = plain_convolve(x, layer["weight"])
         window = (1, 2, 2, 1)
@@ -96,18 +96,6 @@ def test_resnet_size_and_depth():
     assert size(20) > 2 * size(8)
     with pytest.raises(ValueError, match="resnet: depth must be 6 n \\+ 2 for a whole n"):
         fedprior.resnet((32, 32, 3), depth=18)
-
-
-@pytest.mark.parametrize(
-    ("stride", "padding", "size"), [(1, 0, 3), (2, 1, 3), (2, 0, 1), (3, 2, 5)]
-)
-def test_convolve(stride, padding, size):
-    draws = np.random.default_rng(1)
-    x = jnp.asarray(draws.normal(size=(2, 9, 10, 3)), jnp.float32)
-    kernel = jnp.asarray(draws.normal(size=(size, size, 3, 4)), jnp.float32)
-    options = {"stride": stride, "padding": padding}
-    ours, plain = images.convolve(x, kernel, **options), plain_convolve(x, kernel, **options)
-    np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_both_treat_images_one_by_one_and_keep_their_scale():

@@ -11,6 +11,7 @@ import fedprior
 from fedprior.models import layers
 from fedprior.models.fits import SlowNetworkWarning, check_network
 from fedprior.models.rewriting import conv_general_dilated, fast_convolutions, slow_operations
+from fedprior.models.winograd import convolve_tiles
 
 NUMBERS = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -83,6 +84,23 @@ def test_convolution_is_that_of_jax(shape, window, options, plain):
         return layers.convolve(x, kernel, **options)
 
     close_with_gradients(ours, reference, draw(0, *shape), kernel)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_tiles_are_a_convolution(size):
+    """Sides that are no multiple of a tile, and outputs smaller than one."""
+
+    def reference(x, kernel):
+        return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=NUMBERS[2])
+
+    for shape in ((2, 9, 12, 16), (1, 5, 6, 16)):
+        kernel = draw(1, size, size, 16, 3) / size
+        x = draw(0, *shape)
+        one, other = convolve_tiles(x, kernel), reference(x, kernel)
+        np.testing.assert_allclose(one, other, **CLOSE)
+        close_with_gradients(convolve_tiles, reference, x, kernel)
+    many = jax.vmap(convolve_tiles)(jnp.stack([x, 2 * x]), jnp.stack([kernel, kernel]))
+    np.testing.assert_allclose(many[1], 2 * other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ def test_what_is_known_to_fail_is_refused(federation):
     with pytest.raises(PrivacyError, match=r"needs data.most_samples with training.batch_size=0"):
         check_release(*asked(bare, "local", "training.batch_size=0"))
     check_release(*asked(federation, "local", "training.batch_size=0"))
+    with pytest.raises(
+        PrivacyError, match=r"release_scores must be false with training\.metric=auc"
+    ):
+        check_release(*asked(federation, "fedavg", "training.metric=auc"))
     *others, _ = asked(federation, "fedavg")
     with pytest.raises(PrivacyError, match="release_scores must be false for a quantity"):
         check_release(*others, replace(federation, classes=None))

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from fedprior.core.scores import ACCURACY
+from fedprior.core.scores import ACCURACY, RMSE
 from fedprior.data.writing import write_table
 from fedprior.reporting.summary import Scores, summarize
 
@@ -43,6 +43,25 @@ def test_clients_without_test_samples_do_not_count():
     assert found["share_gaining"] == 0.5
     empty = summarize({"method": scores([np.nan, np.nan])}, ACCURACY)["method"]
     assert empty["mean"] is None
+
+
+def test_a_client_whose_local_model_diverged_does_not_gain():
+    """Its difference is infinite: neither side of it says what sharing is worth."""
+    own, local = [0.5, 0.6, 0.7, -np.inf], [-np.inf, 0.5, 0.8, 0.1]
+    found = summarize({"method": scores(own), "local": scores(local)}, ACCURACY)["method"]
+    assert found["share_gaining"] == 0.5
+    assert found["gain_over_local"] is None
+    all_lost = summarize({"m": scores([0.5]), "local": scores([-np.inf])}, ACCURACY)["m"]
+    assert all_lost["share_gaining"] is None
+
+
+def test_values_that_are_better_if_lower():
+    own, local = scores([-1.0, -2.0, -9.0]), scores([-3.0, -2.5, -8.0])
+    found = summarize({"method": own, "local": local}, RMSE)["method"]
+    assert found["mean"] == 4
+    assert (found["worst_decile"], found["best_decile"]) == (9, 1)
+    assert found["gain_over_local"] == pytest.approx(0.5)  # in the unit of the error, not points
+    assert found["share_gaining"] == pytest.approx(2 / 3)
 
 
 def test_seeds_are_averaged_and_gains_are_paired():

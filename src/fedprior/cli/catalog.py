@@ -37,7 +37,8 @@ def algorithms(
 ) -> None:
     """List the methods: what they assume, what leaves a client in a round and how many bytes.
 
-    Also what the server must be trusted with, and where a method comes from.
+    Also what the server must be trusted with, where a method comes from, and its options, which
+    `train` takes as --set options.METHOD.OPTION=VALUE.
 
     Example: `fedprior algorithms --model mlp`
     """
@@ -86,6 +87,7 @@ def _entry(row: dict[str, Any], width: int) -> str:
     server = row["server_trusted_with"] or _NO_BYTES
     lines = [f"{row['name']:<22}up {up:>7}   down {down:>7}   server: {server}"]
     pairs = {"assumes": row["population"], "sends": row["sends"], "from": row["reference"]}
+    pairs |= {"options": row["options"]}
     for word, text in pairs.items():
         lines += textwrap.wrap(
             text, width, initial_indent=f"  {word:<9}", subsequent_indent=" " * 11

@@ -81,7 +81,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
     ) -> None:
         from fedprior.cli.progress import Trainings
         from fedprior.experiments.comparison_beside import found_in
-        from fedprior.experiments.comparison_plan import Plan
+        from fedprior.experiments.comparison_plan import ComparisonPlan
         from fedprior.experiments.optimizers import EQUAL, FREQUENCIES, PUBLISHED
         from fedprior.experiments.page import document_page
         from fedprior.reporting.figures import check_drawing
@@ -89,7 +89,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
         check_report(name, report)
         check.count(name, workers=workers)
         check_drawing(name)
-        plan = Plan(
+        plan = ComparisonPlan(
             name=name,
             out=out or Path(name),
             optimizer=FREQUENCIES if frequencies else EQUAL if equal else PUBLISHED,

@@ -1,6 +1,7 @@
 """`fedprior personalize`."""
 
 import json
+import math
 from glob import has_magic
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 
 from fedprior.cli import asked
 from fedprior.core import check
+from fedprior.core.scores import METRICS
 
 
 def personalize(
@@ -40,7 +42,7 @@ def personalize(
 
     A client of the run gets its own model; a new client is personalized on its labeled rows in
     the file, from the learned population, and without any gets the population's model. The run's
-    own data are not needed.
+    own data are not needed. Labeled rows of the run's clients are scored, too.
 
     Example: `fedprior personalize runs/a --data new.csv --out predictions.csv`
     """
@@ -59,15 +61,29 @@ def personalize(
         model = load(run, method=algorithm, seed=seed)
         if name is None and (run / "card.json").is_file() and model.clients is not None:
             name = model.clients.names[0] if len(model.clients.names) == 1 else None
-        table = predictions(model, data, client=name, progress=progress)
+        found = model.predicted(data, name, progress=progress)
+    table, measured = predictions(model, found), found.metrics()
     write_table(table, out, owner="personalize")
     models = [str(whose) for whose in table["model"]]
     counts = {kind: models.count(kind) for kind in ("own", "newcomer", "population")}
     if as_json:
-        typer.echo(json.dumps({"format": 1, "out": str(out), "rows": len(models), **counts}))
+        answer = {"format": 1, "out": str(out), "rows": len(models), **counts}
+        described = None if measured is None else measured.describe()
+        typer.echo(json.dumps({**answer, "metrics": described}))
     else:
         say(
             f"{len(models)} rows: {counts['own']} by a client's own model, {counts['newcomer']} by "
             f"a newcomer's, {counts['population']} by the population's. Written to {out}",
             quiet=quiet,
         )
+        if measured is not None:
+            words = [
+                f"{metric.label} {metric.words(measured.overall[metric.key])}"
+                for metric in METRICS.values()
+                if math.isfinite(measured.overall.get(metric.key, math.nan))
+            ]
+            say(
+                f"On the labeled rows: {', '.join(words)}. These are figures for new data if the "
+                "run was not trained on the rows.",
+                quiet=quiet,
+            )

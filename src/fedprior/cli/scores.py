@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from fedprior.reporting.config import Config
 
 Row = Mapping[str, Any]  # of a method, as in summary.json
-_UNEVEN = 0.5  # share of the largest class above which it is said
+# The share of the largest class above which classes are uneven, and how often it is the share of
+# a class where all have the same.
+_UNEVEN, _TIMES = 0.7, 3
 
 
 def tables(config: "Config", summary: Mapping[str, Any], console: Console) -> Group:
@@ -117,19 +119,19 @@ def with_bars(
 
 def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     """What the tables do not say: uneven classes, and metrics that few clients have."""
-    share = summary.get("largest_class")
-    if share is not None and share["share"] > _UNEVEN:
+    largest = summary.get("largest_class")
+    if largest is not None and largest["share"] > min(_UNEVEN, _TIMES / largest["classes"]):
         yield (
-            f"Classes are uneven: {share['name']} has {100 * share['share']:.1f}% of the training "
-            "samples. Compare with guess: largest class, or choose by --metric balanced-accuracy."
+            f"Classes are uneven: {largest['name']} has {100 * largest['share']:.1f}% of the "
+            "training samples. Compare with guess: largest class; --metric balanced-accuracy "
+            "counts all classes equally."
         )
     counts = {
         METRICS[name.replace("_", "-")].label: each["clients"]
         for row in list(summary["methods"].values())[:1]
         for name, each in row.get("metrics", {}).items()
     }
-    largest = max(counts.values(), default=0)
-    fewer = {name: number for name, number in counts.items() if number < largest}
+    most = max(counts.values(), default=0)
+    fewer = [f"{name} for {number:,}" for name, number in counts.items() if number < most]
     if fewer:
-        words = ", ".join(f"{name} for {number:,}" for name, number in fewer.items())
-        yield f"Of {largest:,} clients with test samples, {words} are defined."
+        yield f"Not defined for all of the {most:,} clients with test samples: {', '.join(fewer)}."

@@ -115,7 +115,7 @@ def train(
     from fedprior.cli.progress import Trainings, Watcher, busy, diverted
 
     with busy("loading", quiet=quiet):
-        from fedprior.engines.mesh import leads, settled
+        from fedprior.engines.processes import leads, settled
         from fedprior.reporting.config import given_keys
         from fedprior.reporting.folder import Folder
         from fedprior.reporting.outputs import save_plot
@@ -252,16 +252,18 @@ def _shared(
 ) -> "Config":
     """The configuration with the devices of --devices, after this process has joined the others."""
     from fedprior.cli.progress import diverted
-    from fedprior.engines import mesh
+    from fedprior.engines import processes as together
 
     if processes is not None:
         with diverted():
-            mesh.join(processes, process, coordinator)
+            together.join(processes, process, coordinator)
     elif process is not None or coordinator is not None:
         raise ValueError("train: --process and --coordinator need --processes N.")
     if devices is None:
         return settings
-    return replace(settings, training=replace(settings.training, devices=mesh.number_of(devices)))
+    return replace(
+        settings, training=replace(settings.training, devices=together.number_of(devices))
+    )
 
 
 def _check_plot(plot: Path | None, config: "Config", *, force: bool) -> None:

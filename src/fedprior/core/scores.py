@@ -90,18 +90,15 @@ class Metric:
 
     def words(self, value: float) -> str:
         """The value in a sentence."""
-        return f"{self.text(value)}%" if self.share else f"{value:.4g}"
+        return f"{self.text(value)}%" if self.share else self._plain(value)
 
     def difference(self, better: float) -> str:
         """How far two values are apart, in a sentence: `better` is a difference of scores."""
-        size = self.text(abs(better))
-        if self.share:
-            return f"{size} points"
-        return f"{abs(better):.4g}"
+        size = abs(better)
+        return f"{self.text(size)} points" if self.share else self._plain(size)
 
-    def above(self) -> str:
-        """Where the better of two values lies."""
-        return "below" if self.lower else "above"
+    def _plain(self, value: float) -> str:
+        return self.text(value) if self.target == "classes" else f"{value:.4g}"
 
 
 ACCURACY = Metric(
@@ -109,7 +106,7 @@ ACCURACY = Metric(
     per_sample=True,
 )  # fmt: skip
 RMSE = Metric(
-    name="rmse", label="root mean squared error", short="RMSE", target="quantity", lower=True,
+    name="rmse", label="RMSE", short="RMSE", target="quantity", lower=True,
     per_sample=True,
 )  # fmt: skip
 # Of an algorithm that has a score of its own and no model that would tell what its outputs are.

@@ -52,11 +52,14 @@ def figure(
     return Number(value, style_of(metric), digits=metric.decimals(values or [value]))
 
 
-def gain(value: float | None, metric: Metric) -> Number | None:
-    """A difference of values, in points for shares; more is better."""
+def gain(
+    value: float | None, metric: Metric, *, values: Sequence[float | None] = ()
+) -> Number | None:
+    """A difference of scores, beside `values` of the metric, in points for shares."""
     if value is None or not np.isfinite(value):
         return None
-    return Number(metric.unit * value, digits=metric.decimals([value]), sign=True)
+    digits = metric.decimals(values or [value])
+    return Number(metric.unit * value, digits=digits, sign=True)
 
 
 def over_rounds(lines: Iterable[Line], metric: Metric) -> list[Block]:
@@ -141,7 +144,7 @@ def metrics(described: Mapping[str, Mapping[str, Mapping[str, Any]]], first: Met
     largest = max((max(found) for found in counts.values() if found), default=0)
     fewer = {label: max(found) for label, found in counts.items() if max(found) < largest}
     if fewer:
-        words = ", ".join(f"{label} of {number:,}" for label, number in fewer.items())
+        words = ", ".join(f"{label} for {number:,}" for label, number in fewer.items())
         tables.append(Text(f"Defined for fewer than all {largest:,} clients: {words}."))
     return tables
 

@@ -211,7 +211,12 @@ def _scored(
     rules: Rules, thetas: Theta, source: Source, clients: np.ndarray, *, metric: Metric
 ) -> np.ndarray:
     if metric.per_sample:
-        how = {"rules": rules, "pooled": source.pooled, "metric": metric, "mesh": source.mesh}
+        how: dict[str, Any] = {
+            "rules": rules,
+            "pooled": source.pooled,
+            "metric": metric,
+            "mesh": source.mesh,
+        }
         found: np.ndarray = source.mesh.whole(
             room.call(_score, thetas, source.take(clients), **how)
         )
@@ -229,7 +234,7 @@ def scores_of(rows: Rows, num_clients: int, metric: Metric) -> np.ndarray:
 
 def outputs_of(rules: Rules, thetas: Theta, source: Source, clients: np.ndarray) -> Rows:
     """Return the outputs for all samples of the given clients, their y, and whose they are."""
-    how = {"rules": rules, "pooled": source.pooled, "mesh": source.mesh}
+    how: dict[str, Any] = {"rules": rules, "pooled": source.pooled, "mesh": source.mesh}
     found = source.mesh.whole(room.call(_outputs, thetas, source.take(clients), **how))
     return unpadded(found, source.split, clients)
 

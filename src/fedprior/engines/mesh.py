@@ -14,8 +14,9 @@ from fedprior.core import check
 from fedprior.core.algorithm import PyTree
 
 AXIS = "clients"
-SAME, ROWS = PartitionSpec(), PartitionSpec(AXIS)  # on every shard; a part on each, by first axis
-SLOTS = PartitionSpec(None, AXIS)  # by second axis
+_part: Any = PartitionSpec  # without types in JAX
+SAME, ROWS = _part(), _part(AXIS)  # on every shard; a part on each, by first axis
+SLOTS = _part(None, AXIS)  # by second axis
 Devices = int | Literal["all"] | None
 _HASH = 2654435761  # 2**32 divided by the golden ratio (Knuth, section 6.4)
 
@@ -151,7 +152,7 @@ class Mesh:
         if not self.devices:
             return tree
         make = partial(
-            jax.make_array_from_process_local_data,  # type: ignore[no-untyped-call]
+            jax.make_array_from_process_local_data,
             NamedSharding(self._mesh, ROWS),
         )
         return jax.tree.map(make, tree)
@@ -179,7 +180,7 @@ class Mesh:
         """The rows of all shards on the host, in every process."""
         if self.processes == 1:
             return jax.device_get(tree)
-        return multihost_utils.process_allgather(tree, tiled=True)  # type: ignore[no-untyped-call]
+        return multihost_utils.process_allgather(tree, tiled=True)
 
     def here(self, tree: PyTree) -> PyTree:
         """What is the same on every shard, on one device of this process."""
@@ -199,7 +200,7 @@ class Mesh:
         """The value of process 0."""
         if self.processes == 1:
             return value
-        return int(multihost_utils.broadcast_one_to_all(np.int32(value)))  # type: ignore[no-untyped-call]
+        return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
     def all_of(self, values: list[int]) -> np.ndarray:
         """The values of every process, one row each; nobody goes on before all have come here."""
@@ -207,9 +208,7 @@ class Mesh:
             return np.array([values])
         # As two words each: without x64, JAX would cut whole numbers of 64 bits.
         words = np.array(values, np.int64).view(np.int32)
-        return np.ascontiguousarray(
-            multihost_utils.process_allgather(words)  # type: ignore[no-untyped-call]
-        ).view(np.int64)
+        return np.ascontiguousarray(multihost_utils.process_allgather(words)).view(np.int64)
 
 
 ONE = Mesh()
@@ -239,62 +238,10 @@ def mesh_of(devices: Devices = None, *, alone: bool = False) -> Mesh:
     return Mesh(tuple(each for _, own in sorted(by_process.items()) for each in own[:count]))
 
 
-def join(processes: str, process: int | None = None, coordinator: str | None = None) -> None:
-    """Make this process one of several, before anything is computed.
-
-    `processes` is their number, with the number of this one and the address (HOST:PORT) at which
-    process 0 is found; or "auto" where the cluster tells JAX all three, as Slurm does.
-    """
-    initialize: Any = jax.distributed.initialize
-    if processes == "auto":
-        if process is not None or coordinator is not None:
-            rule = "left out with --processes auto"
-            check.require(False, "train", "--process and --coordinator", rule, "given")
-        try:
-            initialize()
-        except ValueError as error:
-            raise ValueError(
-                f"train: --processes must be a number where no cluster is found, got auto ({error})"
-            ) from None
-        return
-    rule = "auto or a whole number above 0"
-    check.require(processes.isdigit() and int(processes), "train", "--processes", rule, processes)
-    number = int(processes)
-    given = process is not None and coordinator is not None
-    rule = "given, with --process I and --coordinator HOST:PORT"
-    check.require(given, "train", "--processes", rule, processes)
-    rule = f"in 0..{number - 1}"
-    check.require(0 <= (process or 0) < number, "train", "--process", rule, process)
-    host, _, port = (coordinator or "").rpartition(":")
-    rule = "of the form HOST:PORT"
-    check.require(bool(host) and port.isdigit(), "train", "--coordinator", rule, coordinator)
-    initialize(coordinator, number, process)
-
-
-def number_of(devices: str) -> int:
-    """The number that `--devices` names: "all", or a number."""
-    if devices == "all":
-        return int(jax.local_device_count())
-    rule = "all or a whole number above 0"
-    fine = devices.isdigit() and int(devices) > 0
-    check.require(fine, "train", "--devices", rule, devices)
-    return int(devices)
-
-
-def settled() -> None:
-    """Wait until all processes have come here."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("fedprior")  # type: ignore[no-untyped-call]
-
-
-def leads() -> bool:
-    """Whether this process is the one that writes, prints and charges."""
-    return bool(jax.process_index() == 0)
-
-
 def added(tree: PyTree, axis: str | None) -> PyTree:
     """The sum over shards, within a function that was `split`."""
-    return tree if axis is None else jax.lax.psum(tree, axis)
+    add: Any = jax.lax.psum  # without types in JAX
+    return tree if axis is None else add(tree, axis)
 
 
 def _shift(rows: np.ndarray) -> np.ndarray:

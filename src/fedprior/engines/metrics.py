@@ -20,7 +20,8 @@ from fedprior.core.tallies import (
     tally,
 )
 from fedprior.data.federation import Federation
-from fedprior.engines.evaluate import Rows, Source, chunks, outputs_of
+from fedprior.engines import room
+from fedprior.engines.evaluate import Rows, Source, clients_at_once, outputs_of
 from fedprior.exchange.agreement import Rules
 
 _POOLED = 2**27  # outputs that are kept for the AUC of all samples together; of more it is NaN
@@ -106,11 +107,23 @@ class Meter:
         self._place = 0
 
     def keep(self, rules: Rules) -> Callable[[int, Theta], None]:
-        """Return what takes the models of the next `count` clients, as `simulate` has it."""
+        """Return what takes the models of the next `count` clients, as `simulate` has it.
+
+        Where there is no room for the outputs of all of them, they are computed in smaller chunks.
+        """
 
         def keep(count: int, thetas: Theta) -> None:
-            clients = np.arange(self._place, self._place + count)
-            self.add(outputs_of(rules, thetas, self._source, clients), count)
+            first = self._place
+
+            def work(own: np.ndarray) -> Rows:
+                some = len(own) < count
+                models = jax.tree.map(lambda leaf: leaf[own], thetas) if some else thetas
+                return outputs_of(rules, models, self._source, first + own)
+
+            for own, rows in room.in_chunks(count, count, work):
+                outputs, y, place = rows
+                counts = place < len(own)  # the last chunk is padded
+                self.add((outputs[counts], y[counts], place[counts]), len(own))
 
         return keep
 
@@ -166,8 +179,9 @@ def metrics_of_models(
     meter = Meter(federation)
     keep = meter.keep(rules)
     largest = max(federation.train.largest, federation.test.largest)
-    for clients, real in chunks(federation.num_clients, largest):
-        keep(real, jax.tree.map(lambda leaf: leaf[:real], models(clients)))  # noqa: B023
+    length = clients_at_once(largest)
+    for own, thetas in room.in_chunks(federation.num_clients, length, models):
+        keep(len(own), jax.tree.map(lambda leaf: leaf[: len(own)], thetas))  # noqa: B023
     return meter.metrics()
 
 

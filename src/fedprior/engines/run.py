@@ -28,7 +28,7 @@ from fedprior.privacy.records import Head
 
 History = list[dict[str, float]]
 _OWNER = "simulate"
-_STEPS = 8  # slots of a shard are a multiple of this part of its share of a cohort
+_STEPS = 32  # slots of a shard are a multiple of this part of its share of a cohort
 
 
 @dataclass(frozen=True, kw_only=True)

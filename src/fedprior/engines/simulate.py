@@ -85,7 +85,7 @@ def simulate(
 
     `devices` is how many of the local devices share the clients, a number or "all"; by default all
     GPUs, or one CPU. After `jax.distributed.initialize`, all processes make the same call and share
-    the clients; process 0 alone writes, charges the ledger and reports progress.
+    the clients; process 0 alone writes files, charges the ledger and tells how far it is.
     """
     check.choice("simulate", "store", store, get_args(StoreKind))
     for name, value in {"evaluate_every": evaluate_every, "patience": patience}.items():
@@ -120,6 +120,7 @@ def simulate(
     _warn_of_noise(run)
     cache.enable()
     with lock.owned(saving.folder) if saving and run.mesh.lead else nullcontext():
+        run.mesh.all_of([0])  # nobody touches the folder before process 0 owns it
         engine: Engine = DeviceEngine(run) if store == "device" else DiskEngine(run)
         with _interruptible(saving is not None) as interrupted:
             ended_by = _advance(run, engine, evaluate_every, patience, progress, interrupted)

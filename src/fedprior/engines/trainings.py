@@ -12,7 +12,7 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Array, PyTree, State, Theta
+from fedprior.core.algorithm import Array, Key, PyTree, State, Theta
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData, Federation, Split
@@ -215,7 +215,7 @@ def train(
     rows = agreements if apart else agreements[:1]
     keys = _shaped([each.keys() for row in rows for each in row], len(rows), apart)
     attendances = [[each.attendance() for each in row] for row in rows]
-    models = _begin(agreements, seeds)
+    models = _begin(agreements, family, points, seeds)
     pace, done = Pace(), 0
     logs: list[Log] = []
     while done < rounds:
@@ -319,15 +319,22 @@ def _named(numbers: Mapping[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in numbers.items() if name}
 
 
-def _begin(agreements: Sequence[Sequence[Agreement]], seeds: Seeds) -> Models:
-    """The initial states, uncompiled: compiling them for each method would take longer."""
+def _begin(
+    agreements: Sequence[Sequence[Agreement]],
+    family: Family,
+    points: Sequence[Numbers],
+    seeds: Seeds,
+) -> Models:
+    """The initial states, uncompiled: compiling them for each method would take longer.
 
-    def begin(row: Sequence[Agreement]) -> State:
-        init = row[0].algorithm.init
-        return jax.vmap(lambda root: init(random.fold(root, "init")))(seeds.roots)
+    Options are arrays here as they are in the rounds, so that states have the same parts.
+    """
 
-    states = [begin(row) for row in agreements]
-    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    def begin(numbers: PyTree, root: Key) -> State:
+        return family.at(_named(numbers)).init(random.fold(root, "init"))
+
+    by_seed = jax.vmap(begin, in_axes=(None, 0))
+    state = jax.vmap(by_seed, in_axes=(0, None))(_columns(points), seeds.roots)
     axes = (len(agreements), len(seeds.numbers), seeds.num_clients)
     memory = agreements[0][0].shapes[1]
     memories = jax.tree.map(lambda a: jnp.zeros((*axes, *a.shape), a.dtype), memory)

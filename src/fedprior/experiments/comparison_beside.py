@@ -1,18 +1,27 @@
 """One comparison under several optimizers, side by side: who leads under which.
 
+And who leads where each method has the one that suits it, by its validation scores: a common
+optimizer does not help every method.
+
 OUT holds the rows of the methods as published, OUT/equal and OUT/frequencies those of the same
 methods with the same optimizer.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedprior.experiments.comparison_report import Row, gap
-from fedprior.experiments.comparison_settings import Setting
-from fedprior.experiments.optimizers import OPTIMIZERS, PUBLISHED, Optimizer
+import numpy as np
 
+from fedprior.experiments.comparison_report import OURS, Row, gap, interval
+from fedprior.experiments.comparison_settings import Setting
+from fedprior.experiments.optimizers import EQUAL, OPTIMIZERS, PUBLISHED, Optimizer
+
+BETTER = "better"
+_TITLES = {name: each.title for name, each in OPTIMIZERS.items()}
+_TITLES |= {BETTER: "the better of these for each method"}
 Documents = Mapping[str, Mapping[str, Any]]  # of rows.json, by the name of the optimizer
 
 
@@ -28,19 +37,52 @@ def found_in(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows_of(documents: Documents, setting: str) -> dict[str, dict[str, Row]]:
-    """The rows of a setting by optimizer and method, where there are any."""
+    """The rows of a setting by optimizer and method, where there are any.
+
+    With several optimizers of the same seeds, `BETTER` has each method under the one that it has
+    the highest validation score with.
+    """
     rows = {
         name: {row["method"]: Row(**row) for row in each["rows"] if row["setting"] == setting}
         for name, each in documents.items()
     }
-    return {name: own for name, own in rows.items() if own}
+    rows = {name: own for name, own in rows.items() if own}
+    seeds = [documents[name]["seeds"] for name in rows]
+    alike = len(rows) > 1 and all(each == seeds[0] for each in seeds)
+    return {**rows, BETTER: _better(rows)} if alike else rows
+
+
+def title(name: str) -> str:
+    """What a column of figures is called."""
+    return _TITLES[name]
+
+
+def _better(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, Row]:
+    """Each method under the optimizer of its highest validation score; gaps paired by seed."""
+    chosen: dict[str, Row] = {}
+    for row in (row for own in rows.values() for row in own.values()):
+        if row.method not in chosen or _valid(row) > _valid(chosen[row.method]):
+            chosen[row.method] = row
+    reference = chosen.get(OURS) or max(chosen.values(), key=lambda row: row.mean)
+    made = {}
+    for name, row in chosen.items():
+        ahead, low, high = interval(np.subtract(reference.by_seed, row.by_seed))
+        gaps: dict[str, Any] = {"gap": ahead, "gap_low": low, "gap_high": high}
+        made[name] = replace(row, reference=reference.method, **gaps)
+    return made
+
+
+def _valid(row: Row) -> float:
+    """The validation score that the rate was chosen by."""
+    return max((score for score in row.valid_by_rate if score is not None), default=0.0)
 
 
 def order(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
     """Methods, the best under the same optimizer first."""
-    ranked = sorted(rows.values(), key=lambda own: next(iter(own.values())).optimizer != "equal")
-    best = sorted(ranked[0].values(), key=lambda row: -row.mean)
-    return list(dict.fromkeys([*(row.method for row in best), *(m for own in ranked for m in own)]))
+    first = rows.get(EQUAL.name) or next(iter(rows.values()))
+    best = sorted(first.values(), key=lambda row: -row.mean)
+    others = (name for own in rows.values() for name in own)
+    return list(dict.fromkeys([*(row.method for row in best), *others]))
 
 
 def markdown(documents: Documents, settings: Sequence[Setting]) -> str:
@@ -50,7 +92,7 @@ def markdown(documents: Documents, settings: Sequence[Setting]) -> str:
         rows = rows_of(documents, setting.name)
         if not rows:
             continue
-        head = ["method", *(word for name in rows for word in (OPTIMIZERS[name].title, "gap"))]
+        head = ["method", *(word for name in rows for word in (title(name), "gap"))]
         lines = [head, ["---"] * len(head)]
         for method in order(rows):
             cells = [_cells(own.get(method)) for own in rows.values()]
@@ -72,7 +114,7 @@ def verdicts(documents: Documents, settings: Sequence[Setting]) -> list[str]:
     lines = []
     for setting in settings:
         rows = rows_of(documents, setting.name)
-        words = [f"with {OPTIMIZERS[name].title}, {_leader(own)}" for name, own in rows.items()]
+        words = [f"with {title(name)}, {_leader(own)}" for name, own in rows.items()]
         if words:
             lines.append(f"{setting.title}: {'; '.join(words)}.")
     return lines

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.experiments import comparison_beside
+from fedprior.experiments.comparison_report import Row as ReportRow
 from fedprior.experiments.comparison_settings import COMPARISONS, Setting
 from fedprior.experiments.optimizers import OPTIMIZERS, PUBLISHED
 from fedprior.pages.page import (
@@ -78,12 +79,12 @@ def _beside(documents: comparison_beside.Documents, settings: tuple[Setting, ...
             (method, *(_accuracy(own.get(method)) for own in rows.values()))
             for method in comparison_beside.order(rows)
         )
-        head = ("method", *(OPTIMIZERS[name].title for name in rows))
+        head = ("method", *(comparison_beside.title(name) for name in rows))
         blocks.append(SmallTable(title=setting.title, head=head, cells=cells))
     return Section("Under each optimizer", tuple(blocks))
 
 
-def _accuracy(row: comparison_beside.Row | None) -> Number | None:
+def _accuracy(row: ReportRow | None) -> Number | None:
     return None if row is None else _percent(row.mean)
 
 

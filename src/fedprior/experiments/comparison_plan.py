@@ -29,7 +29,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ComparisonPlan:
     """The settings and methods of the comparison `name` in its folder `out`, under one optimizer.
 
     Files of the same optimizer, rates and seeds are continued. None stands for all settings and

@@ -153,9 +153,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-momentum": ("adamap", {"momentum": 0.0}),
     "without-cutting": ("adamap", {"gradient_norm": 1e9}),
     "without-average": ("adamap", {"horizon": 1.0}),
-    "without-prior": ("adamap", {"precision": 0.0}),
-    "without-last-steps": ("adamap", {"newcomer_steps": 0}),
-    "without-step-average": ("adamap", {"average_steps": False}),
+    "without-judging": ("adamap", {"judge_every": 0}),
+    "without-prior": ("adamap", {"judge_every": 0, "prior_samples": 0.0}),
+    "without-last-steps": ("adamap", {"last_steps": 0}),
     "without-all": (
         "adamap",
         {
@@ -163,8 +163,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "momentum": 0.0,
             "gradient_norm": 1e9,
             "horizon": 1.0,
-            "precision": 0.0,
-            "average_steps": False,
+            "judge_every": 0,
+            "prior_samples": 0.0,
         },
     ),
 }
@@ -205,7 +205,7 @@ class Comparison:
 
 
 # Seeds that no design has seen: AdaMAP was made on 100 to 102.
-_FRESH: dict[str, int] = {"seeds": 10, "first": 1000}
+_FRESH: dict[str, Any] = {"seeds": 10, "first": 1000}
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, **_FRESH),
     "beyond": Comparison(settings=BEYOND, methods=METHODS, **_FRESH),

@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class OptimizerRow:
     """One optimizer: its mean validation score over methods and settings, in percent."""
 
     momentum: float
@@ -122,13 +122,13 @@ def _try(
     return Trial(setting.name, name, tuple(found))
 
 
-def rows(trials: Sequence[Trial]) -> list[Row]:
+def rows(trials: Sequence[Trial]) -> list[OptimizerRow]:
     """The optimizers, best first; of equals the simplest."""
     scores = 100 * np.array([trial.valid for trial in trials])
     means = np.round(scores.mean(axis=0), 6)
     best = int(np.argmax(means))
     made = [
-        Row(
+        OptimizerRow(
             momentum=each["momentum"],
             clip=None if each["clip"] == NO_CLIP else each["clip"],
             horizon=each["horizon"],
@@ -145,7 +145,7 @@ def rows(trials: Sequence[Trial]) -> list[Row]:
     return sorted(made, key=lambda row: -row.valid)
 
 
-def table(rows: Sequence[Row]) -> list[list[str]]:
+def table(rows: Sequence[OptimizerRow]) -> list[list[str]]:
     """The rows in words, under their names."""
     lines = [["momentum", "clip", "horizon", "valid", "chosen"]]
     for row in rows:
@@ -155,7 +155,7 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[OptimizerRow]) -> str:
     """The table of the rows, and what follows from it."""
     head, *lines = table(rows)
     lines = [head, ["---"] * len(head), *lines]
@@ -163,7 +163,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n\n".join([shown, *remarks(rows)])
 
 
-def remarks(rows: Sequence[Row]) -> list[str]:
+def remarks(rows: Sequence[OptimizerRow]) -> list[str]:
     """Whether the choice is the optimizer that `--equal` gives."""
     best = next(row for row in rows if row.chosen)
     frozen = [
@@ -173,6 +173,6 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     return [f"{words}, the optimizer of --equal." if best.frozen else f"{words}{''.join(frozen)}."]
 
 
-def _named(row: Row) -> str:
+def _named(row: OptimizerRow) -> str:
     clip = "no clip" if row.clip is None else f"clip {row.clip:g}"
     return f"momentum {row.momentum:g}, {clip}, horizon {row.horizon:g}"

@@ -1,18 +1,21 @@
-"""AdaMAP: one network for all, class frequencies of each client's own, a MAP step at the end."""
+"""AdaMAP: one network for all, class frequencies of each client's own, a prior that is learned."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, tree
+from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight
 from fedprior.learning.descent import masked_mean
+from fedprior.learning.judging import ENTIRELY, judged, shrunk
+from fedprior.learning.method import ChannelNoise
 from fedprior.learning.optimizer import optimized, toward
 from fedprior.learning.steps import Steps
 from fedprior.populations.point import PointMass
@@ -24,45 +27,52 @@ def adamap(
     model: Model,
     *,
     steps: Steps = Steps(),
-    theta_rate: float = 0.05,
+    theta_rate: float = 0.1,
     gamma_rate: float = 0.1,
     weight: Weight = "uniform",
-    newcomer_steps: int = 100,
+    last_steps: int = 100,
     gradient_norm: float | None = None,
     momentum: float = 0.95,
     horizon: float = 30.0,
-    precision: float = 3.0,
+    prior_samples: float = 10.0,
     smoothing: float = 1.0,
+    judge_every: int = 30,
     class_frequencies: bool = True,
-    average_steps: bool = True,
 ) -> Algorithm:
-    """theta_i ~ N(mean, I / precision), and P_i(y | x) ~ exp(f(theta_i, x)_y) pi_i(y).
+    """theta_i = mean + n_i / (n_i + prior_samples) (w_i - mean), and P_i ~ exp(f(theta_i, x)) pi_i.
 
-    pi_i are the class frequencies of client i's own samples, `smoothing` added to every count:
-    what a client knows best with little data. The shared network learns what is left to know, and
-    clients of few classes no longer pull it toward theirs. A quantity has no such part.
+    w_i is where `last_steps` steps on the client's own n_i samples lead from the mean: the mean of
+    the second half of them, at `theta_rate`. The prior counts as `prior_samples` samples, so a
+    client with few stays near the mean. pi_i are the class frequencies of its samples, `smoothing`
+    added to every count: what a client knows best with little data. The shared network learns what
+    is left to know, and clients of few classes no longer pull it toward theirs. A quantity has no
+    such part.
+
+    `prior_samples` and `smoothing` are where the population begins. In one of `judge_every` rounds
+    clients hold out half of their samples and send how well each of ten values of the one and eight
+    of the other predicts them; both become what predicts best (`judged`). With 0 they stay as they
+    are, which private channels need, because noise would choose at random.
 
     In a round clients take steps on the likelihood, gradients cut to `gradient_norm` (where it is
     not given, to `clip`, and to 1 without either); the server adds `momentum` to their mean
     increment, and keeps an average over about `horizon` rounds, at least 1: that is the newest mean
     alone. A round in which nobody took part changes nothing. All of that is FedAvg with an
-    optimizer that every method can have (`optimized`).
-
-    From that average every client ends with `newcomer_steps` steps toward its posterior mode, at
-    `theta_rate`, and keeps the mean of the second half of them, or the last one without
-    `average_steps`. Nothing about a client is kept between rounds; a newcomer is served like
-    everybody else.
+    optimizer that every method can have (`optimized`). Nothing about a client is kept between
+    rounds; a newcomer is served like everybody else.
     """
     name = "adamap"
     steps.check_supported(name)
-    check.count(name, least=0, newcomer_steps=newcomer_steps)
-    check.nonnegative(name, precision=precision, theta_rate=theta_rate)
-    check.flag(name, average_steps=average_steps)
+    check.count(name, least=0, last_steps=last_steps, judge_every=judge_every)
+    check.nonnegative(name, prior_samples=prior_samples, theta_rate=theta_rate)
     if gradient_norm is None:
         gradient_norm = _NORM if steps.clip is None else steps.clip
     check.positive(name, gradient_norm=gradient_norm)
-    return optimized(
-        _fedavg_to_modes,
+    start = {"prior_samples": prior_samples}
+    frequencies = class_frequencies and not getattr(model, "regression", False)
+    if judge_every and frequencies:
+        start["smoothing"] = smoothing
+    algorithm = optimized(
+        _fedavg_with_prior,
         model,
         momentum=momentum,
         horizon=horizon,
@@ -71,49 +81,56 @@ def adamap(
         name=name,
         steps=replace(steps, clip=gradient_norm),
         theta_rate=theta_rate,
-        newcomer_steps=newcomer_steps,
-        precision=precision,
-        average_steps=average_steps,
+        last_steps=last_steps,
+        start=start,
         gamma_rate=gamma_rate,
         weight=weight,
     )
+    if judge_every == 0:
+        return algorithm
+    return judged(algorithm, every=judge_every, smoothing=frequencies)
 
 
-def _fedavg_to_modes(
+def fixed_under_noise(model: Model, noise: ChannelNoise) -> dict[str, int]:
+    """Options for noisy messages: the prior is not judged, because noise would choose at random."""
+    return {"judge_every": 0}
+
+
+def _fedavg_with_prior(
     model: Model,
     *,
     name: str,
     steps: Steps,
     theta_rate: float,
-    newcomer_steps: int,
-    precision: float,
-    average_steps: bool,
+    last_steps: int,
+    start: Mapping[str, float],
     **options: Any,
 ) -> Algorithm:
-    """FedAvg, then steps of each client toward its posterior mode under N(mean, I / precision)."""
+    """FedAvg, then steps of each client's own, of which the prior leaves a share."""
     plain = alternating(model, PointMass(), name=name, steps=steps, **options)
     own = steps.constant(theta_rate)
 
+    def init(key: Key) -> State:
+        numbers = {name: jnp.asarray(value, jnp.float32) for name, value in start.items()}
+        return {**plain.init(key), **numbers}
+
     def personalize(state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        center, size = state["gamma"]["mean"], jnp.maximum(data.size, 1)
+        center, prior_samples = state["gamma"]["mean"], state["prior_samples"]
 
         def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
-            loss = masked_mean(model.loss(model.apply(theta, x), y), mask)
-            gap = tree.squared_norm(tree.combine(jnp.subtract, theta, center))
-            return loss + precision * gap / (2 * size)
+            return masked_mean(model.loss(model.apply(theta, x), y), mask)
 
         def body(number: Array, carry: tuple[PyTree, Any, PyTree]) -> tuple[PyTree, Any, PyTree]:
             theta, rule, average = carry
             batch = steps.batches.read(memory["words"], number, data)
             gradient = jax.grad(objective)(theta, *batch)
             theta, rule = own.step(gradient, rule, theta, jnp.zeros((), jnp.int32))
-            if not average_steps:
-                return theta, rule, theta
-            rate = 1 / jnp.maximum(number + 1 - newcomer_steps // 2, 1)
+            rate = 1 / jnp.maximum(number + 1 - last_steps // 2, 1)
             return theta, rule, toward(average, theta, rate)
 
-        number = jnp.where(data.size > 0, newcomer_steps, 0)
-        start = (center, own.init(center), center)
-        return jax.lax.fori_loop(0, number, body, start)[2]
+        moves = (data.size > 0) & (prior_samples < ENTIRELY)
+        first = (center, own.init(center), center)
+        w = jax.lax.fori_loop(0, jnp.where(moves, last_steps, 0), body, first)[2]
+        return shrunk(center, w, data.size, prior_samples)
 
-    return replace(plain, personalize=personalize)
+    return replace(plain, init=init, personalize=personalize)

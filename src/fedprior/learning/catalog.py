@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprior.core import check
-from fedprior.learning.adamap import adamap
+from fedprior.learning.adamap import adamap, fixed_under_noise
 from fedprior.learning.adaped import adaped, adaped_fine_tuning
 from fedprior.learning.baselines.apfl import apfl
 from fedprior.learning.baselines.ditto import ditto
@@ -51,8 +51,9 @@ _METHODS = (
     Method(
         name="adamap",
         factory=adamap,
-        population="Gaussian around a network of all; class frequencies of each client's own",
-        sends="increments of the network",
+        adapt=fixed_under_noise,
+        population="a network of all that counts as learned many samples; own class frequencies",
+        sends="increments of the network; losses of 18 priors on held-out samples",
         reference="fedprior's own: docs/explanation/adamap.md",
     ),
     Method(
@@ -330,6 +331,7 @@ def describe(model: Network, shape: Sequence[int]) -> list[dict[str, Any]]:
             "download_bytes": None,
             "server_trusted_with": None,
             "reference": method.reference,
+            "options": ", ".join(method.options()),
         }
         with contextlib.suppress(ValueError):
             algorithm = method.build(network, {})

@@ -188,17 +188,20 @@ class _Frequencies:
     model: Model
     smoothing: float
 
+    def _frequencies(self, state: State, data: ClientData) -> Array:
+        """Those of the client; a method that learns the smoothing has it in its state."""
+        return log_frequencies(self.model, data, state.get("smoothing", self.smoothing))
+
     def _at(self, frequencies: Array) -> Algorithm:
         return self.build(Offset(self.model, frequencies))
 
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
-        frequencies = log_frequencies(self.model, data, self.smoothing)
-        return self._at(frequencies).local(state, memory, data, key)
+        return self._at(self._frequencies(state, data)).local(state, memory, data, key)
 
     def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        frequencies = log_frequencies(self.model, data, self.smoothing)
+        frequencies = self._frequencies(state, data)
         theta = self._at(frequencies).personalize(state, memory, data, key)
         return {"theta": theta, "log_frequencies": frequencies}
 

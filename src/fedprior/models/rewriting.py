@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Predict
-from fedprior.models.layers import added, by_patches, largest, windows
+from fedprior.models.layers import added, largest, unpadded, windows
 
 SLOW = ("conv_general_dilated", "reduce_window_max")  # by how much: see `layers`
 _INLINED = ("jit", "pjit", "closed_call", "core_call")
@@ -58,7 +58,7 @@ def conv_general_dilated(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`jax.lax.conv_general_dilated` by patches, with the same arguments.
+    """`jax.lax.conv_general_dilated` as in `layers`, with the same arguments.
 
     Flax takes it as an argument: `nn.Conv(..., conv_general_dilated=...)`.
     """
@@ -82,7 +82,7 @@ def conv_general_dilated(
         x = x.reshape(*x.shape[:-2], -1)
         feature_group_count = batch_group_count
     options = {"precision": precision, "preferred_element_type": preferred_element_type}
-    y = by_patches(x, kernel, window_strides, outer, feature_group_count, **options)
+    y = unpadded(x, kernel, tuple(window_strides), tuple(outer), feature_group_count, **options)
     order = numbers.out_spec
     return jnp.transpose(y, [_place(axis, order) for axis in range(y.ndim)])
 

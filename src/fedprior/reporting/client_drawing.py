@@ -14,13 +14,20 @@ _MOST_METHODS = 4  # whose points can be told apart in a row
 
 
 def draw_boxes(
-    axes: Any, scores: Mapping[str, np.ndarray], colors: Mapping[str, str], *, highest: float
+    axes: Any,
+    scores: Mapping[str, np.ndarray],
+    colors: Mapping[str, str],
+    *,
+    highest: float,
+    lower: bool = False,
 ) -> None:
     """Half of a method's clients lie in its box, nine tenths between its whiskers; dot: the mean.
 
     The best method stands at the top; one that is far below the others is a figure at the left
-    edge. `highest` is the best possible score.
+    edge. `highest` is the best possible score. With `lower`, scores are minus what they are shown
+    as, and so values grow to the left.
     """
+    sign = -1 if lower else 1
     values = {name: each[np.isfinite(each)] for name, each in scores.items()}
     values = {name: each for name, each in values.items() if len(each)}
     names = sorted(values, key=lambda name: float(values[name].mean()))
@@ -42,7 +49,9 @@ def draw_boxes(
         if np.percentile(each, _WHISKERS[0]) < edge:  # the whisker goes on
             axes.plot(edge, place, "<", color="0.2", markersize=4, clip_on=False)
         if mean < edge:
-            axes.text(edge, place, f"  {mean:.3g}", va="center", fontsize="small")
+            axes.text(edge, place, f"  {sign * mean:.3g}", va="center", fontsize="small")
+    if lower:
+        axes.xaxis.set_major_formatter(lambda score, _: f"{0 - score:g}")
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedprior.core import check, formats, random
 from fedprior.core.algorithm import Memory, PyTree, State, Theta
+from fedprior.core.scores import Target
+from fedprior.core.tallies import values_by_client
 from fedprior.data.encoder import Encoder
 from fedprior.data.federation import network_input, stored_input
 from fedprior.engines import cache
+from fedprior.engines.metrics import Metrics
 from fedprior.exchange import trees
 from fedprior.exchange.rows import RowFile
 from fedprior.pages.report import ShownPage, report
@@ -92,10 +95,25 @@ class TrainedModel:
 
         `whose` is `own`, `newcomer` or `population`.
         """
+        found = self.predicted(frame, client, progress=progress)
+        return found.outputs, found.whose, found.names
+
+    def metrics(self, frame: Any, client: Any = None) -> Metrics | None:
+        """Every metric on the labeled rows of `frame`, by client and overall; None without any.
+
+        The labeled rows of new clients do not count: their models are made from them. The others
+        tell of new data if the run was not trained on them.
+        """
+        return self.predicted(frame, client).metrics()
+
+    def predicted(
+        self, frame: Any, client: Any = None, *, progress: Progress | None = None
+    ) -> "Predicted":
+        """What the models give for each row, beside its label."""
         cache.enable()
         x, y, names = self._read(frame, client)
         outputs, whose = self._personalizer.predict(x, y, names, progress=progress)
-        return outputs, whose, names
+        return Predicted(outputs, whose, names, y)
 
     @cached_property
     def _personalizer(self) -> Personalizer:
@@ -134,6 +152,29 @@ class TrainedModel:
         if client is not None:
             names = _named(client, len(x))
         return x, y, np.full(len(x), "", object) if names is None else names.astype(object)
+
+
+class Predicted(NamedTuple):
+    """Outputs of each row, whose model gave them, the client, and y: -1 or NaN without a label."""
+
+    outputs: np.ndarray
+    whose: np.ndarray
+    names: np.ndarray
+    y: np.ndarray
+
+    def metrics(self) -> Metrics | None:
+        """Every metric on labeled rows, but for those that a newcomer's model was made from."""
+        labeled = ~np.isnan(self.y) if self.y.dtype.kind == "f" else self.y >= 0
+        kept = labeled & (self.whose != "newcomer")
+        if not kept.any():
+            return None
+        target: Target = "quantity" if self.outputs.ndim == 1 else "classes"
+        clients, code = np.unique(self.names[kept].astype(str), return_inverse=True)
+        rows = (self.outputs[kept], self.y[kept])
+        own = values_by_client(*rows, code, len(clients), target)
+        whole = values_by_client(*rows, np.zeros_like(code), 1, target)
+        overall = {name: float(values[0]) for name, values in whole.items()}
+        return Metrics(names=clients, clients=own, overall=overall)
 
 
 class Clients:
@@ -202,14 +243,12 @@ def file_of(path: str | Path, *, method: str | None = None, seed: int | None = N
     return file
 
 
-def predictions(
-    model: TrainedModel, source: Any, *, client: Any = None, progress: Progress | None = None
-) -> dict[str, np.ndarray]:
+def predictions(model: TrainedModel, found: Predicted) -> dict[str, np.ndarray]:
     """Columns client, row, prediction, probability (of the predicted class), model, and each class.
 
     `model` says whose: `own`, `newcomer` or `population`. The column of a class is its probability.
     """
-    outputs, whose, names = model.outputs(source, client, progress=progress)
+    outputs, whose, names, _ = found
     table = {"client": names, "row": np.arange(1, len(names) + 1)}
     if model.classes_ is None:
         return {**table, "prediction": outputs, "model": whose}

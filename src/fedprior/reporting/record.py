@@ -134,12 +134,16 @@ def bytes_of(agreement: Agreement, *, alone: bool) -> dict[str, int]:
 
 
 def largest_class(clients: Federation) -> dict[str, Any] | None:
-    """The most common class of all training samples and its share; None of a quantity."""
+    """The most common class of all training samples, its share, and how many classes there are.
+
+    None of a quantity.
+    """
     counts, _ = classes_of(clients)
     if counts is None:
         return None
     name = max(counts, key=lambda each: counts[each])
-    return {"name": name, "share": counts[name] / sum(counts.values())}
+    share = counts[name] / sum(counts.values())
+    return {"name": name, "share": share, "classes": len(counts)}
 
 
 def classes_of(clients: Federation) -> tuple[dict[str, int] | None, np.ndarray | None]:

@@ -112,9 +112,8 @@ def _draw(
         if scores:
             colors = {name: look.color for name, look in looks(list(gains)).items()}
             shown = {name: unit * each for name, each in scores.items()}
-            draw_boxes(axes["boxes"], shown, colors, highest=_highest(metric))
-            if metric.lower:  # better is to the right: values grow to the left
-                axes["boxes"].xaxis.set_major_formatter(lambda score, _: f"{0 - score:g}")
+            best = _highest(metric)
+            draw_boxes(axes["boxes"], shown, colors, highest=best, lower=metric.lower)
             axes["boxes"].set_xlabel(f"test {metric.label} of a client{_percent(metric)}")
         for place, draw in enumerate(more):
             draw(axes[f"more {place}"])

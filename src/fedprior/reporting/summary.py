@@ -55,9 +55,9 @@ def _summary(own: Scores, local: Scores | None, metric: Metric) -> dict[str, Any
         worst.append(low)
         best.append(high)
         if local is not None:
-            with np.errstate(invalid="ignore"):  # both diverged
+            with np.errstate(invalid="ignore"):  # some diverged
                 difference = (all_values - local.test[seed])[known]
-            gains.append(metric.unit * difference.mean())
+                gains.append(metric.unit * difference.mean())
             finite = difference[np.isfinite(difference)]
             gaining.append((finite > 0).mean() if len(finite) else np.nan)
     summary = {

@@ -16,8 +16,9 @@ from fedprior.core.scores import Metric
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.guesses import guesses
-from fedprior.engines.mesh import leads
+from fedprior.engines.mesh import mesh_of
 from fedprior.engines.metrics import Metrics
+from fedprior.engines.processes import leads
 from fedprior.engines.result import Result
 from fedprior.engines.run import Saving
 from fedprior.engines.simulate import Progress, simulate
@@ -307,6 +308,7 @@ def follow(config: Config, folder: Folder, *, resume: bool) -> None:
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
+    mesh_of(config.training.devices or None)
     clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
     remarks = list(clients.remarks)
     study = Study(config, Facts.of(clients))

@@ -294,7 +294,7 @@ def rates(chosen: Method, rate: Any) -> dict[str, Any]:
 
 def network(choice: ModelChoice, facts: Facts) -> Network:
     """The clients' model; `auto` is LeNet-5 on 28 x 28 images, cnn on others, else an mlp."""
-    name, shape, classes = choice.name, facts.shape, facts.num_classes
+    name, shape, classes = str(choice.name), facts.shape, facts.num_classes
     if name == "auto":
         name = _by_shape(shape) if classes else "mlp"
     if name in ("lenet5", "logistic", "cnn", "resnet") and classes is None:

@@ -29,10 +29,11 @@ from fedprior.core import random
 from fedprior.core.algorithm import Message
 
 ROUNDS, LAST = 3, 5
-MOMENTUM, HORIZON, PRECISION, SMOOTHING = 0.5, 2.0, 2.0, 0.5
-GIVEN = {"momentum": MOMENTUM, "horizon": HORIZON, "precision": PRECISION}
-GIVEN |= {"smoothing": SMOOTHING, "newcomer_steps": LAST}
+MOMENTUM, HORIZON, PRIOR, SMOOTHING = 0.5, 2.0, 3.0, 0.5
+GIVEN = {"momentum": MOMENTUM, "horizon": HORIZON, "prior_samples": PRIOR}
+GIVEN |= {"smoothing": SMOOTHING, "last_steps": LAST, "judge_every": 0}
 CUT = fedprior.Steps(clip=0.2)
+SIMPLE = {"last_steps": 1, "class_frequencies": False, "judge_every": 0, "prior_samples": 0.0}
 
 
 def adamap(**options):
@@ -80,11 +81,10 @@ def trained(played, client, mean, round_):
 
 def last_steps(played, client, center):
     """Theta after each of the last steps, which no decay slows."""
-    offset, size = frequencies(played, client), len(played.samples(client)[1])
-    theta, seen = center, []
+    offset, theta, seen = frequencies(played, client), center, []
     for step in range(LAST):
         _, x, y = played.batch(client, step)
-        gradient = cut(slope(theta, offset, x, y) + PRECISION * (theta - center) / size)
+        gradient = cut(slope(theta, offset, x, y))
         theta = theta - THETA_RATE * (gradient + WEIGHT_DECAY * theta)
         seen.append(theta)
     return seen
@@ -98,21 +98,22 @@ def test_the_server_adds_momentum_and_keeps_an_average(played, served):
 
 
 @pytest.mark.parametrize("client", [0, 1, 2])
-def test_a_personal_model_is_the_mean_of_the_last_steps_to_the_posterior_mode(
+def test_a_personal_model_has_its_share_of_the_way_to_the_mean_of_the_last_steps(
     played, served, client
 ):
     """Whoever took part: from the average, with the client's own frequencies and its prior."""
-    seen = last_steps(played, client, served[1])
-    agree(played.theta(client, "theta"), np.mean(seen[LAST // 2 :], axis=0))
+    center, size = served[1], len(played.samples(client)[1])
+    end = np.mean(last_steps(played, client, center)[LAST // 2 :], axis=0)
+    agree(played.theta(client, "theta"), center + size / (size + PRIOR) * (end - center))
     found = played.thetas["log_frequencies"][client]
     np.testing.assert_allclose(found, frequencies(played, client), rtol=1e-5)
 
 
-def test_the_last_step_stays_where_steps_are_not_averaged(federation, played, served):
-    final = jax.jit(adamap(average_steps=False).personalize)
+def test_a_prior_of_very_many_samples_leaves_the_average_itself(federation, played, served):
     data = jax.tree.map(jnp.asarray, federation.train.client(1))
-    theta = final(played.state, {"words": played.words[1]}, data, random.root(0))
-    agree(theta["theta"], last_steps(played, 1, served[1])[-1])
+    state = {**played.state, "prior_samples": jnp.asarray(1e6)}
+    theta = jax.jit(adamap().personalize)(state, {"words": played.words[1]}, data, random.root(0))
+    jax.tree.map(np.testing.assert_array_equal, theta["theta"], played.state["average"]["mean"])
 
 
 def test_a_round_of_nobody_changes_nothing_but_its_number(played):
@@ -133,7 +134,7 @@ def test_a_gradient_norm_that_is_given_wins_over_the_clip(federation, given, nor
     """One step from a model that is surely wrong, in a round and at the end."""
     steps = replace(given.get("steps", fedprior.Steps()), local_steps=1, batches=BATCHES)
     options = {**given, "steps": steps, "gamma_rate": 1.0, "theta_rate": 1.0}
-    algorithm = fedprior.adamap(MODEL, **options, newcomer_steps=1, class_frequencies=False)
+    algorithm = fedprior.adamap(MODEL, **options, **SIMPLE)
     data = jax.tree.map(jnp.asarray, federation.train.client(0))
     key = random.root(0)
     state = algorithm.init(key)
@@ -175,7 +176,8 @@ def test_a_quantity_has_no_frequencies():
         ({"horizon": 0.5}, "horizon must be a number of at least 1, got 0.5"),
         ({"theta_rate": -1.0}, "theta_rate must be a number of at least 0, got -1.0"),
         ({"smoothing": 0.0}, "smoothing must be a positive number, got 0.0"),
-        ({"precision": -1.0}, "precision must be a number of at least 0, got -1.0"),
+        ({"prior_samples": -1.0}, "prior_samples must be a number of at least 0, got -1.0"),
+        ({"judge_every": -1}, "judge_every must be a whole number of at least 0, got -1"),
         ({"weight": "size"}, "weight must be one of uniform, samples, got 'size'"),
     ],
 )
@@ -184,7 +186,7 @@ def test_bad_options(option, wording):
         fedprior.adamap(MODEL, **option)
 
 
-@pytest.mark.parametrize("name", ["class_frequencies", "average_steps"])
-def test_words_are_no_flags(name):
-    with pytest.raises(TypeError, match=f"^adamap: {name} must be true or false, .*, got 'false'"):
-        fedprior.adamap(MODEL, **{name: "false"})
+def test_words_are_no_flags():
+    wording = "^adamap: class_frequencies must be true or false, .*, got 'false'"
+    with pytest.raises(TypeError, match=wording):
+        fedprior.adamap(MODEL, class_frequencies="false")

@@ -78,8 +78,8 @@ class _Mixture(AveragedModel):
         if data.rows is None:
             before = memory["shares"]
             shares = self._shares_in_turn(received, before, data)
-            assign = jax.vmap(lambda x, y: _assigned(self._losses(received, x, y), before))
-            weight = assign(*data.take(index))
+            plain = data.take(index)
+            weight = jax.vmap(lambda x, y: _assigned(self._losses(received, x, y), before))(*plain)
         else:
             assigned, shares = self._expect(self._each(received, data), memory["shares"], data)
             weight = jnp.moveaxis(assigned[:, index], 0, 1)

@@ -27,7 +27,7 @@ def fedmd(
     public: Array | Public = "noise",
     num_public: int = 500,
     digest_steps: int | None = None,
-    digest_rate: float = 0.1,
+    digest_rate: float = 0.3,
     theta_rate: float = 0.1,
     weight: Weight = "uniform",
     newcomer_steps: int | None = None,

@@ -197,7 +197,11 @@ def _named(title: str, rows: Rows, best: str, metric: Metric, chosen: Sequence[i
             *size,
             figure(float(values["local"][place]), metric),
             figure(float(values[best][place]), metric),
-            gain(float(values["gain"][place]) / metric.unit, metric),
+            gain(
+                float(values["gain"][place]) / metric.unit,
+                metric,
+                values=[float(values[best][place])],
+            ),
         )
 
     words = "points" if metric.share else "gain"

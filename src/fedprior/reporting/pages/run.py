@@ -101,7 +101,8 @@ def _facts(record: RunRecord, best: str | None, rows: Rows | None) -> list[Fact]
             facts.append(Fact(f"mean {metric.label}", parts.figure(row["mean"], metric)))
             facts += _guessed(record)
             if row["gain_over_local"] is not None:
-                gain = parts.gain(row["gain_over_local"] / metric.unit, metric)
+                size = row["gain_over_local"] / metric.unit
+                gain = parts.gain(size, metric, values=[row["mean"]])
                 facts.append(Fact("gain over local", gain, "points" if metric.share else ""))
         if rows is not None:
             seeds = len(set(record.clients["seed"].tolist())) if rows.noun == PAIRS else 1
@@ -161,7 +162,9 @@ def _methods(record: RunRecord, rows: Rows | None) -> list[Section]:
             *spread,
             parts.figure(row["worst_decile"], metric, values=means),
             parts.figure(row["best_decile"], metric, values=means),
-            None if alone else parts.gain(row["gain_over_local"] / metric.unit, metric),
+            None
+            if alone
+            else parts.gain(row["gain_over_local"] / metric.unit, metric, values=means),
             None if gaining is None else Number(gaining, "percent", digits=1),
         )
 

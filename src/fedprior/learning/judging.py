@@ -1,0 +1,160 @@
+"""A prior judged by prediction: clients learn from half of their samples and predict the rest.
+
+How far a client should go from the shared model, and how much its class frequencies should count,
+are numbers of the population: every client tries several values on its own samples and sends how
+well each predicted. Messages add, so a server that sees only sums knows the best value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+
+from fedprior.core import check, random, tree
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import mean_share
+from fedprior.learning.descent import masked_mean
+from fedprior.learning.optimizer import toward
+
+ENTIRELY = 1e6  # samples that outweigh those of any client: it keeps the shared model
+PRIOR_SAMPLES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, ENTIRELY)
+SMOOTHING = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, ENTIRELY)
+_ROWS = 512  # of a client that take part in a trial, at most: they are copied
+_RECENT = 3  # the k-th trial has weight k^3: a quarter of the trials, the last ones, decide
+_MARGIN = 0.005  # of the loss: what a value nearer to the shared model may predict worse
+
+
+def judged(algorithm: Algorithm, *, every: int, smoothing: bool) -> Algorithm:
+    """The same method, whose `prior_samples` (and `smoothing`) are those that predict best.
+
+    Both are numbers in the method's state that its `personalize` reads. In one round of `every` a
+    client makes its personal model from a random half of its samples (512 of them at most, both
+    halves together), and sends the loss on the other half, for every value, minus that of the
+    shared model, and the latter. The server averages them over clients and rounds. The state has
+    the largest value within half a percent of the least loss: the most cautious one, because the
+    shared model has seen both halves, so that going away from it seems cheaper than it is. Since
+    that model is among the values, personal models are on average no worse than it is.
+
+    The shared model is the one that personal models are made from, such as an average over rounds:
+    steps away from the newest one would also be judged by how well they undo its noise. Clients
+    therefore receive both.
+    """
+    check.count(algorithm.name, judge_every=every)
+    values = {"prior_samples": jnp.asarray(PRIOR_SAMPLES)}
+    if smoothing:
+        values["smoothing"] = jnp.asarray(SMOOTHING)
+    functions = _Judged(method=algorithm, every=every, values=values)
+    names = ("init", "local", "update")
+    return replace(algorithm, **{name: getattr(functions, name) for name in names})
+
+
+def shrunk(mean: PyTree, w: PyTree, size: Array, prior_samples: Array) -> PyTree:
+    """Return mean + size / (size + prior_samples) (w - mean); without samples, the mean itself."""
+    moves = (size > 0) & (prior_samples < ENTIRELY)
+    share = size / jnp.maximum(size + prior_samples, 1)
+    return tree.where(moves, toward(mean, w, share), mean)  # also where w has diverged
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Judged:
+    """The functions of `judged`.
+
+    State: the method's own, the number of trials, the mean of what they found: the loss of the
+    shared model (`usual`), and by how much every value changes it.
+    """
+
+    method: Algorithm
+    every: int
+    values: dict[str, Array]
+
+    def init(self, key: Key) -> State:
+        trials = jnp.zeros((), jnp.int32)
+        return {**self.method.init(key), "found": self._nothing(), "trials": trials}
+
+    def local(
+        self, state: State, memory: Memory, data: ClientData, key: Key
+    ) -> tuple[Message, Memory]:
+        message, after = self.method.local(_own(state), memory, data, key)
+        due = (state["round"] % self.every == self.every // 2) & (data.size > 1)
+
+        def body(_: Array, found: PyTree) -> PyTree:
+            return self._trial(_own(state), memory, data, key)
+
+        # A loop, not a condition: in a batch of trainings, both sides of a condition are run.
+        found = jax.lax.fori_loop(0, jnp.where(due, 1, 0), body, self._nothing())
+        weight = jnp.where(due, message.weight, 0)
+        trial = {"weight": weight, "found": tree.combine(lambda one: weight * one, found)}
+        return Message({"method": message.value, "trial": trial}, message.weight), after
+
+    def update(self, state: State, total: Message) -> State:
+        new = self.method.update(_own(state), Message(total.value["method"], total.weight))
+        weight = total.value["trial"]["weight"]
+        some = weight > 0
+        trials = state["trials"] + some
+        share, rate = mean_share(Message({}, weight)), (_RECENT + 1) / (trials + _RECENT)
+        latest = tree.combine(lambda one: share * one, total.value["trial"]["found"])
+        found = tree.where(some, toward(state["found"], latest, rate), state["found"])
+        best = {name: _most_cautious(found, name, each) for name, each in self.values.items()}
+        kept = {name: state[name] for name in best}
+        return {**new, **tree.where(some, best, kept), "found": found, "trials": trials}
+
+    def _nothing(self) -> PyTree:
+        """What no trial has found."""
+        return {"usual": jnp.zeros(()), **tree.combine(jnp.zeros_like, self.values)}
+
+    def _trial(self, state: State, memory: Memory, data: ClientData, key: Key) -> PyTree:
+        """Mean loss of the shared model on one half, and what every value adds to it."""
+        seen, held_out = _halves(data, random.vary(memory["words"], state["round"]))
+
+        def made(**changed: Array) -> PyTree:
+            return self.method.personalize({**state, **changed}, memory, seen, key)
+
+        def loss(theta: PyTree) -> Array:
+            x, y, mask = held_out
+            return masked_mean(self.method.loss(self.method.predict(theta, x), y), mask)
+
+        most = jnp.asarray(ENTIRELY)
+        shared, own = made(prior_samples=most), made(prior_samples=jnp.zeros(()))
+        usual = loss(shared)
+
+        def gain(of: Callable[[Array], PyTree]) -> Callable[[Array], Array]:
+            return lambda value: _bounded(loss(of(value)) - usual, usual)
+
+        ways = {
+            "prior_samples": lambda value: shrunk(shared, own, seen.size, value),
+            "smoothing": lambda value: made(prior_samples=most, smoothing=value),
+        }
+        gains = {name: jax.lax.map(gain(ways[name]), each) for name, each in self.values.items()}
+        return {"usual": jnp.where(jnp.isfinite(usual), usual, 0.0), **gains}
+
+
+def _halves(data: ClientData, words: Array) -> tuple[ClientData, tuple[Array, Array, Array]]:
+    """A random half of the client's samples, and (x, y, mask) of the other half."""
+    width = _ROWS if data.rows is None else min(_ROWS, data.most)
+    size = jnp.maximum(data.size, 1)
+    number = jnp.minimum(size, width)
+    places = jnp.minimum(jnp.arange(width), number - 1)
+    x, y = data.take(random.permuted(words, places, size))
+    half = number // 2
+    rows = None if data.rows is None else jnp.arange(width)
+    seen = ClientData(x, y, jnp.zeros_like(data.start), half, rows)
+    return seen, (x, y, (jnp.arange(width) >= half) & (jnp.arange(width) < number))
+
+
+def _bounded(gain: Array, usual: Array) -> Array:
+    """The gain, at most as large as the loss itself: no client's divergence decides for all."""
+    most = jnp.where(jnp.isfinite(usual), jnp.abs(usual), 0.0)
+    return jnp.where(jnp.isfinite(gain), jnp.clip(gain, -most, most), most)
+
+
+def _most_cautious(found: PyTree, name: str, values: Array) -> Array:
+    """The largest of the ascending values whose loss is close to the least."""
+    gains, margin = found[name], _MARGIN * jnp.abs(found["usual"])
+    return jnp.max(jnp.where(gains <= jnp.min(gains) + margin, values, values[0]))
+
+
+def _own(state: State) -> State:
+    """The state of the method itself."""
+    return {name: part for name, part in state.items() if name not in ("found", "trials")}
