@@ -26,7 +26,6 @@ from fedprior.reporting.training import Study, rates
 
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
-_SMOOTHING = 30.0  # rows added to each class of a client, for clients that differ little in them
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
@@ -61,7 +60,7 @@ def settle(
 
     It concerns tables without privacy. A quantity gets its mean and its standard deviation as
     units. If there are validation rows, every method tries four rates, then lower ones for a
-    client's own steps, other weight decays, smoother class frequencies, and means weighted by
+    client's own steps (unless it learns its prior), other weight decays, and means weighted by
     numbers of rows; the first method also tries bins and a linear model, for all of them.
     `watch(NAME)` gives what is told how many trainings of how many are done.
     """
@@ -182,16 +181,17 @@ class _Trials:
             yield replace(self.config, model=linear), self.clients
 
     def _points(self, name: str) -> Iterator[dict[str, Any]]:
-        """Options to try, each by itself; numbers, which need no program of their own, first."""
+        """Options to try, each by itself; numbers, which need no program of their own, first.
+
+        A method that judges its prior learns how far clients should follow their own steps.
+        """
         keys, known = self._open(name), self.set_by_user[name]
         own = [key for key in keys if key != "gamma_rate"]
-        if own and len(own) < len(keys):
+        if own and len(own) < len(keys) and "judge_every" not in METHODS[name].options():
             best = self.config.options[name]["gamma_rate"]
             yield from (dict.fromkeys(own, share * best) for share in _LOWER)
         options = set(METHODS[name].options()) - known
         yield from ({"weight_decay": decay} for decay in _DECAYS if "weight_decay" in options)
-        if "smoothing" in options and self._has_frequencies(name):
-            yield {"smoothing": _SMOOTHING}
         size = self.clients.train.size
         if "weight" in options and size.max() > 2 * np.median(size):
             yield {"weight": "samples"}
@@ -200,12 +200,6 @@ class _Trials:
         """The rates of a method that the user did not set."""
         keys = rates(METHODS[name], None) if self.open_rates else {}
         return [key for key in keys if key not in self.set_by_user[name]]
-
-    def _has_frequencies(self, name: str) -> bool:
-        key, own = "class_frequencies", self.config.options.get(name, {})
-        if self.clients.classes is None or key not in METHODS[name].options():
-            return False
-        return bool(own.get(key, METHODS[name].default(key)))
 
     def _with(self, name: str, point: Mapping[str, Any]) -> Config:
         """The configuration with these options of a method."""
