@@ -10,8 +10,9 @@ grouped_regression/ and elections/ as `DATASETS` names them.
 Data sets, splits, competitors and scores were fixed before any of them was run. Every client's rows
 are split by `from_table`: 60% training, 15% validation, 25% test. Boosting is scikit-learn's
 HistGradientBoosting on the columns as they are (missing cells and categories its own way): early
-stopping on the validation rows, and the smallest leaf, 3 or 20 rows, chosen by their loss. Ours has
-the defaults of `fedprior train`, which look at the same validation rows.
+stopping on the validation rows, and the smallest leaf, 3 or 20 rows, chosen by their loss; a client
+alone has its own rows to choose by. Ours has the defaults of `fedprior train`, which look at the
+same validation rows.
 """
 
 import argparse
@@ -176,7 +177,7 @@ def trained(file: Path, label: str, method: str, seed: int):
     outputs = np.asarray(outputs, float)
     pool = [own[:size] for own, size in zip(outputs, clients.test.size, strict=True)]
     chosen = {"model": config.model.name, "hidden": list(config.model.hidden)}
-    chosen |= {"bins": config.data.bins, "rate": config.options[method]["gamma_rate"]}
+    chosen |= {"bins": config.data.bins, **config.options[method]}
     return np.concatenate(pool), clients, chosen
 
 
@@ -218,7 +219,7 @@ def shown(rows: list[dict]) -> str:
         names = [name for name in DATASETS if any(key[0] == name for key in known)]
         if not names:
             continue
-        digits = 1 if unit == 100 else 3
+        digits = {"accuracy": 1, "log loss": 3, "rmse": 4}[score]
         lines += ["", f"**{score}**", "", "| | " + " | ".join(METHODS) + " |"]
         lines += ["|---" * (len(METHODS) + 1) + "|"]
         differences = {method: [] for method in METHODS}
@@ -232,13 +233,15 @@ def shown(rows: list[dict]) -> str:
                 both = sorted(set(own) & set(ours))
                 means.append(f"{np.mean(list(own.values())):.{digits}f}" if own else "")
                 gap = np.array([better * (ours[seed] - own[seed]) for seed in both])
-                if method == "adamap" or len(gap) < 2:
+                if method == "adamap" or not both:
                     gaps.append("")
                     continue
                 relative = gap / np.array([own[seed] for seed in both]) * 100
                 differences[method].append(relative.mean() if score == "rmse" else gap.mean())
-                half = t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
-                gaps.append(f"{gap.mean():+.{digits}f} ± {half:.{digits}f}")
+                gaps.append(f"{gap.mean():+.{digits}f}")
+                if len(gap) > 1:
+                    half = t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
+                    gaps[-1] += f" ± {half:.{digits}f}"
             lines.append(f"| {name} | " + " | ".join(means) + " |")
             lines.append("| AdaMAP's gain | " + " | ".join(gaps) + " |")
         unit_name = "%" if score == "rmse" else ""

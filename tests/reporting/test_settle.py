@@ -10,7 +10,7 @@ from fedprior.engines.sweep import Sweep
 from fedprior.reporting import federations, settle
 from fedprior.reporting.config import given_keys, read
 
-BEST = {"gamma_rate": 0.02, "theta_rate": 0.002, "weight_decay": 0.01}
+BEST = {"gamma_rate": 0.02, "theta_rate": 0.02, "weight_decay": 0.01}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,8 @@ def swept(monkeypatch):
         algorithm = build(**point)
         gaps = [np.log10(point.get(name, 1) + 1e-9) - np.log10(best) for name, best in BEST.items()]
         seen.append({**point, "shape": clients.shape, "metric": others["metric"]})
-        value = -float(np.array([10, 1, 1]) @ np.square(gaps)) - 1
+        weight = [10 if name == "gamma_rate" else 1 for name in BEST]
+        value = -float(np.array(weight) @ np.square(gaps)) - 1
         value -= 0 if algorithm.unit_weight else -0.5  # weighted by rows is better
         value += 0.25 * (clients.shape != (1,))  # and so are bins
         valid = np.full((1, 1, clients.num_clients), value)
@@ -67,9 +68,23 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert found.config.data.bins == 8
     assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
     assert {point["metric"] for point in swept} == {"log-loss"}
-    assert len(found.tried) == len(swept) == 12
-    assert found.remarks[0].startswith("adamap: theta_rate 0.002, gamma_rate 0.02, weight_decay")
+    assert len(found.tried) == len(swept) == 9
+    assert found.remarks[0].startswith(
+        "adamap: weight_decay 0.01, theta_rate 0.02, gamma_rate 0.02, "
+    )
     assert found.remarks[1].startswith("Model: mlp (16), 8 bins, chosen on validation rows of mlp")
+
+
+def test_fine_tuning_may_be_slower(file, swept, monkeypatch):
+    """A method that does not learn its prior also tries a tenth of the rate, and none."""
+    monkeypatch.delitem(BEST, "theta_rate")
+    monkeypatch.setitem(BEST, "fine_tuning_rate", 0.002)
+    found = settle.settle(*asked(file, "kind", 'methods=["fedavg-fine-tuning"]'))
+    own = found.config.options["fedavg-fine-tuning"]
+    assert {name: own[name] for name in ("gamma_rate", "fine_tuning_rate")} == pytest.approx(
+        {"gamma_rate": 0.02, "fine_tuning_rate": 0.002}
+    )
+    assert 0.0 in [row["fine_tuning_rate"] for row in found.tried]
 
 
 def test_what_was_given_stays(file, swept):
@@ -127,3 +142,14 @@ def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
     assert len(found.tried) == 2
     assert found.tried[1]["rmse"] < 20
     assert "or PersonalRegression in Python, is likely the better tool." in found.remarks[-1]
+
+
+def test_a_mixed_model_that_cannot_be_fitted_is_not_named(file, monkeypatch):
+    def refuse(clients, split):
+        raise ValueError("PersonalClassifier: columns must be independent.")
+
+    monkeypatch.setattr(settle.mixed, "predictions", refuse)
+    monkeypatch.setattr(settle._Trials, "_others", lambda trials: iter(()))
+    found = settle.settle(*asked(file, "kind", "training.gamma_rate=0.01"))
+    assert len(found.tried) == 1
+    assert found.remarks == []

@@ -1,8 +1,8 @@
 """Gradient boosting on a federation's rows: scikit-learn's, as a baseline on the same splits.
 
 Trees see the columns of the table as they are, whatever the encoder makes of them for networks:
-missing cells and categories are theirs to handle. Validation rows decide when boosting stops and
-how small a leaf may be.
+missing cells and categories are theirs to handle. The validation rows of a model decide when its
+boosting stops and how small a leaf may be.
 """
 
 from collections.abc import Iterator
@@ -31,30 +31,14 @@ def boosting(clients: Federation, kind: str, *, seed: int = 0) -> np.ndarray:
     with the client as a further category.
     """
     check.choice("boosting", "kind", kind, KINDS)
+    number = clients.num_classes
+    predictions = np.empty((len(clients.test.y), *(() if number is None else (number,))))
     with _threads(len(clients.train.y)):
-        parts = list(_parts(clients, kind))
-        losses = [
-            [part.loss(clients.num_classes, leaf, seed) for part in parts] for leaf in _LEAVES
-        ]
-        best = _LEAVES[int(np.argmin([_mean(own) for own in losses]))]
-        shape = () if clients.num_classes is None else (clients.num_classes,)
-        predictions = np.empty((len(clients.test.y), *shape))
-        for part in parts:
-            predictions[part.places] = part.predict(clients.num_classes, best, seed, part.test)
+        for part in _parts(clients, kind):
+            losses = [part.loss(number, leaf, seed) for leaf in _LEAVES]
+            best = _LEAVES[0 if np.isnan(losses).any() else int(np.argmin(losses))]
+            predictions[part.places] = part.predict(number, best, seed, part.test)
     return predictions
-
-
-def row_losses(predictions: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """One loss per row: minus the log probability of its class, or half the squared error."""
-    if predictions.ndim == 1:
-        return 0.5 * (predictions - y) ** 2
-    own = predictions[np.arange(len(y)), y]
-    return -np.log(np.maximum(own, np.finfo(float).tiny))
-
-
-def by_client(values: np.ndarray, split: Split) -> np.ndarray:
-    """The mean of each client's rows, NaN where it has none."""
-    return np.array([_mean(values[own]) for own in _runs(split)])
 
 
 def boosted(clients: Federation, *, seed: int) -> dict[str, Metrics]:
@@ -127,7 +111,11 @@ class _Part:
         x, y = self.valid
         if not len(y):
             return np.nan
-        return float(row_losses(self.predict(num_classes, leaf, seed, x), y).mean())
+        predictions = self.predict(num_classes, leaf, seed, x)
+        if num_classes is None:
+            return float(np.mean((predictions - y) ** 2))
+        own = predictions[np.arange(len(y)), y]
+        return float(-np.log(np.maximum(own, np.finfo(float).tiny)).mean())
 
     def _fit(self, leaf: int, seed: int) -> Any:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -184,11 +172,6 @@ def owners(split: Split) -> np.ndarray:
     for number, own in enumerate(_runs(split)):
         owners[own] = number
     return owners
-
-
-def _mean(values: Any) -> float:
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(known.mean()) if len(known) else np.nan
 
 
 def _threads(rows: int) -> Any:

@@ -18,7 +18,7 @@ def fits(clients: Federation) -> bool:
         return False
     coefficients = 1 + len(_places(clients))
     per_class = max(1, (clients.num_classes or 2) - 1)
-    few = coefficients * per_class <= _MOST_COEFFICIENTS
+    few = coefficients > 1 and coefficients * per_class <= _MOST_COEFFICIENTS
     return few and len(clients.train.y) <= _MOST_ROWS and clients.num_clients >= 5
 
 
@@ -38,7 +38,7 @@ def predictions(clients: Federation, split: Split) -> np.ndarray:
 
 
 def _places(clients: Federation) -> list[int]:
-    """Inputs of a linear model: no bins, and one word of each category left out."""
+    """Inputs of a linear model that vary: no bins, and one word of each category left out."""
     places, at = [], 0
     for column in clients.encoder.columns if clients.encoder else ():
         own = list(range(at, at + len(column.labels())))
@@ -47,4 +47,5 @@ def _places(clients: Federation) -> list[int]:
             places += own[1:]
         else:
             places += [own[0], *own[-1:]] if column.indicator else own[:1]
-    return places
+    x = clients.train.x
+    return [place for place in places if (x[:, place] != x[0, place]).any()]

@@ -5,6 +5,7 @@ run of that configuration, train the same models to the bit. Validation rows dec
 privacy which nobody accounts for, so nothing is settled for a private run.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,6 @@ from fedprior.reporting.training import Study, rates
 
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
-_SMOOTHING = 30.0  # rows added to each class of a client, for clients that differ little in them
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
@@ -60,7 +60,7 @@ def settle(
 
     It concerns tables without privacy. A quantity gets its mean and its standard deviation as
     units. If there are validation rows, every method tries four rates, then lower ones for a
-    client's own steps, other weight decays, smoother class frequencies, and means weighted by
+    client's own steps (unless it learns its prior), other weight decays, and means weighted by
     numbers of rows; the first method also tries bins and a linear model, for all of them.
     `watch(NAME)` gives what is told how many trainings of how many are done.
     """
@@ -108,7 +108,8 @@ class _Trials:
     """The configuration so far, the clients as it encodes them, and what was tried."""
 
     def __init__(self, config: Config, clients: Federation, given: Set[str], watch: Watch) -> None:
-        self.config, self.clients, self.watch = config, clients, watch
+        self.begun = self.config = config
+        self.clients, self.watch = clients, watch
         self.metric = criterion(config, clients)
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
@@ -159,9 +160,8 @@ class _Trials:
     def remarks(self) -> Iterator[str]:
         """What was chosen, by method, and for all of them."""
         for name in dict.fromkeys(row["method"] for row in self.tried):
-            own, known = self.config.options.get(name, {}), self.set_by_user[name]
-            keys = (*self._open(name), "weight_decay", "smoothing", "weight")
-            shown = ", ".join(f"{key} {own[key]}" for key in keys if key in own.keys() - known)
+            own, before = (each.options.get(name, {}) for each in (self.config, self.begun))
+            shown = ", ".join(f"{key} {own[key]}" for key in own if own[key] != before.get(key))
             number = sum(row["method"] == name for row in self.tried)
             if shown:
                 reached = f"of {number} trainings, {self.value(self.best(name))}"
@@ -181,16 +181,17 @@ class _Trials:
             yield replace(self.config, model=linear), self.clients
 
     def _points(self, name: str) -> Iterator[dict[str, Any]]:
-        """Options to try, each by itself; numbers, which need no program of their own, first."""
+        """Options to try, each by itself; numbers, which need no program of their own, first.
+
+        A method that judges its prior learns how far clients should follow their own steps.
+        """
         keys, known = self._open(name), self.set_by_user[name]
         own = [key for key in keys if key != "gamma_rate"]
-        if own and len(own) < len(keys):
+        if own and len(own) < len(keys) and "judge_every" not in METHODS[name].options():
             best = self.config.options[name]["gamma_rate"]
             yield from (dict.fromkeys(own, share * best) for share in _LOWER)
         options = set(METHODS[name].options()) - known
         yield from ({"weight_decay": decay} for decay in _DECAYS if "weight_decay" in options)
-        if "smoothing" in options and self._has_frequencies(name):
-            yield {"smoothing": _SMOOTHING}
         size = self.clients.train.size
         if "weight" in options and size.max() > 2 * np.median(size):
             yield {"weight": "samples"}
@@ -199,12 +200,6 @@ class _Trials:
         """The rates of a method that the user did not set."""
         keys = rates(METHODS[name], None) if self.open_rates else {}
         return [key for key in keys if key not in self.set_by_user[name]]
-
-    def _has_frequencies(self, name: str) -> bool:
-        key, own = "class_frequencies", self.config.options.get(name, {})
-        if self.clients.classes is None or key not in METHODS[name].options():
-            return False
-        return bool(own.get(key, METHODS[name].default(key)))
 
     def _with(self, name: str, point: Mapping[str, Any]) -> Config:
         """The configuration with these options of a method."""
@@ -255,8 +250,13 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     clients, metric, best = trials.clients, trials.metric, trials.best(name)
     if not np.isfinite(best) or not mixed.fits(clients):
         return
-    rows = replace(clients, test=clients.valid)
-    value = measured(rows, mixed.predictions(clients, clients.valid)).mean[metric.key]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nothing of the fit is shown
+            predictions = mixed.predictions(clients, clients.valid)
+    except ValueError:  # a table that it does not take, such as one of collinear columns
+        return
+    value = measured(replace(clients, test=clients.valid), predictions).mean[metric.key]
     trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
     if value is not None and metric.signed(value) > best:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
