@@ -68,7 +68,8 @@ def test_nobody_reads_of_minus_a_squared_error(prices, command):
     assert "guess: own mean" in shown.out
     page = page_of(prices)
     best = RunRecord(Folder(prices)).methods["fedavg"]["mean"]
-    assert f"a mean RMSE of {best:.4g}" in page.lead
+    assert "mean RMSE" in page.lead
+    assert f"{best:.4g}" in page.lead
     (table,) = [
         block
         for part in page.sections

@@ -28,7 +28,7 @@ class Metric:
     computes without keeping any output.
     """
 
-    name: str
+    name: MetricName
     label: str
     target: Target | None  # None: of the algorithm's own making
     short: str = ""  # head of a column, lines separated by newlines
@@ -110,7 +110,10 @@ RMSE = Metric(
     per_sample=True,
 )  # fmt: skip
 # Of an algorithm that has a score of its own and no model that would tell what its outputs are.
-OWN = Metric(name="score", label="score", short="score", target=None, per_sample=True)
+OWN = Metric(
+    name="score",  # type: ignore[arg-type]
+    label="score", short="score", target=None, per_sample=True,
+)  # fmt: skip
 METRICS: dict[str, Metric] = {
     each.name: each
     for each in (
