@@ -25,6 +25,7 @@ _FOLDERS = {  # of the root of all data: what each experiment reads
     "beyond": ("mnist", "mnist_writers"),
     "cifar10": ("cifar10",),
     "ablation": ("mnist", "mnist_writers"),
+    "few-samples": ("mnist", "mnist_writers"),
     "fedem": ("mnist",),
 }
 

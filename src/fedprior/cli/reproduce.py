@@ -18,6 +18,7 @@ from fedprior.cli.experiment import (
     show_json,
     write_page,
 )
+from fedprior.cli.framework import few_samples, framework
 from fedprior.cli.linear import linear
 from fedprior.cli.logistic import logistic
 from fedprior.cli.optimizer import optimizer
@@ -43,6 +44,8 @@ app.command("beyond")(beyond)
 app.command("cifar10")(cifar10)
 app.command("fedem")(fedem)
 app.command("optimizer")(optimizer)
+app.command()(framework)
+app.command("few-samples")(few_samples)
 app.command()(linear)
 app.command()(logistic)
 

@@ -68,6 +68,18 @@ EXPERIMENTS = (
         "needs": "MNIST and its writers",
     },
     {
+        "name": "framework",
+        "measures": "our own method on clients drawn from the framework, beside the exact model",
+        "paper": "none: ours",
+        "needs": "nothing: works offline",
+    },
+    {
+        "name": "few-samples",
+        "measures": "accuracy, log loss and calibration with 10 to 1,200 samples a client",
+        "paper": "none: ours",
+        "needs": "MNIST and its writers",
+    },
+    {
         "name": "fedem",
         "measures": "AdaPeD and FedEM with every client in every round",
         "paper": "appendix, comparison with FedEM",

@@ -1,0 +1,156 @@
+"""`fedprior reproduce framework` and `fedprior reproduce few-samples`."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedprior.cli import asked
+from fedprior.cli.experiment import check_out, data_root, new_table, show, show_json, write_page
+from fedprior.cli.pages import check_report
+from fedprior.cli.progress import say
+from fedprior.core import check
+
+if TYPE_CHECKING:
+    from fedprior.experiments.framework import Setting
+
+Quick = Annotated[bool, typer.Option("--quick", help="One seed, a fifth of the rounds.")]
+Names = Annotated[list[str] | None, typer.Option("--method", help="This method only; repeatable.")]
+Places = Annotated[
+    list[str] | None, typer.Option("--setting", help="This setting only; repeatable.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", help="How many seeds.")]
+First = Annotated[int, typer.Option("--seed", help="The first seed.")]
+Out = Annotated[Path, typer.Option(help="Folder; an existing one is continued.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
+]
+Workers = Annotated[int, typer.Option(help="Processes that fit at a time; 0: one per core.")]
+
+
+def framework(
+    quick: Quick = False,
+    setting: Places = None,
+    method: Names = None,
+    seeds: Seeds = 20,
+    seed: First = 0,
+    workers: Workers = 0,
+    out: Out = Path("framework"),
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Clients drawn from the framework itself: is a prior learned by AdaMAP worth its place?
+
+    Softmax regressions of 200 clients whose theta spreads by 0 to 2 around a mean; nothing is tuned
+    and everything is as `fedprior train` has it. `personal-classifier` integrates theta out, which
+    takes most of a minute per seed. What is finished in --out is kept.
+
+    Example: `fedprior reproduce framework --setting spread-0.3 --seeds 3 --method fedavg`
+    """
+    from fedprior.experiments import framework as study
+
+    request = _Request(
+        "framework", out, 1 if quick else seeds, seed, workers or os.cpu_count() or 1
+    )
+    settings = [each.quick if quick else each for each in study.framework_settings()]
+    document = request.made(settings, setting, study.FRAMEWORK_METHODS, method, None, report, quiet)
+    _show(document, report, as_json=as_json, quiet=quiet)
+
+
+def few_samples(
+    quick: Quick = False,
+    setting: Places = None,
+    method: Names = None,
+    seeds: Seeds = 10,
+    seed: First = 3000,
+    data: Data = None,
+    out: Out = Path("few-samples"),
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Accuracy, log loss and calibration with 10 to 1,200 samples per client, and of newcomers.
+
+    LeNet on MNIST; all methods have the same optimizer and class frequencies, at a rate of 0.1.
+
+    Example: `fedprior reproduce few-samples --setting samples-30 --seeds 3 --data DIR`
+    """
+    from fedprior.experiments import framework as study
+
+    request = _Request("few-samples", out, 1 if quick else seeds, seed)
+    settings = [each.quick if quick else each for each in study.few_settings()]
+    root = data_root("few-samples", data)
+    document = request.made(settings, setting, study.FEW_METHODS, method, root, report, quiet)
+    _show(document, report, as_json=as_json, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """An experiment as it was asked for."""
+
+    name: str
+    out: Path
+    seeds: int
+    first: int
+    workers: int = 1
+
+    def made(
+        self,
+        settings: Sequence["Setting"],
+        setting: Sequence[str] | None,
+        methods: Sequence[str],
+        method: Sequence[str] | None,
+        root: Path | None,
+        report: Path | None,
+        quiet: bool,
+    ) -> dict[str, Any]:
+        """Measure what is missing in the folder; return what rows.json holds."""
+        from fedprior.experiments import framework as study
+        from fedprior.experiments.compare import save
+
+        name, known = self.name, {each.name: each for each in settings}
+        check_report(name, report)
+        check_out(name, self.out)
+        check.count(name, seeds=self.seeds, workers=self.workers)
+        numbers = range(check.seed(name, self.first), self.first + self.seeds)
+        check.seed(name, numbers[-1])
+        for word in setting or ():
+            check.choice(name, "--setting", word, known)
+        for word in method or ():
+            check.choice(name, "--method", word, methods)
+        chosen = [each for each in methods if each in (study.OWN, *(method or methods))]
+        found = {
+            each.name: study.measured(
+                each,
+                chosen,
+                seeds=numbers,
+                folder=self.out,
+                root=root,
+                workers=self.workers,
+                tell=lambda where, what: say(f"{where}: {what}", quiet=quiet),
+            )
+            for each in settings
+            if each.name in (setting or known)
+        }
+        rows = study.rows(found)
+        document = study.document(name, rows, numbers)
+        save(document, study.markdown(rows), self.out)
+        return document
+
+
+def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet: bool) -> None:
+    from fedprior.experiments.framework import Row, table
+
+    write_page(report, document, quiet=quiet)
+    if as_json:
+        return show_json(document)
+    lines = table([Row(**row) for row in document["rows"]])
+    shown = new_table(f"Test samples, {len(document['seeds'])} seeds", *lines[0])
+    for line in lines[1:]:
+        shown.add_row(*line)
+    return show(shown, *document["remarks"])

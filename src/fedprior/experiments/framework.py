@@ -1,0 +1,294 @@
+"""What a learned prior is worth: on clients drawn from the framework, and with few samples.
+
+Accuracy, log loss and calibration error of AdaMAP, of its mean alone and of other methods. On data
+drawn from the framework `PersonalClassifier`, which integrates theta out, is beside them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedprior.channels.identity import Identity
+from fedprior.core import check
+from fedprior.core.algorithm import Theta
+from fedprior.core.files import make_folder, read_json, write_json
+from fedprior.data.federation import Federation, Split
+from fedprior.engines import cache
+from fedprior.engines.grid import Family
+from fedprior.engines.metrics import Meter, Metrics
+from fedprior.engines.trainings import Models, Seeds, personal, train
+from fedprior.exchange.agreement import Rules
+from fedprior.exchange.facts import Facts
+from fedprior.experiments.comparison_report import interval
+from fedprior.experiments.optimizers import FREQUENCIES
+from fedprior.learning import catalog
+from fedprior.learning.judging import ENTIRELY
+from fedprior.reporting import federations
+from fedprior.reporting.config import Config, Data, read
+from fedprior.reporting.training import Study
+
+OWN, MEAN, INTEGRATED = "adamap", "adamap-mean", "personal-classifier"
+SPREADS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0)
+SAMPLES = (10, 30, 120, 1200)
+FRAMEWORK_METHODS = (
+    *(OWN, MEAN, INTEGRATED, "fedavg", "fedavg-fine-tuning", "gaussian-em", "local"),
+)
+FEW_METHODS = (OWN, MEAN, "fedavg", "fedavg-fine-tuning", "local")
+METRICS = ("accuracy", "log_loss", "calibration_error")
+Values = dict[str, list[float]]  # of each metric, by seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A configuration under a name; `alike` gives all methods the same optimizer."""
+
+    name: str
+    title: str
+    config: Config
+    alike: bool = False
+
+    @property
+    def quick(self) -> "Setting":
+        """The same with a fifth of the rounds."""
+        schedule = replace(self.config.training, rounds=max(1, self.config.training.rounds // 5))
+        return replace(self, config=replace(self.config, training=schedule))
+
+    def options(self, method: str) -> dict[str, Any]:
+        return FREQUENCIES.of(catalog.method(method)) if self.alike else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method in one setting, mean over seeds.
+
+    `ahead` is AdaMAP's accuracy minus this one's in points, `less` by how many percent its log loss
+    is lower, both paired by seed and with 95% intervals.
+    """
+
+    setting: str
+    method: str
+    accuracy: float
+    log_loss: float
+    calibration_error: float
+    ahead: float
+    ahead_low: float | None
+    ahead_high: float | None
+    less: float
+    less_low: float | None
+    less_high: float | None
+    by_seed: Values
+
+
+def framework_settings() -> list[Setting]:
+    """200 clients of 20 to 50 samples, softmax, at every spread; everything as `train` has it."""
+    return [
+        Setting(
+            name=f"spread-{spread:g}",
+            title=f"theta_i ~ N(mu, {spread:g}² I), 200 clients of 20 to 50 samples",
+            config=Config(
+                data=Data(name="synthetic", options={"num_clients": 200, "spread": spread})
+            ),
+        )
+        for spread in SPREADS
+    ]
+
+
+def few_settings() -> list[Setting]:
+    """MNIST with 10 to 1,200 samples per client, and writers never seen in training."""
+    mnist = read("mnist")
+    given = [
+        Setting(
+            name=f"samples-{number}",
+            title=f"MNIST, 3 classes and {number:,} samples per client, K/m = 0.1",
+            config=replace(mnist, data=_with(mnist.data, train_samples=number)),
+            alike=True,
+        )
+        for number in SAMPLES
+    ]
+    title = "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"
+    return [*given, Setting(name="newcomers", title=title, config=read("newcomers"), alike=True)]
+
+
+def _with(data: Data, **options: Any) -> Data:
+    return replace(data, options={**data.options, **options})
+
+
+def measured(
+    setting: Setting,
+    methods: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    folder: Path,
+    root: Path | None = None,
+    workers: int = 1,
+    tell: Callable[[str, str], None] = lambda setting, method: None,
+) -> dict[str, Values]:
+    """Metrics by method and seed; each method is a file of `folder`, read if it exists."""
+    known: dict[str, Values] = {}
+    drawn: dict[int, Federation] = {}
+    for method in methods:
+        file = folder / setting.name / f"{method}.json"
+        if not file.exists():
+            drawn = drawn or {seed: _federation(setting, seed, root) for seed in seeds}
+            tell(setting.name, method)
+            make_folder(file.parent)
+            for name, values in _metrics(setting, method, drawn, workers).items():
+                write_json(file.with_name(f"{name}.json"), {"seeds": list(seeds), "values": values})
+        content = read_json(file)
+        remedy = "Choose another folder for other seeds."
+        same = content["seeds"] == list(seeds)
+        check.require(same, str(file), "seeds", f"{list(seeds)}", content["seeds"], remedy)
+        known[method] = content["values"]
+    return known
+
+
+def _federation(setting: Setting, seed: int, root: Path | None) -> Federation:
+    data = replace(setting.config.data, root="" if root is None else str(root))
+    return federations.federation(data, seed=seed)
+
+
+def _metrics(
+    setting: Setting, method: str, drawn: dict[int, Federation], workers: int
+) -> dict[str, Values]:
+    """Those of a method; AdaMAP and its mean come from one training."""
+    if method == INTEGRATED:
+        return {method: _values(_integrated(drawn, workers))}
+    cache.enable()
+    name = OWN if method == MEAN else method
+    study = Study(setting.config, Facts.of(next(iter(drawn.values()))))
+    training = study.training(name, setting.options(name))
+    family = Family(lambda: training.algorithm, ())
+    seeds = Seeds(tuple(drawn), tuple(drawn.values()), training.cohort)
+    models = jax.tree.map(
+        lambda leaf: leaf[0], train(family, [{}], seeds, rounds=training.rounds)[0]
+    )
+    first = study.veterans if setting.config.training.newcomers else 0
+    found = {name: models}
+    if name == OWN:
+        alone = {**models.state, "prior_samples": 0 * models.state["prior_samples"] + ENTIRELY}
+        found[MEAN] = models._replace(state=alone)
+    rules = Rules(training.algorithm, Identity(), 0.0)
+
+    def tested(models: Models) -> Iterator[Metrics]:
+        thetas: Theta = personal(family, {}, models, seeds)
+        for place, federation in enumerate(seeds.federations):
+            judged = federation.part(range(first, federation.num_clients))
+            meter = Meter(judged)
+            own = jax.tree.map(lambda leaf: leaf[place, first:], thetas)  # noqa: B023
+            meter.keep(rules)(judged.num_clients, own)
+            yield meter.metrics()
+
+    return {each: _values(tested(own)) for each, own in found.items()}
+
+
+def _values(found: Iterator[Metrics]) -> Values:
+    """Means over clients by seed; the calibration error is that of all samples together."""
+    values: Values = {name: [] for name in METRICS}
+    for each in found:
+        for name in METRICS:
+            whole = name == "calibration_error"  # a client has too few samples for one
+            values[name].append(float(each.overall[name] if whole else each.mean[name] or np.nan))
+    return values
+
+
+def _integrated(drawn: dict[int, Federation], workers: int) -> Iterator[Metrics]:
+    """`PersonalClassifier` as it is, a process for each seed; a fit takes most of a minute."""
+    pairs = [(each.train, each.test) for each in drawn.values()]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for federation, outputs in zip(drawn.values(), pool.map(_fitted, pairs), strict=True):
+            meter = Meter(federation)
+            place = np.repeat(np.arange(federation.num_clients), federation.test.size)
+            meter.add((outputs, federation.test.y, place), federation.num_clients)
+            yield meter.metrics()
+
+
+def _fitted(pair: tuple[Split, Split]) -> np.ndarray:
+    """Log probabilities of the test samples."""
+    from fedprior.regression.face.personal import PersonalClassifier
+
+    (x, y, own), (test, _, whose) = (
+        (part.x, part.y, np.repeat(np.arange(part.num_clients), part.size)) for part in pair
+    )
+    return PersonalClassifier().fit(x, y, own).predict_log_proba(test, whose)
+
+
+def rows(found: dict[str, dict[str, Values]]) -> list[Row]:
+    """One row a method, from values by setting, method and seed."""
+    return [
+        _row(setting, method, values, methods[OWN])
+        for setting, methods in found.items()
+        for method, values in methods.items()
+    ]
+
+
+def _row(setting: str, method: str, values: Values, own: Values) -> Row:
+    arrays = {name: np.array(values[name]) for name in METRICS}
+    ahead = interval(100 * (np.array(own["accuracy"]) - arrays["accuracy"]))
+    less = interval(100 * (1 - np.array(own["log_loss"]) / arrays["log_loss"]))
+    return Row(
+        setting=setting,
+        method=method,
+        **{name: float(each.mean()) for name, each in arrays.items()},
+        **dict(zip(("ahead", "ahead_low", "ahead_high"), ahead, strict=True)),
+        **dict(zip(("less", "less_low", "less_high"), less, strict=True)),
+        by_seed=values,
+    )
+
+
+def table(made: Sequence[Row]) -> list[list[str]]:
+    """The head, then a line a row."""
+    head = ["setting", "method", "accuracy", "log loss", "calibration\nerror"]
+    lines = [[*head, "AdaMAP\nahead", "its log loss\nlower, %"]]
+    for row in made:
+        numbers = [f"{100 * row.accuracy:.2f}", f"{row.log_loss:.4f}"]
+        numbers += [f"{100 * row.calibration_error:.1f}"]
+        gaps = [_gap(row.ahead, row.ahead_low, row.ahead_high)]
+        gaps += [_gap(row.less, row.less_low, row.less_high)]
+        lines.append(
+            [row.setting, row.method, *numbers, *("" if row.method == OWN else g for g in gaps)]
+        )
+    return lines
+
+
+def _gap(middle: float, low: float | None, high: float | None) -> str:
+    return f"{middle:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+
+
+def markdown(made: Sequence[Row]) -> str:
+    """The table as Markdown."""
+    lines = [[cell.replace("\n", " ") for cell in line] for line in table(made)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def document(name: str, made: Sequence[Row], seeds: Sequence[int]) -> dict[str, Any]:
+    """What rows.json holds."""
+    return {
+        "format": 1,
+        "experiment": name,
+        "seeds": list(seeds),
+        "rows": [asdict(row) for row in made],
+        "remarks": [*remarks(made)],
+    }
+
+
+def remarks(made: Sequence[Row]) -> Iterator[str]:
+    """Whether AdaMAP keeps up with the integrated model, and loses to its own mean."""
+    for setting in dict.fromkeys(row.setting for row in made):
+        own = {row.method: row for row in made if row.setting == setting}
+        words = []
+        if INTEGRATED in own:
+            words.append(f"{own[INTEGRATED].ahead:+.2f} points beside {INTEGRATED}")
+        if MEAN in own:
+            words.append(f"{own[MEAN].ahead:+.2f} beside its mean alone")
+        if "fedavg-fine-tuning" in own:
+            tuned = own["fedavg-fine-tuning"]
+            words.append(f"{tuned.ahead:+.2f} beside fine-tuning, log loss {tuned.less:.1f}% lower")
+        if words:
+            yield f"{setting}: AdaMAP has {', '.join(words)}."

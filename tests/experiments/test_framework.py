@@ -1,0 +1,76 @@
+"""The studies of the learned prior: every method measured alike, in pieces, by seed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedprior.experiments import framework
+from fedprior.reporting.config import Data, Schedule
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Newcomers among eight clients, two rounds."""
+    (setting, *_) = framework.framework_settings()
+    options = {"num_clients": 8, "num_features": 2, "num_classes": 3, "spread": 1.0}
+    config = replace(
+        setting.config,
+        data=Data(name="synthetic", options=options),
+        training=Schedule(rounds=2, local_steps=2, newcomers=3),
+    )
+    return replace(setting, name="tiny", config=config)
+
+
+@pytest.fixture(scope="module")
+def found(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("framework")
+    told = []
+    given = {"seeds": (1, 2), "folder": folder, "tell": lambda *words: told.append(words)}
+    methods = (framework.OWN, framework.MEAN, "fedavg", "fedavg-fine-tuning")
+    values = framework.measured(tiny, methods, **given)
+    assert framework.measured(tiny, methods, **given) == values  # read from the files
+    assert told == [("tiny", name) for name in methods if name != framework.MEAN]
+    return values, folder
+
+
+def test_a_method_has_a_value_of_each_metric_for_every_seed(found):
+    for values in found[0].values():
+        assert set(values) == set(framework.METRICS)
+        assert all(len(each) == 2 and np.all(np.isfinite(each)) for each in values.values())
+
+
+def test_values_of_other_seeds_are_refused(tiny, found):
+    with pytest.raises(ValueError, match="seeds must be .* Choose another folder"):
+        framework.measured(tiny, ["fedavg"], seeds=(3,), folder=found[1])
+
+
+def test_rows_say_how_far_adamap_is_ahead(found):
+    rows = framework.rows({"tiny": found[0]})
+    own, tuned = (next(r for r in rows if r.method == name) for name in ("adamap", "fedavg"))
+    expected = 100 * (np.array(found[0]["adamap"]["accuracy"]) - found[0]["fedavg"]["accuracy"])
+    assert tuned.ahead == pytest.approx(expected.mean())
+    assert tuned.ahead_low <= tuned.ahead <= tuned.ahead_high
+    assert own.ahead == own.less == 0
+    document = framework.document("framework", rows, (1, 2))
+    assert len(json.loads(json.dumps(document))["rows"]) == 4
+    assert "beside its mean alone" in document["remarks"][0]
+    assert framework.markdown(rows).count("\n") == 5
+
+
+def test_the_integrated_model_is_measured_on_the_same_samples(tiny):
+    drawn = {0: framework._federation(tiny, 0, None)}
+    outputs = framework._fitted((drawn[0].train, drawn[0].test))
+    np.testing.assert_allclose(np.exp(outputs).sum(axis=1), 1, rtol=1e-6)
+    assert len(outputs) == drawn[0].test.size.sum()
+
+
+def test_settings_have_the_spreads_and_sizes_of_the_study():
+    names = [each.name for each in framework.framework_settings()]
+    assert names == [f"spread-{s}" for s in ("0", "0.1", "0.3", "0.5", "1", "2")]
+    few = framework.few_settings()
+    assert [each.name for each in few][-2:] == ["samples-1200", "newcomers"]
+    assert few[0].config.data.options["train_samples"] == 10
+    assert few[0].options("fedavg-fine-tuning")["class_frequencies"]
+    assert few[0].quick.config.training.rounds == few[0].config.training.rounds // 5
