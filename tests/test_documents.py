@@ -226,10 +226,29 @@ def test_the_reproduction_matches_its_rows():
     assert page.read_text() == script("reproduction").page()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-@pytest.mark.parametrize("name", sorted(COMPARISONS))
+# What has been run only in part, as the page says.
+UNFINISHED = {
+    ("table1", "published"): "the six newest methods have been run with the same optimizer only",
+    ("beyond", "published"): "the six newest methods have been run with the same optimizer only",
+    ("cifar10", "equal"): "eleven methods have been run, in one setting of three",
+}
+
+
+def unfinished(*which):
+    """A mark that fails as soon as the rest has been run."""
+    return [pytest.mark.xfail(reason=UNFINISHED[which])] if which in UNFINISHED else []
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [
+        pytest.param(name, each, id=f"{name}-{each.name}", marks=unfinished(name, each.name))
+        for name in sorted(COMPARISONS)
+        for each in OPTIMIZERS.values()
+    ],
+)
 def test_the_reproduction_is_of_all_methods_as_they_are_set_up(name, optimizer):
-    known = COMPARISONS[name]
+    known = COMPARISONS[name].under(optimizer)
     file = place(ROOT / "docs/reproduction" / name, optimizer) / "rows.json"
     if not file.exists():
         pytest.skip(f"{file.name} of {name}, {optimizer.name}: to be made on a GPU")

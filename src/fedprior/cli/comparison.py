@@ -42,7 +42,8 @@ Rates = Annotated[
     typer.Option(help="Rates to choose from, such as 0.05,0.1 (default: those of the comparison)."),
 ]
 Seeds = Annotated[
-    int | None, typer.Option(help="How many seeds (default: 10; cifar10: 3; with --quick 1).")
+    int | None,
+    typer.Option(help="How many seeds (default: 10, 5 with --equal; ablation 5; cifar10 3)."),
 ]
 First = Annotated[int | None, typer.Option(help="The first seed.")]
 Data = Annotated[

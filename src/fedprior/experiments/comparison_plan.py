@@ -57,7 +57,7 @@ class ComparisonPlan:
 
     @property
     def known(self) -> Comparison:
-        return COMPARISONS[self.name]
+        return COMPARISONS[self.name].under(self.optimizer)
 
     @property
     def _count(self) -> int:

@@ -174,7 +174,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 class Comparison:
     """Settings and methods that are compared under one name, over `seeds` seeds from `first`.
 
-    Each method's rate is one of `grid`; of equals the lower one is taken.
+    Each method's rate is one of `grid`; of equals the lower one is taken. With the same optimizer
+    for all methods, there are `equal_seeds` seeds and the rates of `equal_grid`, where given.
     """
 
     settings: tuple[Setting, ...]
@@ -182,6 +183,15 @@ class Comparison:
     seeds: int
     first: int = 0
     grid: tuple[float, ...] = GRID
+    equal_seeds: int | None = None
+    equal_grid: tuple[float, ...] | None = None
+
+    def under(self, optimizer: Optimizer) -> "Comparison":
+        """The same with the usual seeds and rates under this optimizer."""
+        if optimizer == PUBLISHED:
+            return self
+        seeds, grid = self.equal_seeds or self.seeds, self.equal_grid or self.grid
+        return replace(self, seeds=seeds, grid=grid)
 
     def chosen_settings(
         self, names: Sequence[str] | None, *, quick: bool, optimizer: Optimizer = PUBLISHED
@@ -206,14 +216,24 @@ class Comparison:
 
 # Seeds that no design has seen: AdaMAP was made on 100 to 102.
 _FRESH: dict[str, Any] = {"seeds": 10, "first": 1000}
+_FRESH |= {"equal_seeds": 5, "equal_grid": (0.05, 0.1, 0.2)}
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, **_FRESH),
     "beyond": Comparison(settings=BEYOND, methods=METHODS, **_FRESH),
     "cifar10": Comparison(
-        settings=CIFAR10, methods=METHODS, grid=_CIFAR10_GRID, seeds=3, first=1000
+        settings=CIFAR10,
+        methods=METHODS,
+        grid=_CIFAR10_GRID,
+        seeds=3,
+        first=1000,
+        equal_grid=_CIFAR10_GRID[1:],
     ),
     "ablation": Comparison(
-        settings=(*TABLE1, *BEYOND), methods=("adamap", *VARIANTS), seeds=10, first=2000
+        settings=(*TABLE1, *BEYOND),
+        methods=("adamap", *VARIANTS),
+        seeds=5,
+        first=2000,
+        grid=(0.1, 0.2),
     ),
     "fedem": Comparison(settings=FEDEM, methods=("adaped", "fedem", "adamap"), **_FRESH),
 }
