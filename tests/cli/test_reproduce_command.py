@@ -8,8 +8,9 @@ import pytest
 from fedprior.experiments import linear
 
 NAMES = [
-    *("bernoulli", "elections", "gaussian-dp", "private-rates", "batting", "dp-figures", "table1"),
-    *("beyond", "cifar10", "ablation", "fedem", "linear", "logistic"),
+    *("bernoulli", "elections", "gaussian-dp", "private-rates", "batting", "dp-figures"),
+    *("optimizer", "table1", "beyond", "cifar10", "ablation", "framework", "few-samples", "fedem"),
+    *("linear", "logistic"),
 ]
 
 

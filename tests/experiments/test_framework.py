@@ -42,7 +42,7 @@ def test_a_method_has_a_value_of_each_metric_for_every_seed(found):
 
 
 def test_values_of_other_seeds_are_refused(tiny, found):
-    with pytest.raises(ValueError, match="seeds must be .* Choose another folder"):
+    with pytest.raises(ValueError, match=r"seeds must be .* Choose another folder"):
         framework.measured(tiny, ["fedavg"], seeds=(3,), folder=found[1])
 
 

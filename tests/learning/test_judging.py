@@ -65,7 +65,7 @@ def test_clients_send_what_each_value_adds_to_the_loss_of_held_out_samples():
 
     found, usual = message.value["trial"]["found"], loss(prior_samples=ENTIRELY)
     expected = [loss(prior_samples=value) - usual for value in PRIOR_SAMPLES]
-    np.testing.assert_allclose(found["usual"], usual, rtol=1e-5)
+    np.testing.assert_allclose(found["held_out_loss"], usual, rtol=1e-5)
     np.testing.assert_allclose(found["prior_samples"], expected, atol=1e-5)
     expected = [loss(prior_samples=ENTIRELY, smoothing=value) - usual for value in SMOOTHING]
     np.testing.assert_allclose(found["smoothing"], expected, atol=1e-5)
@@ -84,7 +84,7 @@ def test_nothing_is_found_between_trials_and_with_a_single_sample(size, round_):
 def told(algorithm, state, usual, weight=1.0, **gains):
     """The state after a total that says this."""
     still = jax.tree.map(jnp.zeros_like, {"mean": state["gamma"]["mean"]})
-    found = jax.tree.map(lambda each: weight * jnp.asarray(each), {"usual": usual, **gains})
+    found = jax.tree.map(lambda each: weight * jnp.asarray(each), {"held_out_loss": usual, **gains})
     trial = {"weight": jnp.asarray(weight), "found": found}
     return algorithm.update(state, Message({"method": still, "trial": trial}, jnp.asarray(5.0)))
 
@@ -108,7 +108,7 @@ def test_later_trials_have_larger_weights():
         state = told(algorithm, state, usual, prior_samples=gains, smoothing=flat)
     weights = [k * (k + 1) * (k + 2) for k in (1, 2, 3)]
     expected = np.average([1, 10, 100], weights=weights)
-    np.testing.assert_allclose(state["found"]["usual"], expected, rtol=1e-6)
+    np.testing.assert_allclose(state["found"]["held_out_loss"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [1e30, 1e9])
@@ -118,7 +118,7 @@ def test_steps_that_diverge_are_not_taken(rate):
     state, memory, message = sent(algorithm, client())
     found = message.value["trial"]["found"]
     assert np.all(np.isfinite(found["prior_samples"]))
-    assert np.max(found["prior_samples"]) <= found["usual"]
+    assert np.max(found["prior_samples"]) <= found["held_out_loss"]
     after = algorithm.update(state, message)
     assert after["prior_samples"] == ENTIRELY
     theta = algorithm.personalize(after, memory, client(), KEY)
@@ -129,8 +129,8 @@ def test_a_quantity_is_judged_by_its_squared_error():
     model = fedprior.models.linear(2)
     algorithm = adamap(model=model)
     message = sent(algorithm, client(model=model))[2]
-    assert set(message.value["trial"]["found"]) == {"usual", "prior_samples"}
-    assert message.value["trial"]["found"]["usual"] > 0
+    assert set(message.value["trial"]["found"]) == {"held_out_loss", "prior_samples"}
+    assert message.value["trial"]["found"]["held_out_loss"] > 0
 
 
 def test_a_client_without_samples_keeps_the_mean():

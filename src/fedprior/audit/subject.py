@@ -110,8 +110,7 @@ def dp_adaped_fine_tuning() -> Subject:
 
 def dp_adamap() -> Subject:
     """DP-AdaMAP: the increments of one network, to which the server adds momentum."""
-    options = {"gamma_rate": 1.0, "momentum": _MOMENTUM, "judge_every": 0}
-    algorithm = adamap(logistic(2), steps=_STEPS, **options)
+    algorithm = adamap(logistic(2), steps=_STEPS, gamma_rate=1.0, momentum=_MOMENTUM, judge_every=0)
     return replace(_subject("DP-AdaMAP", algorithm), momentum=_MOMENTUM)
 
 

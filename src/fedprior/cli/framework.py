@@ -15,7 +15,7 @@ from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
-    from fedprior.experiments.framework import Setting
+    from fedprior.experiments.framework import PriorSetting
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, a fifth of the rounds.")]
 Names = Annotated[list[str] | None, typer.Option("--method", help="This method only; repeatable.")]
@@ -47,8 +47,8 @@ def framework(
     """Clients drawn from the framework itself: is a prior learned by AdaMAP worth its place?
 
     Softmax regressions of 200 clients whose theta spreads by 0 to 2 around a mean; nothing is tuned
-    and everything is as `fedprior train` has it. `personal-classifier` integrates theta out, which
-    takes most of a minute per seed. What is finished in --out is kept.
+    and everything is as `fedprior train` has it. `personal-classifier` is the model of
+    `PersonalClassifier`, which integrates theta out. What is finished in --out is kept.
 
     Example: `fedprior reproduce framework --setting spread-0.3 --seeds 3 --method fedavg`
     """
@@ -101,7 +101,7 @@ class _Request:
 
     def made(
         self,
-        settings: Sequence["Setting"],
+        settings: Sequence["PriorSetting"],
         setting: Sequence[str] | None,
         methods: Sequence[str],
         method: Sequence[str] | None,
@@ -144,12 +144,12 @@ class _Request:
 
 
 def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet: bool) -> None:
-    from fedprior.experiments.framework import Row, table
+    from fedprior.experiments.framework import PriorRow, table
 
     write_page(report, document, quiet=quiet)
     if as_json:
         return show_json(document)
-    lines = table([Row(**row) for row in document["rows"]])
+    lines = table([PriorRow(**row) for row in document["rows"]])
     shown = new_table(f"Test samples, {len(document['seeds'])} seeds", *lines[0])
     for line in lines[1:]:
         shown.add_row(*line)

@@ -20,9 +20,10 @@ from fedprior.core.algorithm import Theta
 from fedprior.core.files import make_folder, read_json, write_json
 from fedprior.data.federation import Federation, Split
 from fedprior.engines import cache
+from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
-from fedprior.engines.trainings import Models, Seeds, personal, train
+from fedprior.engines.trainings import Seeds, personal, train
 from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.comparison_report import interval
@@ -45,7 +46,7 @@ Values = dict[str, list[float]]  # of each metric, by seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class PriorSetting:
     """A configuration under a name; `alike` gives all methods the same optimizer."""
 
     name: str
@@ -54,7 +55,7 @@ class Setting:
     alike: bool = False
 
     @property
-    def quick(self) -> "Setting":
+    def quick(self) -> "PriorSetting":
         """The same with a fifth of the rounds."""
         schedule = replace(self.config.training, rounds=max(1, self.config.training.rounds // 5))
         return replace(self, config=replace(self.config, training=schedule))
@@ -64,7 +65,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PriorRow:
     """One method in one setting, mean over seeds.
 
     `ahead` is AdaMAP's accuracy minus this one's in points, `less` by how many percent its log loss
@@ -85,10 +86,10 @@ class Row:
     by_seed: Values
 
 
-def framework_settings() -> list[Setting]:
+def framework_settings() -> list[PriorSetting]:
     """200 clients of 20 to 50 samples, softmax, at every spread; everything as `train` has it."""
     return [
-        Setting(
+        PriorSetting(
             name=f"spread-{spread:g}",
             title=f"theta_i ~ N(mu, {spread:g}² I), 200 clients of 20 to 50 samples",
             config=Config(
@@ -99,11 +100,11 @@ def framework_settings() -> list[Setting]:
     ]
 
 
-def few_settings() -> list[Setting]:
+def few_settings() -> list[PriorSetting]:
     """MNIST with 10 to 1,200 samples per client, and writers never seen in training."""
     mnist = read("mnist")
     given = [
-        Setting(
+        PriorSetting(
             name=f"samples-{number}",
             title=f"MNIST, 3 classes and {number:,} samples per client, K/m = 0.1",
             config=replace(mnist, data=_with(mnist.data, train_samples=number)),
@@ -112,7 +113,10 @@ def few_settings() -> list[Setting]:
         for number in SAMPLES
     ]
     title = "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"
-    return [*given, Setting(name="newcomers", title=title, config=read("newcomers"), alike=True)]
+    return [
+        *given,
+        PriorSetting(name="newcomers", title=title, config=read("newcomers"), alike=True),
+    ]
 
 
 def _with(data: Data, **options: Any) -> Data:
@@ -120,7 +124,7 @@ def _with(data: Data, **options: Any) -> Data:
 
 
 def measured(
-    setting: Setting,
+    setting: PriorSetting,
     methods: Sequence[str],
     *,
     seeds: Sequence[int],
@@ -148,13 +152,13 @@ def measured(
     return known
 
 
-def _federation(setting: Setting, seed: int, root: Path | None) -> Federation:
+def _federation(setting: PriorSetting, seed: int, root: Path | None) -> Federation:
     data = replace(setting.config.data, root="" if root is None else str(root))
     return federations.federation(data, seed=seed)
 
 
 def _metrics(
-    setting: Setting, method: str, drawn: dict[int, Federation], workers: int
+    setting: PriorSetting, method: str, drawn: dict[int, Federation], workers: int
 ) -> dict[str, Values]:
     """Those of a method; AdaMAP and its mean come from one training."""
     if method == INTEGRATED:
@@ -198,7 +202,7 @@ def _values(found: Iterator[Metrics]) -> Values:
 
 
 def _integrated(drawn: dict[int, Federation], workers: int) -> Iterator[Metrics]:
-    """`PersonalClassifier` as it is, a process for each seed; a fit takes most of a minute."""
+    """Theta integrated out, a process for each seed."""
     pairs = [(each.train, each.test) for each in drawn.values()]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for federation, outputs in zip(drawn.values(), pool.map(_fitted, pairs), strict=True):
@@ -209,16 +213,27 @@ def _integrated(drawn: dict[int, Federation], workers: int) -> Iterator[Metrics]
 
 
 def _fitted(pair: tuple[Split, Split]) -> np.ndarray:
-    """Log probabilities of the test samples."""
-    from fedprior.regression.face.personal import PersonalClassifier
+    """Log probabilities of the test samples by the model of `PersonalClassifier`.
+
+    Without standard errors of the population, which take ten times as long as all the rest.
+    """
+    from fedprior.regression.logistic import fit_logistic, predictive
+    from fedprior.regression.rows import GroupedRows
 
     (x, y, own), (test, _, whose) = (
-        (part.x, part.y, np.repeat(np.arange(part.num_clients), part.size)) for part in pair
+        (
+            np.column_stack([np.ones(len(part.y)), part.x]),
+            part.y,
+            np.repeat(np.arange(part.num_clients), part.size),
+        )
+        for part in pair
     )
-    return PersonalClassifier().fit(x, y, own).predict_log_proba(test, whose)
+    rows = GroupedRows.of(x, y, own, pair[0].num_clients)
+    fit = fit_logistic(rows, num_classes=int(y.max()) + 1, errors=False)
+    return np.log(predictive(fit, test, whose))
 
 
-def rows(found: dict[str, dict[str, Values]]) -> list[Row]:
+def rows(found: dict[str, dict[str, Values]]) -> list[PriorRow]:
     """One row a method, from values by setting, method and seed."""
     return [
         _row(setting, method, values, methods[OWN])
@@ -227,21 +242,18 @@ def rows(found: dict[str, dict[str, Values]]) -> list[Row]:
     ]
 
 
-def _row(setting: str, method: str, values: Values, own: Values) -> Row:
+def _row(setting: str, method: str, values: Values, own: Values) -> PriorRow:
     arrays = {name: np.array(values[name]) for name in METRICS}
     ahead = interval(100 * (np.array(own["accuracy"]) - arrays["accuracy"]))
     less = interval(100 * (1 - np.array(own["log_loss"]) / arrays["log_loss"]))
-    return Row(
-        setting=setting,
-        method=method,
-        **{name: float(each.mean()) for name, each in arrays.items()},
-        **dict(zip(("ahead", "ahead_low", "ahead_high"), ahead, strict=True)),
-        **dict(zip(("less", "less_low", "less_high"), less, strict=True)),
-        by_seed=values,
-    )
+    gaps: dict[str, Any] = {}
+    for name, parts in {"ahead": ahead, "less": less}.items():
+        gaps |= dict(zip((name, f"{name}_low", f"{name}_high"), parts, strict=True))
+    means = {name: float(each.mean()) for name, each in arrays.items()}
+    return PriorRow(setting=setting, method=method, by_seed=values, **means, **gaps)
 
 
-def table(made: Sequence[Row]) -> list[list[str]]:
+def table(made: Sequence[PriorRow]) -> list[list[str]]:
     """The head, then a line a row."""
     head = ["setting", "method", "accuracy", "log loss", "calibration\nerror"]
     lines = [[*head, "AdaMAP\nahead", "its log loss\nlower, %"]]
@@ -260,14 +272,14 @@ def _gap(middle: float, low: float | None, high: float | None) -> str:
     return f"{middle:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
 
 
-def markdown(made: Sequence[Row]) -> str:
+def markdown(made: Sequence[PriorRow]) -> str:
     """The table as Markdown."""
     lines = [[cell.replace("\n", " ") for cell in line] for line in table(made)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def document(name: str, made: Sequence[Row], seeds: Sequence[int]) -> dict[str, Any]:
+def document(name: str, made: Sequence[PriorRow], seeds: Sequence[int]) -> dict[str, Any]:
     """What rows.json holds."""
     return {
         "format": 1,
@@ -278,7 +290,7 @@ def document(name: str, made: Sequence[Row], seeds: Sequence[int]) -> dict[str, 
     }
 
 
-def remarks(made: Sequence[Row]) -> Iterator[str]:
+def remarks(made: Sequence[PriorRow]) -> Iterator[str]:
     """Whether AdaMAP keeps up with the integrated model, and loses to its own mean."""
     for setting in dict.fromkeys(row.setting for row in made):
         own = {row.method: row for row in made if row.setting == setting}

@@ -62,7 +62,7 @@ class _Judged:
     """The functions of `judged`.
 
     State: the method's own, the number of trials, the mean of what they found: the loss of the
-    shared model (`usual`), and by how much every value changes it.
+    shared model (`held_out_loss`), and by how much every value changes it.
     """
 
     method: Algorithm
@@ -102,7 +102,7 @@ class _Judged:
 
     def _nothing(self) -> PyTree:
         """What no trial has found."""
-        return {"usual": jnp.zeros(()), **tree.combine(jnp.zeros_like, self.values)}
+        return {"held_out_loss": jnp.zeros(()), **tree.combine(jnp.zeros_like, self.values)}
 
     def _trial(self, state: State, memory: Memory, data: ClientData, key: Key) -> PyTree:
         """Mean loss of the shared model on one half, and what every value adds to it."""
@@ -127,7 +127,7 @@ class _Judged:
             "smoothing": lambda value: made(prior_samples=most, smoothing=value),
         }
         gains = {name: jax.lax.map(gain(ways[name]), each) for name, each in self.values.items()}
-        return {"usual": jnp.where(jnp.isfinite(usual), usual, 0.0), **gains}
+        return {"held_out_loss": jnp.where(jnp.isfinite(usual), usual, 0.0), **gains}
 
 
 def _halves(data: ClientData, words: Array) -> tuple[ClientData, tuple[Array, Array, Array]]:
@@ -151,7 +151,7 @@ def _bounded(gain: Array, usual: Array) -> Array:
 
 def _most_cautious(found: PyTree, name: str, values: Array) -> Array:
     """The largest of the ascending values whose loss is close to the least."""
-    gains, margin = found[name], _MARGIN * jnp.abs(found["usual"])
+    gains, margin = found[name], _MARGIN * jnp.abs(found["held_out_loss"])
     return jnp.max(jnp.where(gains <= jnp.min(gains) + margin, values, values[0]))
 
 

@@ -38,6 +38,7 @@ def fit_logistic(
     tolerance: float = 1e-8,
     rate: float = 0.5,
     floor: float = 1e-3,
+    errors: bool = True,
 ) -> RegressionFit:
     """Log odds x theta_i + fixed beta, theta_i ~ N(mean, covariance): E[theta_i | y_i].
 
@@ -53,7 +54,8 @@ def fit_logistic(
     quadrature up to 2 coefficients, else expectation propagation; for softmax quadrature up to 24,
     else Laplace, which are the only ones available there.
 
-    `errors` include the uncertainty of mean and beta, but not that of the covariance. Groups of a
+    Errors include the uncertainty of mean and beta, but not that of the covariance; without
+    `errors` not even that, which saves most of the time with many coefficients. Groups of a
     single class are fine. If the features separate the classes in all groups together, mean and
     beta get a weak ridge (SEPARATION_RIDGE), and there is a note.
     """
@@ -86,6 +88,7 @@ def fit_logistic(
             start=start,
             max_rounds=limit,
             tolerance=tolerance,
+            errors=errors,
         )
 
 

@@ -64,6 +64,7 @@ def learned(
     start: RegressionPopulation | None,
     max_rounds: int,
     tolerance: float,
+    errors: bool = True,
 ) -> RegressionFit:
     """The population that maximizes the evidence, with theta integrated out."""
     check_rows(outcome.owner, rows)
@@ -89,7 +90,12 @@ def learned(
         if start is None and method == "default":
             gamma = begin(problem, gamma)
         ascent = ascend(problem, gamma, method=method, max_rounds=max_rounds, tolerance=tolerance)
-    return _answer(rows, problem, ascent, back, outcome, method)
+    doubt = uncertainty(problem, ascent, back) if errors else None
+    fit = _answer(rows, problem, ascent, back, outcome, method, doubt)
+    if errors and doubt is None:
+        missing = "The curvature at the maximum is not positive definite: no standard errors."
+        return replace(fit, notes=(*fit.notes, missing))
+    return fit
 
 
 def check_rows(owner: str, rows: GroupedRows) -> None:
@@ -164,8 +170,8 @@ def _answer(
     back: TurnBack,
     outcome: RowTarget,
     method: str,
+    doubt: Uncertainty | None,
 ) -> RegressionFit:
-    doubt = uncertainty(problem, ascent, back)
     found = posteriors(
         problem.parts,
         ascent.gamma,
@@ -186,7 +192,7 @@ def _answer(
         log_likelihood=found.evidence + outcome.constant(rows),
         rounds=len(ascent.history) - 1,
         converged=ascent.converged,
-        notes=tuple(_notes(problem, ascent, doubt, outcome)),
+        notes=tuple(_notes(problem, ascent, outcome)),
         history=ascent.history,
         means=found.theta[:, None],
         triangles=found.triangles[:, None],
@@ -215,9 +221,7 @@ def _population(
     return gaussian_population(gamma.mean, gamma.covariance, gamma.fixed, **errors)
 
 
-def _notes(
-    problem: EvidenceProblem, ascent: Ascent, doubt: Uncertainty | None, outcome: RowTarget
-) -> Iterator[str]:
+def _notes(problem: EvidenceProblem, ascent: Ascent, outcome: RowTarget) -> Iterator[str]:
     yield remark(outcome.approximation, width=ascent.totals.width, law=outcome.law)
     counts = outcome.law is COUNTS
     low, high = problem.shape.at_bounds(ascent.gamma.covariance)
@@ -237,5 +241,3 @@ def _notes(
     if not ascent.converged:
         rounds = len(ascent.history) - 1
         yield f"Not converged: stopped after {rounds} rounds."
-    if doubt is None:
-        yield "The curvature at the maximum is not positive definite: no standard errors."
