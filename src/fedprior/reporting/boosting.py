@@ -5,6 +5,7 @@ missing cells and categories are theirs to handle. The validation rows of a mode
 boosting stops and how small a leaf may be.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -135,9 +136,10 @@ class _Part:
             categorical_features=self.categories if any(self.categories) else None,
             random_state=seed,
         )
-        if not known.any():
-            return model.fit(x, y)
-        return model.fit(x, y, X_val=self.valid[0][known], y_val=self.valid[1][known])
+        beside = {"X_val": self.valid[0][known], "y_val": self.valid[1][known]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of few rows for so many classes
+            return model.fit(x, y, **(beside if known.any() else {}))
 
 
 def _parts(clients: Federation, kind: str) -> Iterator[_Part]:

@@ -177,7 +177,8 @@ class _Trials:
             if binned.shape != self.clients.shape:
                 yield config, binned
         if len(self.clients.train.y) <= _MOST_LINEAR:
-            linear = replace(self.config.model, name=_LINEAR[self.clients.classes is None])
+            name: Any = _LINEAR[self.clients.classes is None]
+            linear = replace(self.config.model, name=name)
             yield replace(self.config, model=linear), self.clients
 
     def _points(self, name: str) -> Iterator[dict[str, Any]]:
@@ -219,6 +220,7 @@ class _Trials:
         def build(**numbers: float) -> Algorithm:
             return study.training(name, {**dict(words), **numbers}).algorithm
 
+        metric: Any = self.metric.name
         # One function for each shape of program: a sweep compiles it once for all its numbers.
         build = self._builds.setdefault((name, _named(config), words, tuple(numbers)), build)
         swept = sweep(
@@ -228,7 +230,7 @@ class _Trials:
             rounds=training.rounds,
             seeds=(config.seed,),
             cohort=training.cohort,
-            metric=self.metric.name,
+            metric=metric,
             test=False,
             progress=self.watch(f"choosing: {name}, {_named(config)}"),
         )
