@@ -27,6 +27,7 @@ def optimizer(
     quick: Quick = False,
     method: Names = None,
     setting: Columns = None,
+    seed: Annotated[int, typer.Option(help="The first of three seeds.")] = 100,
     data: Data = None,
     out: Out = Path(_NAME),
     workers: Workers = 2,
@@ -53,7 +54,7 @@ def optimizer(
     settings = choice.CHOICE.chosen_settings(setting, quick=quick)
     methods = choice.CHOICE.chosen_methods(method)
     rates = QUICK_GRID if quick else choice.RATES
-    first, number = choice.CHOICE.first, 1 if quick else choice.CHOICE.seeds
+    first, number = check.seed(_NAME, seed), 1 if quick else choice.CHOICE.seeds
     total = len(choice.optimizers()) * len(rates) * number * len(settings) * len(methods)
     with Trainings(quiet=quiet, total=total) as bar:
         trials = choice.try_all(
