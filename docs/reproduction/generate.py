@@ -72,8 +72,7 @@ same ones, as far as they have a place for them, so that the tables show what th
 are worth; with `--frequencies` they also get each client's class frequencies, which otherwise
 AdaMAP alone uses. This optimizer was chosen once, by `fedprior reproduce optimizer`: the highest
 mean validation score of five methods, AdaMAP not among them, on seeds 100 to 102. A common
-optimizer does not suit every method: beside both tables stand the figures of each method under the
-optimizer with which its own validation score is higher.
+optimizer does not suit every method: FedRep, for one, did better without it in a short trial.
 
 `accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
 decile` is the mean over the lowest tenth of the clients; `printed` is the paper's figure; `gap` is
@@ -94,13 +93,14 @@ def page(folder: Path = FOLDER) -> str:
             parts += [*beside.verdicts(documents, settings), beside.markdown(documents, settings)]
         for optimizer, found in documents.items():
             if len(documents) > 1:
-                parts.append(f"### With {OPTIMIZERS[optimizer].title}")
+                parts.append(f"### {HEADINGS[name]}, with {OPTIMIZERS[optimizer].title}")
             place = beside.place(Path(name), OPTIMIZERS[optimizer])
-            parts += section(found, settings, place.as_posix())
+            heading = "####" if len(documents) > 1 else "###"
+            parts += section(found, settings, place.as_posix(), heading)
     return "\n\n".join(parts) + "\n"
 
 
-def section(found: dict, settings: tuple, place: str) -> list[str]:
+def section(found: dict, settings: tuple, place: str, heading: str) -> list[str]:
     """Return one comparison under one optimizer, whose files are in `place`."""
     (made,) = found["made_with"]
     assert not found["quick"], "quick rows are not for this page"
@@ -110,7 +110,7 @@ def section(found: dict, settings: tuple, place: str) -> list[str]:
         f"    {found['command']}",
         f"{len(found['seeds'])} seeds from {found['seeds'][0]}; {made['device']}, jax "
         f"{made['jax']}; [rows](reproduction/{place}/rows.json)." + (given and f" {given}."),
-        markdown([Row(**row) for row in found["rows"]], settings),
+        markdown([Row(**row) for row in found["rows"]], settings, heading=heading),
         *found["remarks"],
         *picture(place),
     ]

@@ -203,7 +203,7 @@ def test_one_device_is_no_mesh():
     ("given", "rule"),
     [
         (("two",), "--processes must be auto or a whole number above 0, got 'two'"),
-        (("2",), "--processes must be given, with --process I and --coordinator HOST:PORT"),
+        (("2",), "--process and --coordinator must be given with --processes 2"),
         (("2", 2, "a:1"), r"--process must be in 0\.\.1, got 2"),
         (("2", 0, "a"), "--coordinator must be of the form HOST:PORT, got 'a'"),
         (("auto", 0), "--process and --coordinator must be left out with --processes auto"),

@@ -143,7 +143,7 @@ ablation = _command(
 )
 beyond = _command(
     "beyond",
-    """AdaMAP against every other method in settings that Table 1 lacks, over ten fresh splits.
+    """AdaMAP against every other method in settings that Table 1 lacks, on fresh splits.
 
     Dirichlet(0.1) shares of the classes, 120 samples per client, clients never seen in training.
     Gaps to AdaMAP are paired by split, with 95% intervals, as in `table1`.

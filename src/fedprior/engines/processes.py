@@ -31,8 +31,8 @@ def join(processes: str, process: int | None = None, coordinator: str | None = N
     check.require(fine, "train", "--processes", rule, processes)
     number = int(processes)
     given = process is not None and coordinator is not None
-    rule = "given, with --process I and --coordinator HOST:PORT"
-    check.require(given, "train", "--processes", rule, processes)
+    rule, missing = f"given with --processes {number}", "None"
+    check.require(given, "train", "--process and --coordinator", rule, missing)
     rule = f"in 0..{number - 1}"
     check.require(0 <= (process or 0) < number, "train", "--process", rule, process)
     host, _, port = (coordinator or "").rpartition(":")

@@ -31,7 +31,7 @@ from fedprior.experiments.optimizers import FREQUENCIES
 from fedprior.learning import catalog
 from fedprior.learning.judging import ENTIRELY
 from fedprior.reporting import federations
-from fedprior.reporting.config import Config, Data, read
+from fedprior.reporting.config import Config, Data, ModelChoice, read
 from fedprior.reporting.training import Study
 
 OWN, MEAN, INTEGRATED = "adamap", "adamap-mean", "personal-classifier"
@@ -87,13 +87,17 @@ class PriorRow:
 
 
 def framework_settings() -> list[PriorSetting]:
-    """200 clients of 20 to 50 samples, softmax, at every spread; everything as `train` has it."""
+    """200 clients of 20 to 50 samples at every spread, with the softmax regressions they come from.
+
+    Rounds, cohorts and rates are those of `fedprior train`.
+    """
     return [
         PriorSetting(
             name=f"spread-{spread:g}",
             title=f"theta_i ~ N(mu, {spread:g}² I), 200 clients of 20 to 50 samples",
             config=Config(
-                data=Data(name="synthetic", options={"num_clients": 200, "spread": spread})
+                data=Data(name="synthetic", options={"num_clients": 200, "spread": spread}),
+                model=ModelChoice(name="logistic"),
             ),
         )
         for spread in SPREADS
@@ -136,6 +140,7 @@ def measured(
     """Metrics by method and seed; each method is a file of `folder`, read if it exists."""
     known: dict[str, Values] = {}
     drawn: dict[int, Federation] = {}
+    facts = {"seeds": list(seeds), "rounds": setting.config.training.rounds}
     for method in methods:
         file = folder / setting.name / f"{method}.json"
         if not file.exists():
@@ -143,11 +148,11 @@ def measured(
             tell(setting.name, method)
             make_folder(file.parent)
             for name, values in _metrics(setting, method, drawn, workers).items():
-                write_json(file.with_name(f"{name}.json"), {"seeds": list(seeds), "values": values})
-        content = read_json(file)
-        remedy = "Choose another folder for other seeds."
-        same = content["seeds"] == list(seeds)
-        check.require(same, str(file), "seeds", f"{list(seeds)}", content["seeds"], remedy)
+                write_json(file.with_name(f"{name}.json"), {**facts, "values": values})
+        content, remedy = read_json(file), "Choose another folder for another study."
+        for name, value in facts.items():
+            kept = content.get(name)
+            check.require(kept == value, str(file), name, f"{value}", kept, remedy)
         known[method] = content["values"]
     return known
 

@@ -52,8 +52,8 @@ _METHODS = (
         name="adamap",
         factory=adamap,
         adapt=fixed_under_noise,
-        population="a network of all that counts as learned many samples; own class frequencies",
-        sends="increments of the network; losses of 18 priors on held-out samples",
+        population="a shared network that counts as a learned number of samples; class frequencies",
+        sends="increments of the network; how well 18 priors predict held-out samples",
         reference="fedprior's own: docs/explanation/adamap.md",
     ),
     Method(
