@@ -246,10 +246,12 @@ def shown(rows: list[dict]) -> str:
             lines.append("| AdaMAP's gain | " + " | ".join(gaps) + " |")
         unit_name = "%" if score == "rmse" else ""
         whole = [
-            f"{np.mean(each):+.{2 if score == 'rmse' else digits}f}{unit_name}" if each else ""
+            f"{np.mean(each):+.{2 if score == 'rmse' else digits}f}{unit_name} ({len(each)})"
+            if each
+            else ""
             for each in differences.values()
         ]
-        lines.append("| **mean gain over data sets** | " + " | ".join(whole) + " |")
+        lines.append("| **mean gain (number of data sets)** | " + " | ".join(whole) + " |")
     return "\n".join(lines)
 
 

@@ -143,7 +143,7 @@ def test_uneven_classes_are_said():
     assert said(0.6) == []
     assert said(0.25, classes=10) == []
     (line,) = said(0.9)
-    assert "no has 90.0% of the training samples" in line
+    assert "'no' has 90.0% of the training samples" in line
     assert len(said(0.4, classes=10)) == 1
     counts = {metric.key: {"clients": 5} for metric in METRICS.values()} | {"auc": {"clients": 3}}
     (line,) = remarks({"methods": {"fedavg": {"metrics": counts}}})

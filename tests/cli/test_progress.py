@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fedprior.cli.progress import busy, counting
+from fedprior.cli.progress import Trainings, busy, counting
 
 
 @pytest.fixture
@@ -33,6 +33,17 @@ def test_a_line_stands_while_something_goes_on(terminal, capsys):
     with busy("accounting", quiet=False):
         pass
     assert "accounting" in capsys.readouterr().err
+
+
+def test_one_training_is_a_training(capsys):
+    with Trainings(quiet=False) as bars:
+        for name, number in (("one", 1), ("two", 2)):
+            move = bars.part(name)
+            move(0.5, number)
+            move(number, number)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("one: 1 training in ")
+    assert second.startswith("two: 2 trainings in ")
 
 
 @pytest.mark.parametrize("quiet", [True, False])

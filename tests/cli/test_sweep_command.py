@@ -323,7 +323,7 @@ def test_all_experiments_go_on_where_they_stopped(mnist_only, command, tmp_path,
     assert answer["failed"] == {"linear": "linear: broken"}
     assert set(answer["left_out"]) == {
         *("elections", "batting", "dp-figures", "optimizer", "table1", "beyond", "cifar10"),
-        "ablation",
+        *("ablation", "few-samples"),
     }
     assert answer["left_out"]["table1"] == "no mnist_writers among the data"
     assert {"fedem", "logistic"} <= set(answer["experiments"])

@@ -17,6 +17,7 @@ from rich.console import Console
 import fedprior
 from fedprior.cli.progress import Watcher
 from fedprior.engines.simulate import Progress
+from fedprior.reporting.pages.run import page_of
 
 METHODS = ["adaped", "fedavg-fine-tuning", "local"]
 FIGURES = {"mean", "worst_decile", "best_decile", "gain_over_local", "share_gaining"}
@@ -212,7 +213,7 @@ def test_what_a_run_tells_on_its_way(command, tmp_path, monkeypatch):
 
 
 def test_boosting_beside_the_methods(command, fast, table, tmp_path):
-    """Three more rows, with every metric; the run's page and a resumed run are as without them."""
+    """Three more rows, with every metric, also on the run's page; a resumed run keeps them."""
     named = ("--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "local")
     run = tmp_path / "run"
     words = ("--baseline", "boosting", "--json", "--quiet")
@@ -232,7 +233,9 @@ def test_boosting_beside_the_methods(command, fast, table, tmp_path):
     shown = command("train", "--resume", run, "--baseline", "boosting", "--quiet")
     assert all(kind in shown.out for kind in kinds)
     plain = json.loads(command("train", "--resume", run, "--json", "--quiet").out)
-    assert plain == {name: value for name, value in summary.items() if name != "baseline"}
+    assert plain == summary
+    methods = next(each for each in page_of(run).sections if each.title == "Methods")
+    assert [cells[0] for cells in methods.blocks[0].cells][1:4] == kinds
 
 
 def test_rates_are_chosen_and_kept(command, fast, table, tmp_path, monkeypatch):

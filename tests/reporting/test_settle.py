@@ -9,7 +9,9 @@ from fedprior.data.federation import Federation
 from fedprior.engines.sweep import Sweep
 from fedprior.reporting import federations, settle
 from fedprior.reporting.config import given_keys, read
+from fedprior.reporting.sweep_plan import plan
 
+RAW = "Set model.center and model.scale to public values: the target is learned in its raw units."
 BEST = {"gamma_rate": 0.02, "theta_rate": 0.02, "weight_decay": 0.01}
 
 
@@ -72,7 +74,24 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert found.remarks[0].startswith(
         "adamap: weight_decay 0.01, theta_rate 0.02, gamma_rate 0.02, "
     )
-    assert found.remarks[1].startswith("Model: mlp (16), 8 bins, chosen on validation rows of mlp")
+    tried = "also tried on validation rows: mlp (16); logistic"
+    assert found.remarks[1] == f"Model: mlp (16) with 8 bins ({tried})."
+
+
+@pytest.mark.parametrize("names", ['["fedrep"]', '["adamap", "fedrep"]'])
+def test_a_model_that_a_method_refuses_is_not_tried(file, swept, names):
+    """A method with a head of its own takes no linear model."""
+    said = []
+
+    def watch(name):
+        return lambda done, total: said.append((name, done, total))
+
+    found = settle.settle(*asked(file, "kind", f"methods={names}"), watch=watch)
+    assert {row["model"] for row in found.tried} == {"mlp (16)", "mlp (16) with 8 bins"}
+    assert found.config.model.name == "mlp"
+    number = sum(row["method"] == "fedrep" for row in found.tried)
+    assert number > 4
+    assert said[-1] == ("choosing: fedrep", number, number)
 
 
 def test_fine_tuning_may_be_slower(file, swept, monkeypatch):
@@ -106,8 +125,26 @@ def test_a_private_run_settles_nothing(file, swept):
     private = ("privacy.epsilon=3", "privacy.delta=0.01")
     for label, exclude in (("kind", "amount"), ("amount", "kind")):
         config, clients, given = asked(file, label, *private, exclude=exclude)
-        assert settle.settle(config, clients, given) == settle.Settled(config)
+        said = [] if label == "kind" else [RAW]
+        assert settle.settle(config, clients, given) == settle.Settled(config, said)
+    public = ("model.center=5000.0", "model.scale=1000.0")
+    config, clients, given = asked(file, "amount", *private, *public, exclude="kind")
+    assert settle.settle(config, clients, given) == settle.Settled(config)
     assert not swept
+
+
+def test_a_sweep_has_the_units_and_sizes_of_a_run(file, swept):
+    """Rates that it finds are rates for the same problem."""
+    changes = ("model.name=linear", "training.theta_rate=0.1")
+    config, clients, given = asked(file, "amount", *changes, exclude="kind")
+    run = settle.settle(config, clients, given).config
+    planned = plan(config, over={"lr": (0.1,)}, given=given).config
+    assert run.model.scale > 100
+    assert planned.model == run.model
+    assert planned.training == run.training
+    config, clients, given = asked(file)
+    planned = plan(config, over={"lr": (0.1,)}, given=given).config
+    assert planned.model.hidden == settle.settle(config, clients, given).config.model.hidden
 
 
 def test_arrays_and_tables_without_validation_rows_are_left_alone(file, swept):
@@ -142,6 +179,13 @@ def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
     assert len(found.tried) == 2
     assert found.tried[1]["rmse"] < 20
     assert "or PersonalRegression in Python, is likely the better tool." in found.remarks[-1]
+
+
+def test_a_mixed_model_has_to_be_clearly_better():
+    assert settle._clear(np.array([1.0, 2.0, np.nan, 1.5]))
+    assert not settle._clear(np.array([3.0, -0.5, -0.5, -0.5]))  # by one client
+    assert not settle._clear(np.array([-1.0, -2.0, -1.5]))
+    assert not settle._clear(np.array([1.0, np.nan]))
 
 
 def test_a_mixed_model_that_cannot_be_fitted_is_not_named(file, monkeypatch):

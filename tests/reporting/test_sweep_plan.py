@@ -92,7 +92,7 @@ def test_columns_have_the_type_of_their_values(swept):
         "class_frequencies": "BOOLEAN",
     }
     shown = table.select("num_components, class_frequencies").fetchall()
-    assert shown == [(2, None), (3, None), (None, True), (None, False)]
+    assert shown == [(2, True), (3, False), (None, True), (None, False)]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ MetricChoice = Annotated[
         "--metric",
         help="What models are scored by, and chosen on validation samples: accuracy, "
         "balanced-accuracy, auc, log-loss or calibration-error of classes (default: accuracy); "
-        "rmse or r2 of a quantity (default: rmse).",
+        "rmse or r2 of a quantity (default: rmse). On a table, without --metric, train chooses "
+        "models and rates by log loss or RMSE.",
     ),
 ]
 Changes = Annotated[

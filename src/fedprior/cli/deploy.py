@@ -169,6 +169,7 @@ def roster(
     """
     from fedprior.cli.progress import busy, say
     from fedprior.deploy.app_folder import write_agreement
+    from fedprior.reporting.units import raw_target
     from fedprior.sites.folder import read_card
     from fedprior.sites.guarantee import guarantee, sentences
 
@@ -180,7 +181,8 @@ def roster(
         document, listed = write_agreement(app_folder, settings, found, deadline=deadline)
         shown = guarantee(document)
     answer = {"token": document.token, "clients": listed.active, "guarantee": shown}
-    lines = [*sentences(document), f"Send {path} to the sites, to be accepted."]
+    raw = raw_target(settings, quantity=bool(document.encoder) and document.classes is None)
+    lines = [*sentences(document), *raw, f"Send {path} to the sites, to be accepted."]
     _tell(answer, lines, as_json=as_json, quiet=quiet, say=say)
 
 
@@ -206,6 +208,7 @@ def rehearse(
     from fedprior.cli.scores import tables
     from fedprior.deploy.rehearsal import prepare
     from fedprior.reporting import federations
+    from fedprior.reporting.units import raw_target
     from fedprior.sites.guarantee import sentences
     from fedprior.sites.reading import SITES, read_clients
 
@@ -225,7 +228,8 @@ def rehearse(
     with busy("preparing", quiet=quiet):
         begun = prepare(app_folder, settings, clients, nodes=nodes, out=folder, deadline=deadline)
     watch = Rehearsing(quiet=quiet, rounds=begun.document.training.rounds)
-    for line in sentences(begun.document):
+    quantity = clients.encoder is not None and clients.classes is None
+    for line in [*sentences(begun.document), *raw_target(settings, quantity=quantity)]:
         watch.say(line)
     with watch:
         begun.play(watch.seen, tls=not insecure)

@@ -83,7 +83,7 @@ def personalize(
                 if math.isfinite(measured.overall.get(metric.key, math.nan))
             ]
             say(
-                f"On the labeled rows: {', '.join(words)}. These are figures for new data if the "
-                "run was not trained on the rows.",
+                f"On the labeled rows: {', '.join(words)}. These figures hold for new data only "
+                "if the run was not trained on these rows.",
                 quiet=quiet,
             )

@@ -145,7 +145,8 @@ class Trainings(_Lines):
                 self._bar.remove_task(task)
                 if not loaded:
                     seconds = time.perf_counter() - start
-                    self.say(f"{label}: {total} trainings in {seconds:.1f} s")
+                    noun = "training" if total == 1 else "trainings"
+                    self.say(f"{label}: {total} {noun} in {seconds:.1f} s")
 
         return move
 

@@ -122,8 +122,8 @@ def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     largest = summary.get("largest_class")
     if largest is not None and largest["share"] > min(_UNEVEN, _TIMES / largest["classes"]):
         yield (
-            f"Classes are uneven: {largest['name']} has {100 * largest['share']:.1f}% of the "
-            "training samples. Compare with guess: largest class; --metric balanced-accuracy "
+            f"Classes are uneven: {str(largest['name'])!r} has {100 * largest['share']:.1f}% of "
+            "the training samples. Compare with guess: largest class; --metric balanced-accuracy "
             "counts all classes equally."
         )
     counts = {

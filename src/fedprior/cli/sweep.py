@@ -74,6 +74,7 @@ def sweep(
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
 
     with busy("loading", quiet=quiet):
+        from fedprior.reporting.config import given_keys
         from fedprior.reporting.pages.sweep import page_of
         from fedprior.reporting.sweep import SweepFolder, sweep_methods
         from fedprior.reporting.sweep_plan import plan, read_over
@@ -99,7 +100,8 @@ def sweep(
     folder.check_place()
     check_output("sweep", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
     with busy("preparing", quiet=quiet):
-        planned = plan(settings, over=read_over(over or []))
+        given = given_keys(config, changes or [])
+        planned = plan(settings, over=read_over(over or []), given=given)
     folder.check(planned)
 
     def draw(swept: "Mapping[str, Sweep]") -> None:

@@ -124,6 +124,7 @@ def train(
         from fedprior.reporting.settle import settle
         from fedprior.reporting.train import check_run, follow, judged
         from fedprior.reporting.train import train as run
+        from fedprior.reporting.units import fitted
 
     remarks: list[str] = []
     chosen = None
@@ -183,8 +184,11 @@ def train(
         settings = _shared(settings, devices, processes, process, coordinator)
         with busy("preparing", quiet=quiet):
             clients, remarks = check_run(settings)
-        if processes is None:
-            given = given_keys(config, changes or [])
+        given = given_keys(config, changes or [])
+        if processes is not None:
+            settings, said = fitted(settings, clients, given)
+            remarks += said
+        else:
             with Trainings(quiet=quiet) as bars:
                 chosen = settle(settings, clients, given, watch=bars.part)
             settings, remarks = chosen.config, [*remarks, *chosen.remarks]

@@ -18,18 +18,19 @@ from fedprior.data.federation import Federation
 from fedprior.engines.sweep import Progress, sweep
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
-from fedprior.models.tabular import BINS, width
+from fedprior.models.tabular import BINS
 from fedprior.reporting import federations, mixed
 from fedprior.reporting.boosting import measured
 from fedprior.reporting.config import Config
 from fedprior.reporting.training import Study, rates
+from fedprior.reporting.units import fitted
 
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
-_BATCH = (10, 128)  # least and most rows of a batch
+_ABOUT = 9  # trainings of a method, until it is known how many there are
 _LINEAR: Any = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
 _CRITERIA = ("log-loss", "rmse")  # of a class, and of a quantity
@@ -58,15 +59,15 @@ def settle(
 ) -> Settled:
     """The configuration for the clients of its first seed, but for the keys that were `given`.
 
-    It concerns tables without privacy. A quantity gets its mean and its standard deviation as
-    units. If there are validation rows, every method tries four rates, then lower ones for a
-    client's own steps (unless it learns its prior), other weight decays, and means weighted by
-    numbers of rows; the first method also tries bins and a linear model, for all of them.
-    `watch(NAME)` gives what is told how many trainings of how many are done.
+    It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
+    are validation rows, every method tries four rates, then lower ones for a client's own steps
+    (unless it learns its prior), other weight decays, and means weighted by numbers of rows; the
+    first method also tries bins and a linear model, if all of them take it. `watch(NAME)` gives
+    what is told how many trainings of how many are done.
     """
+    config, remarks = fitted(config, clients, given)
     if clients.encoder is None or config.privacy.epsilon:
-        return Settled(config)
-    config = _sized(_in_units(config, clients, given), clients, given)
+        return Settled(config, remarks)
     names = [name for name in config.methods if name != _TUNED]
     if not clients.valid.size.any() or config.training.store != "device" or not names:
         return Settled(config)
@@ -76,6 +77,7 @@ def settle(
         if name == names[0]:
             trials.choose_model(name)
         trials.choose_options(name)
+        trials.end(name)
     return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
 
 
@@ -86,22 +88,6 @@ def criterion(config: Config, clients: Federation) -> Metric:
     """
     name = config.training.metric
     return METRICS[_CRITERIA[clients.classes is None] if name == "auto" else name]
-
-
-def _in_units(config: Config, clients: Federation, given: Set[str]) -> Config:
-    y = clients.train.y
-    if clients.classes is not None or {"model.center", "model.scale"} & given:
-        return config
-    scale = float(y.std()) or 1.0
-    return replace(config, model=replace(config.model, center=float(y.mean()), scale=scale))
-
-
-def _sized(config: Config, clients: Federation, given: Set[str]) -> Config:
-    """Batches that grow with the clients, so that 600 rounds show them their rows 40 times."""
-    if "training.batch_size" in given:
-        return config
-    size = int(np.clip(len(clients.train.y) // (50 * clients.num_clients), *_BATCH))
-    return replace(config, training=replace(config.training, batch_size=size))
 
 
 class _Trials:
@@ -119,10 +105,11 @@ class _Trials:
             for name in config.methods
         }
         self.tried: list[dict[str, Any]] = []
+        self.scores: dict[str, np.ndarray] = {}  # of each client, the best of each method
         self._builds: dict[Any, Callable[..., Algorithm]] = {}
+        self._told: dict[str, Progress] = {}
         if self.open_model:
-            hidden = (width(len(clients.train.y)),)
-            self.config = replace(config, model=replace(config.model, name="mlp", hidden=hidden))
+            self.config = replace(config, model=replace(config.model, name="mlp"))
 
     def choose_rate(self, name: str) -> None:
         """One of `RATES` for all rates of a method that were left open."""
@@ -147,6 +134,11 @@ class _Trials:
             if self._score(self.config, self.clients, name, point) > best:
                 self.config = self._with(name, point)
 
+    def end(self, name: str) -> None:
+        """Say that a method has nothing left to try."""
+        if name in self._told:
+            self._told[name](self._number(name), self._number(name))
+
     def best(self, name: str) -> float:
         """The best score of a method so far."""
         key = self.metric.key
@@ -162,15 +154,20 @@ class _Trials:
         for name in dict.fromkeys(row["method"] for row in self.tried):
             own, before = (each.options.get(name, {}) for each in (self.config, self.begun))
             shown = ", ".join(f"{key} {own[key]}" for key in own if own[key] != before.get(key))
-            number = sum(row["method"] == name for row in self.tried)
             if shown:
-                reached = f"of {number} trainings, {self.value(self.best(name))}"
+                reached = f"of {self._number(name)} trainings, {self.value(self.best(name))}"
                 yield f"{name}: {shown}, chosen on validation rows ({reached})."
         models = list(dict.fromkeys(row["model"] for row in self.tried))
-        if len(models) > 1:
-            yield f"Model: {_named(self.config)}, chosen on validation rows of {'; '.join(models)}."
+        chosen = _named(self.config)
+        others = "; ".join(model for model in models if model != chosen)
+        if others:
+            yield f"Model: {chosen} (also tried on validation rows: {others})."
 
     def _others(self) -> Iterator[tuple[Config, Federation]]:
+        """Models that every method takes: one with a head of its own refuses a linear model."""
+        return ((config, own) for config, own in self._further() if _all_build(config, own))
+
+    def _further(self) -> Iterator[tuple[Config, Federation]]:
         if self.open_bins:
             config = replace(self.config, data=replace(self.config.data, bins=BINS))
             binned = federations.federation(config.data, seed=config.seed)
@@ -232,23 +229,47 @@ class _Trials:
             cohort=training.cohort,
             metric=metric,
             test=False,
-            progress=self.watch(f"choosing: {name}, {_named(config)}"),
+            progress=self._progress(name),
         )
         score = float(np.nanmean(swept.valid))
+        if score > self.best(name):
+            self.scores[name] = swept.valid[0, 0]
         row = {"method": name, "model": _named(config), **options}
         self.tried.append({**row, self.metric.key: self.metric.signed(score)})
         return score
 
+    def _progress(self, name: str) -> Progress:
+        """What is told of the next training: one line stands for all of a method."""
+        if name not in self._told:
+            self._told[name] = self.watch(f"choosing: {name}")
+        before = self._number(name)
+        return lambda done, total: self._told[name](before + done, max(_ABOUT, before + 2))
+
+    def _number(self, name: str) -> int:
+        """How many trainings of a method are done."""
+        return sum(row["method"] == name for row in self.tried)
+
+
+def _all_build(config: Config, clients: Federation) -> bool:
+    """Whether every method of the configuration takes its model."""
+    study = Study(config, Facts.of(clients))
+    try:
+        for name in config.methods:
+            study.training(name)
+    except ValueError:
+        return False
+    return True
+
 
 def _named(config: Config) -> str:
-    """The model in words: mlp (64), 8 bins."""
+    """The model in words: mlp (64) with 8 bins."""
     model = config.model
     name = f"mlp ({', '.join(map(str, model.hidden))})" if model.name == "mlp" else model.name
-    return f"{name}, {config.data.bins} bins" if config.data.bins else name
+    return f"{name} with {config.data.bins} bins" if config.data.bins else name
 
 
 def _mixed(trials: _Trials, name: str) -> Iterator[str]:
-    """What to use instead, where a mixed model predicts validation rows better than the method."""
+    """What to use instead, where a mixed model predicts validation rows clearly better."""
     clients, metric, best = trials.clients, trials.metric, trials.best(name)
     if not np.isfinite(best) or not mixed.fits(clients):
         return
@@ -258,9 +279,11 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
             predictions = mixed.predictions(clients, clients.valid)
     except ValueError:  # a table that it does not take, such as one of collinear columns
         return
-    value = measured(replace(clients, test=clients.valid), predictions).mean[metric.key]
+    found = measured(replace(clients, test=clients.valid), predictions)
+    value = found.mean[metric.key]
     trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
-    if value is not None and metric.signed(value) > best:
+    gains = metric.signed(found.clients[metric.key]) - trials.scores[name]
+    if value is not None and _clear(gains):
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
         reached = (
             f"{trials.value(metric.signed(value))} against {metric.words(metric.signed(best))}"
@@ -269,3 +292,11 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
             f"A mixed model predicts the validation rows better ({reached}): fedprior regress, or "
             f"{face} in Python, is likely the better tool."
         )
+
+
+def _clear(gains: np.ndarray) -> bool:
+    """Whether the clients' mean gain is above two of its standard errors."""
+    known = gains[np.isfinite(gains)]
+    if len(known) < 2 or known.mean() <= 0:
+        return False
+    return bool(known.mean() >= 2 * known.std(ddof=1) / np.sqrt(len(known)))

@@ -1,7 +1,7 @@
 """What a sweep of a configuration will do, checked before anything is trained or written."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedprior.learning.method import Method
 from fedprior.reporting import federations
 from fedprior.reporting.config import Config
 from fedprior.reporting.training import Study, Training, rates
+from fedprior.reporting.units import fitted
 
 RATE = ("rate", "lr")  # names of one rate for every model that a method trains
 _OWNER = "sweep"
@@ -95,15 +96,19 @@ def _value(text: str) -> Any:
     return text
 
 
-def plan(config: Config, *, over: Values) -> SweepPlan:
-    """Check everything before the sweep begins: data, options, every point of every method."""
+def plan(config: Config, *, over: Values, given: Set[str] = frozenset()) -> SweepPlan:
+    """Check everything before the sweep begins: data, options, every point of every method.
+
+    On a table, what was not `given` is `fitted` to its rows, as in a run.
+    """
     _check(config, over)
     config = _complete(config)
     drawn = {
         seed: federations.federation(config.data, seed=seed, privacy=config.privacy)
         for seed in config.all_seeds
     }
-    remarks = list(drawn[config.seed].remarks)
+    config, said = fitted(config, drawn[config.seed], given)
+    remarks = [*drawn[config.seed].remarks, *said]
     study = Study(config, Facts.of(drawn[config.seed]))
     Seeds(tuple(drawn), tuple(drawn.values()), study.cohort)  # refuses unequal ones
     scored = all(federation.valid.size.any() for federation in drawn.values())

@@ -105,6 +105,9 @@ def train(
         beside = {**scores, **_measured(found, metric)}  # gains are over local
         rows = summarize(beside, metric)
         summary["baseline"] = {name: rows[name] for name in rows if name not in scores}
+    elif resume and folder.summary.is_file():
+        stored = json.loads(folder.summary.read_bytes())
+        summary |= {"baseline": stored["baseline"]} if "baseline" in stored else {}
     if config.privacy.score_epsilon:
         summary["released_scores"] = means
     write_atomically(folder.summary, json.dumps(summary, indent=2).encode())

@@ -85,6 +85,11 @@ class RunRecord:
         return {} if self.secure else dict(self.summary.get("guesses", {}))
 
     @cached_property
+    def baseline(self) -> dict[str, dict[str, Any]]:
+        """The scores of `train --baseline`, as in summary.json."""
+        return {} if self.secure else dict(self.summary.get("baseline", {}))
+
+    @cached_property
     def stage(self) -> Stage:
         if lock.holder(self.folder.path) is not None:
             return "running"

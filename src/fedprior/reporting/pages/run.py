@@ -31,6 +31,7 @@ from fedprior.reporting.pages.record import RunRecord, folder_of
 
 _GUESS = "guess:"
 _BETTER = {True: "Lower values are better.", False: "Higher values are better."}
+_BOOSTING = " Gradient boosting on the same rows stands beside them; it takes no gradient steps."
 WHAT = "the folder of a run of fedprior train"
 _AGAIN = {  # by whether the noise is secure
     False: "This command gives the same answer again:",
@@ -170,6 +171,7 @@ def _methods(record: RunRecord, rows: Rows | None) -> list[Section]:
 
     ranked = sorted(methods.items(), key=lambda item: -_score(item[1]["mean"], metric))
     found = [cells(name, row, name == "local") for name, row in ranked]
+    found += [cells(name, row, False) for name, row in record.baseline.items()]
     found += [cells(f"{_GUESS} {LABELS[name]}", row, True) for name, row in record.guesses.items()]
     spread = ("± over seeds",) if seeds else ()
     gain = "gain over local" + (" (points)" if metric.share else "")
@@ -180,6 +182,7 @@ def _methods(record: RunRecord, rows: Rows | None) -> list[Section]:
         f"gradient steps: the mean over clients. {_BETTER[metric.lower]} The worst decile is the "
         f"mean of the {tenth} tenth of the clients."
     )
+    text += _BOOSTING if record.baseline else ""
     blocks: list[Block] = [SmallTable(title="Scores by method", head=head, cells=tuple(found))]
     drawn = None if rows is None else distributions(rows, list(methods), metric)
     blocks += [] if drawn is None else [drawn]
@@ -193,7 +196,8 @@ def _score(value: float | None, metric: Metric) -> float:
 
 def _metrics(record: RunRecord) -> list[Section]:
     """Every metric of every method and of what needs no model."""
-    rows = {name: row["metrics"] for name, row in record.methods.items() if "metrics" in row}
+    every = {**record.methods, **record.baseline}
+    rows = {name: row["metrics"] for name, row in every.items() if "metrics" in row}
     guessed = {f"{_GUESS} {LABELS[k]}": row["metrics"] for k, row in record.guesses.items()}
     if not rows:
         return []
