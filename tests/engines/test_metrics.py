@@ -191,3 +191,30 @@ def test_little_memory_makes_smaller_chunks(monkeypatch):
     for name, values in whole.clients.items():
         np.testing.assert_allclose(found.clients[name], values, rtol=1e-5)
         assert found.overall[name] == pytest.approx(whole.overall[name], rel=1e-5)
+
+
+def test_a_model_of_a_quantity_that_is_no_regression_keeps_its_own_score():
+    class Counts:
+        """Poisson, with the logarithm of the rate as its output."""
+
+        init = staticmethod(lambda key: {"weight": np.zeros(3, "f4")})
+        apply = staticmethod(lambda parameters, x: x @ parameters["weight"])
+        loss = staticmethod(lambda outputs, y: np.e**outputs - y * outputs)
+        score = staticmethod(lambda outputs, y: y * outputs - np.e**outputs)
+
+    result = fedprior.simulate(fedprior.learning.fedavg(Counts()), table(regression=True), rounds=1)
+    split = result.federation.test
+    rows = split.client(0)
+    outputs = np.asarray(result.predict(0, rows.x))
+    assert result.scores[0] == pytest.approx(np.mean(rows.y * outputs - np.exp(outputs)), rel=1e-4)
+
+
+def test_bytes_are_pixels_in_predictions_too():
+    draws = np.random.default_rng(0)
+    x = draws.integers(0, 256, (30, 2, 2, 1)).astype(np.uint8)
+    clients = Federation.from_arrays(x, np.arange(30) % 2, np.arange(30) // 10)
+    network = fedprior.mlp((2, 2, 1), 2, hidden=(3,))
+    result = fedprior.simulate(fedprior.learning.fedavg(network), clients, rounds=1)
+    images = clients.test.x[:2]
+    assert images.dtype == np.uint8
+    np.testing.assert_allclose(result.predict(0, images), result.predict(0, images / 255), 1e-5)

@@ -162,3 +162,14 @@ def test_noise_does_not_judge():
     state, _, message = sent(algorithm, client())
     assert set(message.value) == {"mean"}
     assert "found" not in state
+
+
+def test_a_round_without_a_trial_changes_nothing_whatever_weight_noise_gives_it():
+    algorithm = adamap(judge_every=4)
+    state, _, message = sent(algorithm, client())
+    noisy = jax.tree.map(lambda leaf: leaf + 0.5, message)
+    after = algorithm.update({**state, "round": jnp.asarray(1)}, noisy)
+    assert float(after["prior_samples"]) == float(state["prior_samples"])
+    assert int(after["trials"]) == 0
+    due = algorithm.update({**state, "round": jnp.asarray(2)}, noisy)
+    assert int(due["trials"]) == 1

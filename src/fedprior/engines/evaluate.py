@@ -128,11 +128,14 @@ def chunks(num_clients: int, largest: int) -> Iterator[tuple[np.ndarray, int]]:
 def metric_of(owner: str, name: str | None, algorithm: Algorithm, federation: Federation) -> Metric:
     """The metric that was asked for, or the default: accuracy, or RMSE of a quantity.
 
-    Of an algorithm without a model nobody knows what its outputs are: its own score is the default.
+    Where nobody knows what the outputs are, the model's own score is the default: an algorithm
+    without a model, a model of a quantity that is no regression, several targets.
     """
-    if name is None and algorithm.model is None:
+    model, target = algorithm.model, target_of(federation.classes)
+    regression = getattr(model, "regression", False) and federation.train.y.ndim == 1
+    if name is None and (model is None or (target == "quantity" and not regression)):
         return OWN
-    return chosen(owner, name, target_of(federation.classes))
+    return chosen(owner, name, target)
 
 
 def check_defined(owner: str, metric: Metric, federation: Federation) -> None:

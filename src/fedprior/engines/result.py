@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, State, Theta
 from fedprior.core.scores import OWN, Metric
-from fedprior.data.federation import Federation
+from fedprior.data.federation import Federation, network_input
 from fedprior.engines.evaluate import Source, own_scores, personal_models
 from fedprior.engines.metrics import Metrics, metrics_of_models
 from fedprior.engines.store import Store
@@ -91,7 +92,7 @@ class Result:
 
     def predict(self, client: int, x: Any) -> Any:
         """Return the outputs of one client's personal model: logits, or the predicted value."""
-        return self.algorithm.predict(self.theta(client), x)
+        return self.algorithm.predict(self.theta(client), network_input(jnp.asarray(x)))
 
     @cached_property
     def _train(self) -> Source:

@@ -22,7 +22,14 @@ from fedprior.exchange.agreement import Rules
 # Of the device's memory: the rest is left to fragmentation, to constants and to the runtime.
 _SHARE = 0.85
 _UNKNOWN = 2**33  # bytes of a device that does not tell how many it has
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# A container's limit and what it uses of it, in both versions of cgroups.
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
 _arrays: Any = jax.live_arrays  # without types in JAX
 _wait: Any = jax.block_until_ready
 _turn = threading.Condition()
@@ -66,9 +73,9 @@ def _host() -> int:
     except (OSError, KeyError, ValueError):  # not Linux: the memory that it has, free or not
         if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
             sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for limit in _LIMITS:
+    for limit, used in _LIMITS:
         try:
-            sizes.append(int(Path(limit).read_text()))
+            sizes.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return min(sizes, default=_UNKNOWN)

@@ -148,6 +148,7 @@ class Run:
     def identity(self) -> str:
         """A hash of everything that determines the results of this run, for its checkpoints."""
         parts = [self.agreement.fingerprint, self.store, len(self.federation.train.x)]
+        parts += [] if self.metric is OWN else [self.metric.name]  # which decides when a run ends
         return fingerprint([*parts, *(self._shape if self.mesh.devices else ())])
 
     @property
@@ -181,7 +182,7 @@ class Run:
         return self.mesh.agree(self._reserved(first, count))
 
     def _reserved(self, first: int, count: int) -> int:
-        if self.ledger is None:
+        if self.ledger is None or not self.mesh.lead:
             return count
         granted = reserve(
             self.agreement,

@@ -185,7 +185,7 @@ def _advance(
             return "budget"
         with pace.timed(count):
             engine.advance(count)
-        if run.ledger:
+        if run.ledger and run.mesh.lead:
             run.ledger.commit()
         at = len(engine.history)
         if evaluate_every and at % evaluate_every == 0 and at < run.rounds:

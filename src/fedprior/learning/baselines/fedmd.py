@@ -11,10 +11,11 @@ import numpy as np
 from fedprior.core import check, random
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
-from fedprior.data.federation import ClientData
+from fedprior.data.federation import ClientData, network_input, stored_input
 from fedprior.learning.averaging import AveragedModel, Weight, begun
 from fedprior.learning.descent import Descent, descend, go_on, masked_mean, reading
 from fedprior.learning.steps import Steps, newcomer
+from fedprior.models.offset import Offset
 
 Public = Literal["noise", "digits"]
 _LEAST_SIDE = 16  # of images that the 8 x 8 digits are enlarged to
@@ -70,7 +71,7 @@ def fedmd(
 def _inputs(owner: str, public: Any, number: int, shape: Any) -> Callable[[Key], Array]:
     """What makes the public inputs from the key of the run."""
     if not isinstance(public, str):
-        given = np.asarray(public)
+        given = network_input(stored_input(np.asarray(public)))
         fine = given.ndim > 1 and len(given) > 0 and bool(np.isfinite(given).all())
         check.require(fine, owner, "public", "finite inputs, one a row", given.shape)
         return lambda key: jnp.asarray(given)
@@ -118,6 +119,11 @@ class _Agreeing(AveragedModel):
         """The network with which all clients begin, remade from its key instead of being sent."""
         return self.model.init(jax.random.wrap_key_data(words))
 
+    @property
+    def _shared(self) -> Model:
+        """The network without class frequencies: they stay with the client."""
+        return self.model.model if isinstance(self.model, Offset) else self.model
+
     def enroll(self, state: State, client: Array, key: Key) -> Memory:
         w = self._first(state["words"])
         return {"w": w, "rule": self.own.init(w), **reading(key)}
@@ -127,7 +133,7 @@ class _Agreeing(AveragedModel):
     ) -> tuple[Message, Memory]:
         memory = self._digest(state, memory, self.digest_steps)
         memory = self._revisit(state, memory, data, self.steps.local_steps)
-        outputs = self.model.apply(memory["w"], state["public"])
+        outputs = self._shared.apply(memory["w"], state["public"])
         return self.message({"consensus": outputs}, state["gamma"], data), memory
 
     def update(self, state: State, total: Message) -> State:
@@ -148,7 +154,7 @@ class _Agreeing(AveragedModel):
         inputs = ClientData(public, consensus, zero, jnp.asarray(length, jnp.int32), rows)
 
         def objective(w: PyTree, x: Array, wanted: Array, mask: Array) -> Array:
-            gap = jnp.abs(self.model.apply(w, x) - wanted)
+            gap = jnp.abs(self._shared.apply(w, x) - wanted)
             return masked_mean(gap.reshape(len(gap), -1).mean(axis=1), mask)
 
         w, rule = descend(
