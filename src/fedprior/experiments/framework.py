@@ -31,7 +31,7 @@ from fedprior.experiments.optimizers import FREQUENCIES
 from fedprior.learning import catalog
 from fedprior.learning.judging import ENTIRELY
 from fedprior.reporting import federations
-from fedprior.reporting.config import Config, Data, read
+from fedprior.reporting.config import Config, Data, ModelChoice, read
 from fedprior.reporting.training import Study
 
 OWN, MEAN, INTEGRATED = "adamap", "adamap-mean", "personal-classifier"
@@ -87,13 +87,14 @@ class PriorRow:
 
 
 def framework_settings() -> list[PriorSetting]:
-    """200 clients of 20 to 50 samples, softmax, at every spread; everything as `train` has it."""
+    """200 clients of 20 to 50 samples, softmax, at every spread; the rest as `train` has it."""
     return [
         PriorSetting(
             name=f"spread-{spread:g}",
             title=f"theta_i ~ N(mu, {spread:g}² I), 200 clients of 20 to 50 samples",
             config=Config(
-                data=Data(name="synthetic", options={"num_clients": 200, "spread": spread})
+                data=Data(name="synthetic", options={"num_clients": 200, "spread": spread}),
+                model=ModelChoice(name="logistic"),
             ),
         )
         for spread in SPREADS
