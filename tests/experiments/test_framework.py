@@ -68,6 +68,7 @@ def test_the_integrated_model_is_measured_on_the_same_samples(tiny):
 
 def test_settings_have_the_spreads_and_sizes_of_the_study():
     names = [each.name for each in framework.framework_settings()]
+    assert {each.config.model.name for each in framework.framework_settings()} == {"logistic"}
     assert names == [f"spread-{s}" for s in ("0", "0.1", "0.3", "0.5", "1", "2")]
     few = framework.few_settings()
     assert [each.name for each in few][-2:] == ["samples-1200", "newcomers"]

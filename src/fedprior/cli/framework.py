@@ -47,7 +47,7 @@ def framework(
     """Clients drawn from the framework itself: is a prior learned by AdaMAP worth its place?
 
     Softmax regressions of 200 clients whose theta spreads by 0 to 2 around a mean; nothing is tuned
-    and everything is as `fedprior train` has it. `personal-classifier` is the model of
+    and all else is as `fedprior train` has it. `personal-classifier` is the model of
     `PersonalClassifier`, which integrates theta out. What is finished in --out is kept.
 
     Example: `fedprior reproduce framework --setting spread-0.3 --seeds 3 --method fedavg`
