@@ -20,6 +20,7 @@ from sphinx.errors import ExtensionError
 
 import fedprior
 from extensions import write
+from fedprior.core.scores import Metric
 
 # Folders that are written before every build and never committed.
 OVERVIEWS, PAGES = "reference/api", "reference/names"
@@ -221,7 +222,9 @@ def shorten(app: Sphinx, value: Any, bound: bool) -> None:
     made = []
     for each in signature.parameters.values():
         default = each.default
-        if is_dataclass(default) and not isinstance(default, type) and default == type(default)():
+        if isinstance(default, Metric):
+            each = each.replace(default=Shown(default.label))
+        elif is_dataclass(default) and not isinstance(default, type) and default == type(default)():
             each = each.replace(default=Shown(f"{type(default).__name__}()"))
         elif " at 0x" in repr(default):
             each = each.replace(default=Shown(getattr(default, "__name__", "...")))

@@ -5,12 +5,15 @@ fedprior reproduce table1 --equal --data DIR --out docs/reproduction/table1
 python docs/reproduction/generate.py
 """
 
+import json
 import sys
 from pathlib import Path
 
 from fedprior.experiments import comparison_beside as beside
+from fedprior.experiments import optimizer_choice
 from fedprior.experiments.comparison_report import Row, markdown
 from fedprior.experiments.comparison_settings import COMPARISONS
+from fedprior.experiments.optimizer_choice import OptimizerRow
 from fedprior.experiments.optimizers import OPTIMIZERS, PUBLISHED
 
 FOLDER = Path(__file__).parent
@@ -125,9 +128,12 @@ def picture(place: str) -> list[str]:
 
 def chosen(folder: Path) -> list[str]:
     """Return how the optimizer of --equal was chosen, if its rows are there."""
-    file = folder / "optimizer" / "table.md"
+    file = folder / "optimizer" / "rows.json"
+    if not file.exists():
+        return []
+    rows = [OptimizerRow(**row) for row in json.loads(file.read_text())["rows"]]
     command = "    fedprior reproduce optimizer"
-    return ["## The same optimizer for all", command, file.read_text()] if file.exists() else []
+    return ["## The same optimizer for all", command, optimizer_choice.markdown(rows)]
 
 
 if __name__ == "__main__":
