@@ -121,6 +121,8 @@ def test_scores_leave_a_site_only_where_it_says_so(network, share):
     for site, facts, content in finished(net):
         own = read_json(net.sites[site] / "scores.json")
         assert own.pop("agreement") == net.document.token
+        assert own.pop("metric") == "accuracy"
+        assert set(own.pop("metrics")) == {"adamap", "local"}  # which stay with the site
         assert set(own) == {"adamap", "local"}
         assert facts["scores"] == (own if share else {})
         for name in net.clients.clients[list(net.groups[site])]:
