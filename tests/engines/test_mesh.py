@@ -108,8 +108,10 @@ def two(folder, store, end=-1):
     finally:
         for each in started:
             each.kill()
+    # Gloo writes there as well, from threads of its own, in pieces.
     lines = [
-        [line for line in out.splitlines() if not line.startswith("[Gloo]")] for out, _ in said
+        [line for line in out.splitlines() if line.isdigit() or line.startswith("done ")]
+        for out, _ in said
     ]
     return lines, [each.returncode for each in started], [err for _, err in said]
 
