@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from toys import averaging
 
 import fedprior
-from fedprior.engines.trainings import Seeds
+from fedprior.engines.seeds import Seeds
 from fedprior.learning.catalog import METHODS
 from fedprior.reporting.training import rates
 

@@ -13,7 +13,7 @@ from fedprior.data.folder import from_folder
 from fedprior.data.table import fit_encoder, from_table
 from fedprior.engines.grid import Family
 from fedprior.engines.run import Run
-from fedprior.engines.trainings import Seeds
+from fedprior.engines.seeds import Seeds
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 

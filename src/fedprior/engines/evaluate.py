@@ -1,6 +1,6 @@
 """Personal models and scores of all clients, computed in chunks of clients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -85,20 +85,22 @@ def _pools(split: Split, mesh: Mesh) -> ClientData:
         for shard in own
     ]
 
-    def filled(pools: list[np.ndarray]) -> np.ndarray:
-        whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
-        for rows, pool in zip(whole, pools, strict=True):
-            rows[: len(pool)] = pool
-        return whole.reshape(-1, *pools[0].shape[1:])
-
     data = ClientData(
-        x=filled([part.x for part in parts]),
-        y=filled([part.y for part in parts]),
+        x=np.concatenate(padded_pools([part.x for part in parts], length)),
+        y=np.concatenate(padded_pools([part.y for part in parts], length)),
         start=np.concatenate([part.start for part in parts]),
         size=np.concatenate([part.size for part in parts]),
         rows=np.arange(split.largest, dtype=np.int32),
     )
     return on_shards(data, mesh)
+
+
+def padded_pools(pools: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """Return the pools, each padded with zeros to `length` rows, along a new first axis."""
+    whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
+    for rows, pool in zip(whole, pools, strict=True):
+        rows[: len(pool)] = pool
+    return whole
 
 
 def on_shards(data: ClientData, mesh: Mesh) -> ClientData:

@@ -18,7 +18,8 @@ from fedprior.data.federation import Federation
 from fedprior.engines import cache, room, source
 from fedprior.engines.evaluate import check_defined, metric_of
 from fedprior.engines.grid import Family, Member, Point, families, points
-from fedprior.engines.trainings import Log, Seeds, personal, scores, together, train
+from fedprior.engines.seeds import Seeds
+from fedprior.engines.trainings import Log, personal, scores, together, train
 from fedprior.exchange import checkpoint
 from fedprior.exchange.checkpoint import fingerprint
 from fedprior.pages.report import ShownPage, report

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.channels.identity import Identity
-from fedprior.core import check, random, tree
+from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, PyTree, State, Theta
-from fedprior.core.protocols import Channel, Cohort
+from fedprior.core.protocols import Channel
 from fedprior.core.scores import Metric
-from fedprior.data.federation import ClientData, Federation, Split
+from fedprior.data.federation import ClientData
 from fedprior.engines import room
 from fedprior.engines.device import LONGEST, Models, play_rounds
 from fedprior.engines.evaluate import (
@@ -29,11 +29,10 @@ from fedprior.engines.evaluate import (
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
+from fedprior.engines.seeds import Numbers, Seeds
 from fedprior.exchange.agreement import Agreement, Keys, Rules
-from fedprior.exchange.facts import Facts
 from fedprior.privacy.participation import Attendance
 
-Numbers = Mapping[str, float]  # of one point
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
 _BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
 # On a GPU, autotuning takes longer than it saves for such short trainings; on a CPU, a lower
@@ -43,103 +42,30 @@ _LEVEL = "xla_backend_optimization_level"
 _ON_CPU = {} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1}
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`jax.jit` for many programs that each run for only a few seconds."""
-    on_cpu = jax.jit(function, compiler_options=_ON_CPU, **options)
-    on_gpu = jax.jit(function, compiler_options=_ON_GPU, **options)
-
-    class Program:
-        def __call__(self, *given: Any, **named: Any) -> Any:
-            return self._here(*given, **named)
-
-        def lower(self, *given: Any, **named: Any) -> Any:
-            return self._here.lower(*given, **named)
-
-        @property
-        def _here(self) -> Any:
-            return on_cpu if jax.default_backend() == "cpu" else on_gpu
-
-    return Program()
-
-
 @dataclass(frozen=True, eq=False)
-class Seeds:
-    """The federations of several seeds, padded to one shape, with their cohort and channel.
+class _Program:
+    """A jitted function with the compiler's options for the backend in use."""
 
-    `identity` separates the private draws of this sweep from those of other runs.
-    """
+    on_cpu: Any
+    on_gpu: Any
 
-    numbers: tuple[int, ...]
-    federations: tuple[Federation, ...]
-    cohort: Cohort
-    channel: Channel = field(default_factory=Identity)
-    identity: Any = ""
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self._here(*given, **named)
 
-    def __post_init__(self) -> None:
-        counts = sorted({federation.num_clients for federation in self.federations})
-        rule = "the same for every seed"
-        check.require(len(counts) == 1, "sweep", "number of clients", rule, counts)
-        bounds = list({federation.most_samples for federation in self.federations})
-        check.require(len(bounds) == 1, "sweep", "most_samples", rule, bounds)
-        if self.channel.noise == "secure":
-            raise check.PrivacyError(
-                "sweep: noise must be simulated. Every training of a sweep would spend a separate "
-                "budget: choose on public data or by simulation, then train once."
-            )
+    def lower(self, *given: Any, **named: Any) -> Any:
+        return self._here.lower(*given, **named)
 
     @property
-    def num_clients(self) -> int:
-        return self.federations[0].num_clients
+    def _here(self) -> Any:
+        return self.on_cpu if jax.default_backend() == "cpu" else self.on_gpu
 
-    def agreement(self, family: Family, point: Numbers, place: int) -> Agreement:
-        """Return the agreement of one training; private draws are independent between points."""
-        return Agreement(
-            algorithm=family.at(point),
-            facts=Facts.of(self.federations[place], private=self.channel.private),
-            channel=self.channel,
-            cohort=self.cohort,
-            seed=self.numbers[place],
-            identity=[self.identity, {**point, **dict(family.fixed)}],
-        )
 
-    @cached_property
-    def roots(self) -> Array:
-        return jnp.stack([random.root(number) for number in self.numbers])
-
-    @cached_property
-    def train(self) -> ClientData:
-        """The training samples on the device, with a leading axis of seeds on all but `rows`."""
-        return _stack([each.train for each in self.federations])
-
-    @cached_property
-    def valid(self) -> ClientData:
-        """The validation samples, like `train`."""
-        return self.held_out("valid")
-
-    def held_out(self, part: str) -> ClientData:
-        """Return the validation or test samples, like `train`.
-
-        Both have the same shape, so that one program serves both (the shape of the test samples is
-        known before they are read).
-        """
-        both = [getattr(each, name) for name in ("valid", "test") for each in self.federations]
-        largest = max(split.largest for split in both)
-        length = max(len(split.x) for split in both)
-        parts = [getattr(each, part) for each in self.federations]
-        return _stack(parts, length=length, largest=largest)
-
-    def groups(self, size: int) -> list["Seeds"]:
-        """Split the seeds into groups of at most `size`."""
-        if size >= len(self.numbers):
-            return [self]
-        return [
-            replace(
-                self,
-                numbers=self.numbers[first : first + size],
-                federations=self.federations[first : first + size],
-            )
-            for first in range(0, len(self.numbers), size)
-        ]
+def _compiled(function: Callable[..., Any], **options: Any) -> _Program:
+    """`jax.jit` for many programs that each run for only a few seconds."""
+    return _Program(
+        on_cpu=jax.jit(function, compiler_options=_ON_CPU, **options),
+        on_gpu=jax.jit(function, compiler_options=_ON_GPU, **options),
+    )
 
 
 def _cohorts(
@@ -153,25 +79,6 @@ def _cohorts(
     ]
     clients, present = zip(*drawn, strict=True)
     return np.stack(clients), np.stack(present)
-
-
-def _stack(parts: Sequence[Split], *, length: int = 0, largest: int = 1) -> ClientData:
-    length = max([length, 1, *(len(part.x) for part in parts)])
-    largest = max([largest, *(part.largest for part in parts)])
-
-    def filled(pools: Sequence[np.ndarray]) -> np.ndarray:
-        whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
-        for own, pool in zip(whole, pools, strict=True):
-            own[: len(pool)] = pool
-        return whole
-
-    return ClientData(
-        x=jnp.asarray(filled([part.x for part in parts])),
-        y=jnp.asarray(filled([part.y for part in parts])),
-        start=jnp.asarray(np.stack([part.start for part in parts])),
-        size=jnp.asarray(np.stack([part.size for part in parts])),
-        rows=jnp.arange(largest, dtype=jnp.int32),
-    )
 
 
 def together(family: Family, members: Sequence[Member], seeds: Seeds) -> tuple[int, int]:

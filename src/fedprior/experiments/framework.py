@@ -23,7 +23,8 @@ from fedprior.engines import cache
 from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
-from fedprior.engines.trainings import Seeds, personal, train
+from fedprior.engines.seeds import Seeds
+from fedprior.engines.trainings import personal, train
 from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.comparison_report import interval

@@ -12,7 +12,7 @@ from fedprior.data import standard_input
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.grid import families, points
-from fedprior.engines.trainings import Seeds
+from fedprior.engines.seeds import Seeds
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import method
 from fedprior.learning.method import Method
