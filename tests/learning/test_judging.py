@@ -176,7 +176,7 @@ def test_a_round_without_a_trial_changes_nothing_whatever_weight_noise_gives_it(
 
 
 def test_a_trial_depends_on_the_counter_of_its_loop():
-    """A loop of no or one turn whose turn is always the same is no condition: XLA runs it anyway."""
+    """XLA runs a loop of no or one turn anyway if nothing in the turn depends on its counter."""
     algorithm, data = adamap(judge_every=30), client()
     state = begun(algorithm)
     memory = algorithm.enroll(state, np.int32(0), KEY)
