@@ -49,9 +49,9 @@ def adamap(
     such part.
 
     `prior_samples` and `smoothing` are where the population begins. In one of `judge_every` rounds
-    clients hold out half of their samples and send how well each of ten values of the one and eight
-    of the other predicts them; both become what predicts best (`judged`). With 0 they stay as they
-    are, which private channels need, because noise would choose at random.
+    clients hold out half of their samples and send how well each of ten values of either predicts
+    them; both become what predicts best (`judged`). With 0 they stay as they are, which private
+    channels need, because noise would choose at random.
 
     In a round clients take steps on the likelihood, gradients cut to `gradient_norm` (where it is
     not given, to `clip`, and to 1 without either); the server adds `momentum` to their mean

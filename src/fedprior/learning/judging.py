@@ -21,7 +21,7 @@ from fedprior.learning.optimizer import toward
 HeldOut = tuple[Array, Array, Array]  # x, y and mask
 ENTIRELY = 1e6  # samples that outweigh those of any client: it keeps the shared model
 PRIOR_SAMPLES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, ENTIRELY)
-SMOOTHING = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, ENTIRELY)
+SMOOTHING = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, ENTIRELY)
 _ROWS = 512  # of a client that take part in a trial, at most: they are copied
 _RECENT = 3  # the k-th trial has weight k^3: a quarter of the trials, the last ones, decide
 _MARGIN = 0.005  # of the loss: what a value nearer to the shared model may predict worse
