@@ -87,6 +87,11 @@ class Seeds:
         parts = [getattr(each, part) for each in self.federations]
         return _stack(parts, length=length, largest=largest)
 
+    def free(self) -> None:
+        """Forget the samples on the device; they are put there again where they are used."""
+        for name in ("train", "valid"):
+            self.__dict__.pop(name, None)
+
     def groups(self, size: int) -> list["Seeds"]:
         """Split the seeds into groups of at most `size`."""
         if size >= len(self.numbers):

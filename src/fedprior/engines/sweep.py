@@ -292,11 +292,19 @@ def _train_all(
                 size = room.smaller(size, error)
             elif width > 1:
                 width = room.smaller(width, error)
+                _free(groups)
                 groups = seeds.groups(width)
             else:
                 at_once = room.smaller(at_once, error)
             continue
         waiting = waiting[size:]
+    if width < len(seeds.numbers):  # the next family may have other groups
+        _free(groups)
+
+
+def _free(groups: list[Seeds]) -> None:
+    for group in groups:
+        group.free()
 
 
 def _train_some(
