@@ -140,15 +140,22 @@ def metric_of(owner: str, name: str | None, algorithm: Algorithm, federation: Fe
     return chosen(owner, name, target)
 
 
-def check_defined(owner: str, metric: Metric, federation: Federation) -> None:
-    """Raise unless some client's validation samples have a value of the metric."""
+def check_defined(
+    owner: str, metric: Metric, federation: Federation, judges: int | None = None
+) -> None:
+    """Raise unless some client's validation samples have a value of the metric.
+
+    With `judges`, one of that many first clients.
+    """
     split = federation.valid
-    if metric.per_sample or not split.size.any():
+    number = len(split.size[:judges])
+    if metric.per_sample or not split.size[:judges].any():
         return
-    rows, place = rows_of(split, np.arange(split.num_clients))
-    if not defined(split.y[rows], place, split.num_clients, metric.key).any():
+    rows, place = rows_of(split, np.arange(number))
+    if not defined(split.y[rows], place, number, metric.key).any():
         what = "two targets that differ" if metric.target == "quantity" else "two classes"
-        rule = f"defined for the validation samples of some client ({what} each)"
+        which = "some client" if judges is None else f"one of the first {judges} clients (judges)"
+        rule = f"defined for the validation samples of {which} ({what} each)"
         remedy = "Choose another metric, or larger validation samples."
         raise ValueError(check.message(owner, "metric", rule, metric.name, remedy))
 

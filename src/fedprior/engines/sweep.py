@@ -137,11 +137,14 @@ def sweep(
         Identity() if channel is None else channel,
         identity,
     )
-    scored = all(federation.valid.size.any() for federation in data.federations)
-    check.expect(scored, _OWNER, "the federation has no validation samples to select on.")
+    if judges is not None:
+        check.count(_OWNER, judges=judges)
+    scored = all(federation.valid.size[:judges].any() for federation in data.federations)
+    which = "federation has" if judges is None else f"first {judges} clients (judges) have"
+    check.expect(scored, _OWNER, f"the {which} no validation samples to select on.")
     judged = metric_of(_OWNER, metric, build(**grid[0]), data.federations[0])
     for each in data.federations:
-        check_defined(_OWNER, judged, each)
+        check_defined(_OWNER, judged, each, judges)
     cache.enable()
     with lock.owned(folder) if folder else nullcontext():
         book = _Book(folder, data, grid, rounds, judges, judged)
