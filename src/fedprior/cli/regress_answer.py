@@ -2,7 +2,7 @@
 
 import json
 import math
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from fedprior.cli.bars import Bar, add_bars
 from fedprior.cli.columns import keep_numbers
 from fedprior.cli.progress import Watcher
 from fedprior.data.writing import write_table
-from fedprior.pages.page import Page
 from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
@@ -33,45 +32,49 @@ _METRICS = {
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
+_Form = tuple[Any, Callable[[Any], None]]  # regress, summary and document; what prints
 _SCALES = {"gaussian": "", "poisson": " of the log rate"}
 
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
     """Read, fit, write the files that are asked for, print; files come last and whole."""
-    if question.structure is not None:
-        from fedprior.cli import regress_levels
-
-        regress_levels.answer(question, watcher, as_json=as_json)
-        return
+    form, show = (reporting, _print) if question.structure is None else _levels()
     with watcher.busy("fitting"):
-        found = reporting.regress(question)
-    _save(question, found)
+        found = form.regress(question)
+    _save(question, found, form.document)
     for remark in found.remarks:
         watcher.say(remark)
     if as_json:
         more = {} if question.out is None else {"out": str(question.out)}
-        typer.echo(json.dumps(reporting.summary(found) | more))
+        typer.echo(json.dumps(form.summary(found) | more))
     else:
-        _print(found)
+        show(found)
     for path in (question.out, question.plot, question.report):
         if path is not None:
             watcher.say(f"Written to {path}")
 
 
-def _save(question: RegressQuestion, found: RegressAnswer) -> None:
-    from fedprior.reporting.regression_plot import draw_coefficients
+def _levels() -> _Form:
+    from fedprior.cli.regress_levels import show
+    from fedprior.reporting import regress_levels
 
-    def write(path: Path) -> None:
-        write_table(columns, path, owner="regress")
-        answers.write_summary(told, path, owner="regress")
+    return regress_levels, show
 
-    def describe() -> Page:
-        return answers.page(told, columns)
 
+def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[str, Any]]) -> None:
     if question.out is None and question.plot is None and question.report is None:
         return
-    columns, told = found.analysis.columns(question.level), reporting.document(found)
-    draw = partial(draw_coefficients, found.analysis)
+    rows, told = found.table(), document(found)
+
+    def write(path: Path) -> None:
+        write_table(rows, path, owner="regress")
+        answers.write_summary(told, path, owner="regress")
+
+    def draw(path: Path) -> Path:
+        from fedprior.reporting.regression_plot import draw_coefficients
+
+        return draw_coefficients(found.analysis, path)
+
     save(
         "regress",
         out=question.out,
@@ -79,7 +82,7 @@ def _save(question: RegressQuestion, found: RegressAnswer) -> None:
         plot=question.plot,
         draw=draw,
         report=question.report,
-        page=describe,
+        page=lambda: answers.page(told, rows),
     )
 
 

@@ -22,7 +22,7 @@ from fedprior.core.algorithm import (
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
-from fedprior.learning.descent import Descent, go_on, reading
+from fedprior.learning.descent import Descent, reading
 from fedprior.learning.joint import joint_loss
 from fedprior.learning.steps import Steps, newcomer
 
@@ -249,12 +249,6 @@ class Alternating:
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return self._objective(gamma, w, x, y, mask, data.size)
 
-        return go_on(
-            objective,
-            memory,
-            descent=self.own,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=steps,
-            time=round * self._length(data),
+        return self.steps.go_on(
+            objective, memory, data, self.own, number=steps, round=round, length=self._length(data)
         )

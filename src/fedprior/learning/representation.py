@@ -10,7 +10,6 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import Alternating, alternating
-from fedprior.learning.descent import go_on
 from fedprior.learning.joint import joint_loss
 from fedprior.learning.options import passes_on
 from fedprior.learning.steps import Steps
@@ -81,14 +80,8 @@ def head_first(
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return joint_loss(model, population, state["gamma"], w, x, y, mask, data.size)
 
-        ahead = go_on(
-            objective,
-            memory,
-            descent=descent,
-            data=data,
-            batches=steps.batches,
-            num_steps=head_steps,
-            time=state["round"] * steps.local_steps,
+        ahead = steps.go_on(
+            objective, memory, data, descent, number=head_steps, round=state["round"]
         )
         return then.local(state, ahead, data, key)
 
