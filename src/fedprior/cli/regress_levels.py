@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.columns import keep_numbers
+from fedprior.cli.columns import keep_numbers, lines_of_facts
 from fedprior.cli.levels import deviations_table, values_table
 from fedprior.cli.regressions import coefficients_table
 from fedprior.reporting.regress_levels import LevelsAnswer
@@ -29,9 +29,7 @@ def show(found: LevelsAnswer) -> None:
 
 
 def _head(found: LevelsAnswer) -> Table:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(no_wrap=True, style="bold")
-    lines.add_column()
+    lines = lines_of_facts()
     model, levels = found.model, found.model.levels_
     dropped = f" ({model.num_dropped_:,} dropped)" if model.num_dropped_ else ""
     lines.add_row("groups", f"{len(model.estimates_.n):,}, {found.num_rows:,} rows{dropped}")
