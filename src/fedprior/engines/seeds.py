@@ -13,8 +13,8 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Array
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import ClientData, Federation, Split
-from fedprior.engines.evaluate import padded_pools
 from fedprior.engines.grid import Family
+from fedprior.engines.pools import padded_pools
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 

@@ -24,7 +24,8 @@ from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
 from fedprior.engines.seeds import Seeds
-from fedprior.engines.trainings import personal, train
+from fedprior.engines.trained import personal
+from fedprior.engines.trainings import train
 from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.comparison_report import interval
