@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison import FORMAT, Part
 from fedprior.experiments.comparison_settings import GRID, Setting
 from fedprior.experiments.optimizers import PUBLISHED
@@ -131,19 +132,16 @@ def gap(row: Row) -> str:
     return f"{row.gap:.2f}{shown}"
 
 
-def markdown(
-    shown_rows: Sequence[Row], settings: Sequence[Setting], *, heading: str = "###"
-) -> str:
-    """One table per setting, under its title as a `heading`."""
+def markdown(shown_rows: Sequence[Row], settings: Sequence[Setting]) -> str:
+    """One table per setting, under its title."""
     parts = []
     for setting in settings:
         own = [row for row in shown_rows if row.setting == setting.name]
         if not own:
             continue
         named = columns(own)
-        lines = [named, ["---"] * len(named), *(cells(row, named) for row in own)]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"{heading} {setting.title}\n\n{table}")
+        table = markdown_table(named, *(cells(row, named) for row in own))
+        parts.append(f"### {setting.title}\n\n{table}")
     return "\n\n".join(parts)
 
 
