@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -48,27 +48,6 @@ class _Lines:
         return self.console.status(what) if self.console.is_terminal else nullcontext()
 
 
-def _bar(console: Console, *columns: ProgressColumn, hidden: bool = False) -> Progress:
-    """A name, a bar, these columns, and the time left."""
-    known = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    return Progress(*known, console=console, transient=True, disable=hidden)
-
-
-class _Bars(_Lines):
-    """Lines with bars below them while it is entered; `columns` are those of a bar."""
-
-    def __init__(self, *columns: ProgressColumn, quiet: bool) -> None:
-        super().__init__(quiet=quiet)
-        self._bar = _bar(self.console, *columns, hidden=quiet or not self.console.is_terminal)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
 class Watcher(_Lines):
     """Shows the progress of each method: rounds, validation score, clients per second, time left.
 
@@ -87,8 +66,7 @@ class Watcher(_Lines):
         """Yield a progress callback for the simulation of one method."""
         start = time.perf_counter()
         if self.console.is_terminal:
-            fields = (TextColumn(f"{{task.fields[{name}]}}") for name in ("score", "speed"))
-            with _bar(self.console, MofNCompleteColumn(), *fields) as bar:
+            with self._bar() as bar:
                 task = bar.add_task(name, total=None, score="", speed="compiling")
 
                 def move(step: "Step") -> None:
@@ -105,6 +83,18 @@ class Watcher(_Lines):
             yield lambda step: None
         self.say(f"{name}: done in {time.perf_counter() - start:.1f} s")
 
+    def _bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[score]}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+
 
 class _Count(ProgressColumn):
     """The number of finished trainings."""
@@ -113,12 +103,28 @@ class _Count(ProgressColumn):
         return Text(f"{int(task.completed)} of {int(task.total or 0)} trainings")
 
 
-class Trainings(_Bars):
+class Trainings(_Lines):
     """Shows how many trainings of each sweep and of `total` in all are done, and the time left."""
 
     def __init__(self, *, quiet: bool, total: int = 0) -> None:
-        super().__init__(_Count(), quiet=quiet)
+        super().__init__(quiet=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            _Count(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
         self._all = self._bar.add_task("all", total=total, visible=total > 0)
+
+    def __enter__(self) -> "Trainings":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
     def part(self, *names: str) -> Callable[[float, int], None]:
         """Return a progress callback for the sweep with this name."""
@@ -155,7 +161,14 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
     if quiet or not console.is_terminal:
         yield lambda done, total, what="": None
         return
-    with _bar(console, MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def move(done: float, total: float, what: str = "") -> None:
@@ -181,13 +194,30 @@ def busy(what: str, *, quiet: bool) -> AbstractContextManager[object]:
     return _Lines(quiet=quiet).busy(what)
 
 
-class Rehearsing(_Bars):
+class Rehearsing(_Lines):
     """Shows the rounds of a rehearsal: how many are done, who answered, the time left."""
 
     def __init__(self, *, quiet: bool, rounds: int) -> None:
-        super().__init__(MofNCompleteColumn(), TextColumn("{task.fields[answered]}"), quiet=quiet)
+        super().__init__(quiet=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[answered]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
         self._task = self._bar.add_task("starting", total=rounds, answered="")
         self._round = 0
+
+    def __enter__(self) -> "Rehearsing":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
     def seen(self, progress: dict[str, Any]) -> None:
         """Take what the run says of itself."""
