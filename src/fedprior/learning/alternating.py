@@ -24,7 +24,7 @@ from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
 from fedprior.learning.descent import Descent, reading
 from fedprior.learning.joint import joint_loss
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 
 Start = Literal["population", "initial"]
 # Options of `alternating` that a method with models of the clients' own passes on.
@@ -249,6 +249,13 @@ class Alternating:
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return self._objective(gamma, w, x, y, mask, data.size)
 
-        return self.steps.go_on(
-            objective, memory, data, self.own, number=steps, round=round, length=self._length(data)
+        return go_on(
+            self.steps,
+            objective,
+            memory,
+            data,
+            self.own,
+            number=steps,
+            round=round,
+            length=self._length(data),
         )

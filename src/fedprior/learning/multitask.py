@@ -11,7 +11,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.descent import Descent, mean_loss, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.populations.multitask import Coupling, Multitask
 
 
@@ -147,6 +147,6 @@ class _Multitask:
             away = tree.flatten(w) - center
             return loss + jnp.sum(away**2) / (2 * variance * data.size)
 
-        return self.steps.go_on(
-            objective, memory, data, self.descent, number=steps, round=state["round"]
+        return go_on(
+            self.steps, objective, memory, data, self.descent, number=steps, round=state["round"]
         )

@@ -12,7 +12,7 @@ from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import Alternating, alternating
 from fedprior.learning.joint import joint_loss
 from fedprior.learning.options import passes_on
-from fedprior.learning.steps import Steps
+from fedprior.learning.steps import Steps, go_on
 from fedprior.populations.subspace import Subspace
 
 # A client's part begins alike in every round: there is no `start` to choose.
@@ -80,8 +80,8 @@ def head_first(
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return joint_loss(model, population, state["gamma"], w, x, y, mask, data.size)
 
-        ahead = steps.go_on(
-            objective, memory, data, descent, number=head_steps, round=state["round"]
+        ahead = go_on(
+            steps, objective, memory, data, descent, number=head_steps, round=state["round"]
         )
         return then.local(state, ahead, data, key)
 

@@ -64,36 +64,6 @@ class Steps:
         """Steps of one rate throughout, without a rule: for personalization after training."""
         return Descent(rate=rate, weight_decay=self.weight_decay, clip=self.clip)
 
-    def go_on(
-        self,
-        objective: Objective,
-        memory: Memory,
-        data: ClientData,
-        descent: Descent,
-        *,
-        number: Any,
-        round: Array,
-        length: Any = None,
-    ) -> Memory:
-        """The memory after `number` more steps of its w, on the batches behind those it has seen.
-
-        They are timed from the beginning of `round`; rounds have a `length` of `local_steps`, or
-        another one.
-        """
-        w, rule = descend(
-            objective,
-            memory["w"],
-            memory["rule"],
-            descent=descent,
-            data=data,
-            batches=self.batches,
-            words=memory["words"],
-            first_step=memory["step"],
-            num_steps=number,
-            time=round * (self.local_steps if length is None else length),
-        )
-        return {**memory, "w": w, "rule": rule, "step": memory["step"] + number}
-
     def check_supported(self, owner: str, *, epochs: bool = False, rule: bool = False) -> None:
         """Raise for `local_epochs` and for a `rule`, unless the method supports them."""
         if self.local_epochs is not None and not epochs:
@@ -110,3 +80,34 @@ def newcomer(owner: str, newcomer_steps: int | None, steps: Steps) -> int:
     number = steps.local_steps if newcomer_steps is None else newcomer_steps
     check.count(owner, least=0, newcomer_steps=number)
     return number
+
+
+def go_on(
+    steps: Steps,
+    objective: Objective,
+    memory: Memory,
+    data: ClientData,
+    descent: Descent,
+    *,
+    number: Any,
+    round: Array,
+    length: Any = None,
+) -> Memory:
+    """The memory after `number` more steps of its w, on the batches behind those it has seen.
+
+    They are timed from the beginning of `round`; rounds have a `length` of `local_steps`, or
+    another one.
+    """
+    w, rule = descend(
+        objective,
+        memory["w"],
+        memory["rule"],
+        descent=descent,
+        data=data,
+        batches=steps.batches,
+        words=memory["words"],
+        first_step=memory["step"],
+        num_steps=number,
+        time=round * (steps.local_steps if length is None else length),
+    )
+    return {**memory, "w": w, "rule": rule, "step": memory["step"] + number}

@@ -13,7 +13,7 @@ from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, increment, weight_of
 from fedprior.learning.descent import Descent, mean_loss, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.populations.point import PointMass
 
 
@@ -115,7 +115,8 @@ class _Mixed:
         def objective(own: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return self._mixed_loss(memory["mixing"], own, mean, x, y, mask)
 
-        after = self.steps.go_on(
+        after = go_on(
+            self.steps,
             objective,
             {**memory, "w": tree.where(fresh, mean, memory["w"])},
             data,

@@ -14,7 +14,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData, network_input, stored_input
 from fedprior.learning.averaging import AveragedModel, Weight, begun
 from fedprior.learning.descent import Descent, descend, masked_mean, mean_loss, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.models.offset import Offset
 
 Public = Literal["noise", "digits"]
@@ -173,6 +173,12 @@ class _Agreeing(AveragedModel):
 
     def _revisit(self, state: State, memory: Memory, data: ClientData, number: Any) -> Memory:
         """Steps on the client's own samples."""
-        return self.steps.go_on(
-            mean_loss(self.model), memory, data, self.own, number=number, round=state["round"]
+        return go_on(
+            self.steps,
+            mean_loss(self.model),
+            memory,
+            data,
+            self.own,
+            number=number,
+            round=state["round"],
         )

@@ -15,7 +15,7 @@ from fedprior.learning.descent import Descent, masked_mean, reading
 from fedprior.learning.optimizer import log_frequencies
 from fedprior.learning.predictive import require_classifier
 from fedprior.learning.representation import check_start
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.models.offset import Offset
 from fedprior.populations.shared_body import Head, SharedBody
 
@@ -117,7 +117,8 @@ class _TwoPredictors(AveragedModel):
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
             return self._personal_loss(w, mean, x, y, mask)
 
-        after = self.steps.go_on(
+        after = go_on(
+            self.steps,
             objective,
             memory,
             data,

@@ -15,7 +15,7 @@ from fedprior.learning.averaging import Weight, mean_of_thetas
 from fedprior.learning.descent import mean_loss
 from fedprior.learning.method import MethodWarning
 from fedprior.learning.posterior import rate_at
-from fedprior.learning.steps import Steps
+from fedprior.learning.steps import Steps, go_on
 from fedprior.populations.tether import Tether
 
 CUT = (
@@ -85,8 +85,8 @@ def l2gd(
             lambda own, mean: mean + left * (own - mean), memory["w"], state["gamma"]["mean"]
         )
         begun = {**memory, "w": w}
-        after = steps.go_on(
-            mean_loss(model), begun, data, descent, number=number, round=state["round"]
+        after = go_on(
+            steps, mean_loss(model), begun, data, descent, number=number, round=state["round"]
         )
         return Message({}, jnp.ones(())), after
 
