@@ -21,7 +21,8 @@ import numpy as np
 
 import fedprior
 from fedprior.engines.device import DeviceEngine
-from fedprior.engines.evaluate import Source, scores
+from fedprior.engines.evaluate import scores
+from fedprior.engines.pools import Source
 from fedprior.engines.run import Run
 from fedprior.exchange.agreement import Agreement
 from fedprior.models.convolution import convolve_pool_relu, to_cells

@@ -17,19 +17,10 @@ from fedprior.estimation.statistics import Counts, Events, counts_of, means_of
 from fedprior.privacy.charging import total
 from fedprior.privacy.opening import begin_ledger
 from fedprior.privacy.opening import read as read_ledger
+from opened import read_columns
 
 KEYS = {"format", "num_groups", "population", "gain_over_raw", "gain_over_pooled", "sentence"}
 ROW = ["group", "n", "raw", "personal", "weight", "lower", "upper"]
-
-
-def read(path):
-    with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT * FROM '{path}'")
-        names = [column[0] for column in found.description]
-        return {
-            name: list(cells)
-            for name, cells in zip(names, zip(*found.fetchall(), strict=True), strict=True)
-        }
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +61,7 @@ def test_values_are_written_for_every_group(command, rows, drawn, tmp_path, endi
     found = command("estimate", rows, "--group", "shop", "--value", "value", "--out", out, "--json")
     assert (found.code, found.err) == (0, f"Read `value`: number.\nWritten to {out}\n")
     wanted = estimate_means(means_of(drawn[1], drawn[0], 150))
-    same(read(out), wanted)
+    same(read_columns(out), wanted)
     answer = json.loads(found.out)
     assert KEYS.issubset(answer)
     assert (answer["format"], answer["num_groups"], answer["rows"]) == (1, 150, len(drawn[0]))
@@ -109,7 +100,7 @@ def test_outcomes_and_counts_agree(command, rows, drawn, tmp_path):
     more = ("--above", "0.3", "--ranks", "--quiet")
     words = ("--group", "shop", "--outcome", "open", *more)
     assert command("estimate", rows, *words, "--out", out).code == 0
-    table = read(out)
+    table = read_columns(out)
     same(table, wanted)
     assert list(table)[7:] == ["above", "rank", "rank_lower", "rank_upper"]
     assert table["above"] == pytest.approx(wanted.above)
@@ -119,7 +110,7 @@ def test_outcomes_and_counts_agree(command, rows, drawn, tmp_path):
         connection.execute(f"COPY ({query}) TO '{summed}' (HEADER)")
     words = ("--group", "shop", "--successes", "won", "--trials", "races", *more)
     assert command("estimate", summed, *words, "--out", tmp_path / "c.parquet").code == 0
-    assert read(tmp_path / "c.parquet") == table
+    assert read_columns(tmp_path / "c.parquet") == table
 
 
 def test_a_glob_is_one_table(command, rows, tmp_path):
@@ -143,7 +134,7 @@ def test_known_standard_errors(command, tmp_path):
     words = ("--group", "study", "--value", "effect", "--stderr", "se", "--out", out)
     found = command("estimate", path, *words)
     assert found.code == 0
-    table = read(out)
+    table = read_columns(out)
     assert table["raw"] == effect
     assert table["n"] == [1] * 5
     assert (np.abs(np.array(table["personal"])) <= 0.9).all()
@@ -196,7 +187,7 @@ def test_groups_without_trials_get_the_population(command, tmp_path):
     path.write_text("g,s,t\na,1,9\nb,0,0\nc,6,8\nd,2,7\n")
     words = ("--group", "g", "--successes", "s", "--trials", "t", "--out", out)
     assert command("estimate", path, *words).code == 0
-    table = read(out)
+    table = read_columns(out)
     assert table["raw"][1] is None
     assert table["weight"][1] == 0
     assert min(table["raw"][0], table["raw"][2]) < table["personal"][1] < 6 / 8
@@ -272,7 +263,7 @@ def test_files_of_the_embedded_example(command, tmp_path):
     found = command("estimate", "--out", out, "--plot", plot)
     assert found.code == 0
     assert found.err == f"Written to {out}\nWritten to {plot}\n"
-    table = read(out)
+    table = read_columns(out)
     assert table["group"][0] == "Roberto Clemente"
     assert list(table) == ROW
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -291,7 +282,7 @@ def test_private_rates_show_the_population_alone(command, rows, tmp_path):
     assert "not valid for release" in " ".join(found.out.split())
     assert "s00" not in found.out
     assert "rows" not in found.out.split("epsilon")[0]
-    table = read(out)
+    table = read_columns(out)
     assert table["num_groups"] == [150]
     assert table["epsilon"] == [2]
     assert "group" not in table
@@ -328,7 +319,7 @@ def test_groups_are_released_on_request(command, rows, tmp_path):
     assert found.code == 0
     assert "not private" in found.err
     assert "Most changed groups" in found.out
-    assert list(read(out)) == ROW
+    assert list(read_columns(out)) == ROW
 
 
 @pytest.fixture
@@ -526,7 +517,7 @@ def test_events_over_an_exposure(command, falls, tmp_path):
     assert answer["population"]["kind"] == "gamma"
     assert answer["dropped"] == 2
     assert answer["gain_over_raw"] == pytest.approx(wanted.gain_over_raw)
-    table = read(out)
+    table = read_columns(out)
     assert list(table) == ["group", "exposure", "raw", "personal", "weight", "lower", "upper"]
     order = [int(name[1:]) for name in table["group"]]
     np.testing.assert_allclose(table["personal"], wanted.personal[order])
@@ -568,7 +559,7 @@ def test_shares_of_categories(command, tmp_path):
     assert answer["dropped"] == 2
     wanted = GroupShares().fit(kind, place)
     assert answer["population"]["parameters"]["share of red"] == wanted.population_.mean[2]
-    table = read(out)
+    table = read_columns(out)
     assert table["category"][:3] == ["blue", "green", "red"]
     np.testing.assert_allclose(table["personal"], wanted.personal_.ravel())
     assert "20 of 3 categories" in command(*ask).out
@@ -580,13 +571,13 @@ def test_numbers_as_groups_and_categories_keep_their_order_and_type(command, tmp
         rows = "SELECT i % 12 AS shop, (i // 12) % 11 AS stars FROM range(264) AS rows(i)"
         connection.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
     command("estimate", path, "--group", "shop", "--category", "stars", "--out", out)
-    table = read(out)
+    table = read_columns(out)
     assert table["group"] == np.repeat(np.arange(12), 11).tolist()
     assert table["category"] == [str(star) for star in range(11)] * 12
     words = tmp_path / "stars.csv"
     words.write_text("shop,stars\n" + "".join(f"{i % 3},{i % 11}\n" for i in range(66)))
     command("estimate", words, "--group", "shop", "--category", "stars", "--out", out, "--force")
-    assert read(out)["category"] == [str(star) for star in range(11)] * 3
+    assert read_columns(out)["category"] == [str(star) for star in range(11)] * 3
 
 
 def test_words_taken_for_a_missing_category_are_named(command, tmp_path):

@@ -13,12 +13,9 @@ from fedprior.pages.render import render
 from fedprior.reporting.pages.ledger import page_of as ledger_page
 from fedprior.reporting.pages.privacy import budget, meaning
 from fedprior.reporting.pages.sweep import page_of as sweep_page
+from opened import blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def blocks(page, kind):
-    return [each for part in page.sections for each in part.blocks if isinstance(each, kind)]
 
 
 def test_a_sweep_s_folder_has_a_page(command, fast, tmp_path):

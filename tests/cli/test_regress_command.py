@@ -6,11 +6,11 @@ import os
 import warnings
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 
 from fedprior.regression.face.personal import PersonalClassifier, PersonalRegression
+from opened import read_columns
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -18,16 +18,6 @@ KEYS = {
     *("population", "fixed", "noise", "share_between", "log_likelihood", "held_out", "notes"),
     *("columns", "dispersion", "level"),
 }
-
-
-def read(path):
-    with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT * FROM '{path}'")
-        names = [column[0] for column in found.description]
-        return {
-            name: list(cells)
-            for name, cells in zip(names, zip(*found.fetchall(), strict=True), strict=True)
-        }
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +58,7 @@ def test_a_row_a_group_and_a_summary(command, shops, drawn, tmp_path, ending):
     price, color, sales, _, place = drawn
     x = np.column_stack([price, color == "red"]).astype(float)
     wanted = PersonalRegression(fixed=[1]).fit(x, sales, place)
-    table = read(out)
+    table = read_columns(out)
     ends = ("", "_error", "_lower", "_upper")
     names = [f"{name}{end}" for name in ("intercept", "price") for end in ends]
     assert list(table) == ["group", "n", *names]
@@ -141,7 +131,7 @@ def test_kinds_of_groups(command, shops, tmp_path):
     found = command("regress", shops, *words, "--out", out)
     assert "Kinds of groups" in found.out
     assert "component 1" in found.out
-    table = read(out)
+    table = read_columns(out)
     assert np.asarray(table["component_0"]) + table["component_1"] == pytest.approx(np.ones(40))
 
 
@@ -199,7 +189,7 @@ def test_radon_agrees_with_statsmodels(command, tmp_path, criterion):
     path, out = real("radon_minnesota.csv"), tmp_path / "counties.csv"
     words = ("--group", "county.name", "--target", "log.radon", "--features", "basement")
     found = command("regress", path, *words, "--criterion", criterion, "--out", out, "--json")
-    answer, table = json.loads(found.out), read(out)
+    answer, table = json.loads(found.out), read_columns(out)
     with path.open(newline="") as file:
         lines = list(csv.DictReader(file))
     y = np.array([float(line["log.radon"]) for line in lines])

@@ -30,17 +30,10 @@ from fedprior.reporting.pages.record import RunRecord
 from fedprior.reporting.pages.run import owns, page_of
 from fedprior.reporting.summary import Scores, summarize
 from inside_page import everything, tables_of
+from opened import blocks, titles
 
 CLINICS = [f"clinic-{place}" for place in ("north", "south", "east", "west", "hill", "lake")]
 PRIVATE = {"privacy__epsilon": 8, "privacy__delta": 0.01, "training__cohort_size": 2}
-
-
-def blocks(page, kind):
-    return [each for part in page.sections for each in part.blocks if isinstance(each, kind)]
-
-
-def sections(page):
-    return [section.title for section in page.sections]
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +61,7 @@ def test_a_run_s_page_says_what_helps_whom(trained):
     summary = json.loads((trained / "summary.json").read_text())["methods"]
     best = max(("adaped", "fedavg-fine-tuning"), key=lambda name: summary[name]["mean"])
     assert best in page.lead
-    assert sections(page) == [
+    assert titles(page) == [
         *("Methods", "Metrics", "Client by client", "Over rounds", "Calibration", "Classes"),
         "Time and bytes per round",
     ]
@@ -180,7 +173,7 @@ def test_an_unfinished_run_is_shown_as_such(trained, tmp_path):
 
 def test_a_private_run_shows_budget_path_trust_and_limits(private_run):
     page = page_of(private_run("simulated"))
-    assert sections(page)[-2:] == ["Privacy", "What is not protected"]
+    assert titles(page)[-2:] == ["Privacy", "What is not protected"]
     html = render(page)
     for word in (
         *("differentially private with epsilon =", "delta = 0.01", "one client", "add-remove"),

@@ -8,14 +8,7 @@ from fedprior.pages.page import Notes, SmallTable
 from fedprior.pages.render import render
 from fedprior.reporting.pages.run import owns as is_run
 from fedprior.sites.page import owns, page_of
-
-
-def blocks(page, kind):
-    return [each for part in page.sections for each in part.blocks if isinstance(each, kind)]
-
-
-def titles(page):
-    return [section.title for section in page.sections]
+from opened import blocks, titles
 
 
 def test_a_clear_deployment_shows_its_clients_and_faults(network):

@@ -136,6 +136,25 @@ def test_metrics_that_cannot_be_are_refused():
     assert unjudged.metrics().overall["auc"] == 0.5  # all inputs are equal
 
 
+def test_judges_need_values_to_choose_by():
+    who = np.repeat([0, 1, 2], 20)
+    y = np.where(who < 2, who, np.tile([0, 1], 30))  # both classes only at the last client
+    clients = Federation.from_arrays(np.ones((60, 1)), y, who)
+    judged = {"over": {"gamma_rate": [0.1]}, "rounds": 1, "metric": "auc", "test": False}
+
+    def build(gamma_rate):
+        return fedprior.learning.fedavg(fedprior.models.logistic(1), gamma_rate=gamma_rate)
+
+    assert fedprior.sweep(build, clients, **judged).best == 0
+    with pytest.raises(ValueError, match=r"metric must be defined .* of the first 2 clients"):
+        fedprior.sweep(build, clients, judges=2, **judged)
+    with pytest.raises(ValueError, match="judges must be a whole number of at least 1"):
+        fedprior.sweep(build, clients, judges=0, **judged)
+    valid = replace(clients.valid, size=clients.valid.size * [0, 1, 1])
+    with pytest.raises(ValueError, match=r"the first 1 clients .* have no validation samples"):
+        fedprior.sweep(build, replace(clients, valid=valid), judges=1, **judged)
+
+
 def test_clients_without_test_samples_have_no_values():
     clients = Federation.from_arrays(
         np.ones((6, 1)), [0, 1, 0, 1, 0, 1], np.arange(6) // 2, valid_share=0, test_share=0

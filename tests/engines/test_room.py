@@ -87,8 +87,10 @@ def test_chunks_shrink_and_every_client_is_done_once():
     assert all(len(part) == 4 for _, part in done)  # padded: one shape, one program
 
 
-def test_a_run_that_does_not_fit_trains_fewer_clients_together(monkeypatch):
-    whole = fedprior.simulate(averaging(), points(), **RUN)
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_run_that_does_not_fit_trains_fewer_clients_together(size, monkeypatch):
+    run = {"rounds": 3, "cohort": fedprior.FixedSize(size=size)}
+    whole = fedprior.simulate(averaging(), points(), **run)
     monkeypatch.setattr(room, "there", lambda: 10**9)
     rules, attempts = [], device._compiled
 
@@ -100,7 +102,7 @@ def test_a_run_that_does_not_fit_trains_fewer_clients_together(monkeypatch):
             return full() if named["rules"].at_once not in (1, 2) else attempts(*given, **named)
 
     monkeypatch.setattr(device, "_compiled", Large())
-    cut = fedprior.simulate(averaging(), points(), **RUN)
+    cut = fedprior.simulate(averaging(), points(), **run)
     assert rules[:2] == [None, 2]
     assert set(rules[1:]) == {2}
     np.testing.assert_allclose(cut.scores, whole.scores, atol=1e-6)
@@ -148,6 +150,27 @@ def test_a_sweep_that_does_not_fit_trains_fewer_points_then_seeds_then_clients(m
     assert list(dict.fromkeys(tried)) == [(3, 2, 4), (1, 2, 4), (1, 1, 4), (1, 1, 2)]
     np.testing.assert_allclose(cut.valid, whole.valid, atol=1e-6)
     np.testing.assert_allclose(cut.scores, whole.scores, atol=1e-6)
+
+
+def test_samples_leave_the_device_once_seeds_are_grouped_anew(monkeypatch):
+    largest, program = [], trainings._advance
+
+    class Large:  # which fits with the samples of one seed
+        lower = program.lower
+
+        def __call__(self, models, numbers, data, *given, **named):
+            alike = [each for each in jax.live_arrays() if each.shape[1:] == data.x.shape[1:]]
+            largest.append(max(len(each) for each in alike))
+            return full() if len(data.x) > 1 else program(models, numbers, data, *given, **named)
+
+    monkeypatch.setattr(sweeps, "together", lambda *_: (1, 2))
+    monkeypatch.setattr(trainings, "_advance", Large())
+    found = fedprior.sweep(
+        lambda rate: averaging(rate=rate), points(5), over={"rate": [0.1]}, seeds=2, **RUN
+    )
+    assert largest[0] == 2
+    assert set(largest[1:]) == {1}
+    assert found.valid.shape == (1, 2, 5)
 
 
 def test_the_compilers_figures_decide_before_anything_runs(monkeypatch):

@@ -10,6 +10,7 @@ import fedprior
 from fedprior.core import check
 from fedprior.engines import grid
 from fedprior.engines import sweep as module
+from fedprior.engines.book import Book
 
 RUN = {"rounds": 3, "cohort": fedprior.FixedSize(size=3)}
 OVER = {"rate": [0.02, 0.5]}
@@ -183,7 +184,7 @@ def test_other_judges_who_choose_another_point_get_its_test_scores(tmp_path):
 
 
 def test_equal_means_are_a_tie_however_they_are_added():
-    book = module._Book.__new__(module._Book)
+    book = Book.__new__(Book)
     book.done, book.judges = np.ones(2, bool), None
     book.valid = np.array([[[0.1, 0.2, 0.3]], [[0.3, 0.2, 0.1]]])
     book.valid[1, 0, 0] += 1e-16

@@ -17,6 +17,7 @@ from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.private.rates import estimate_rates_privately
 from fedprior.estimation.statistics import Counts
 from fedprior.pages.page import Intervals, Listing, Notes, Scatter, SmallTable, Stacked
+from opened import blocks, titles
 
 NAMES = np.array([f"ward {number:02d}" for number in range(60)], object)
 
@@ -31,15 +32,6 @@ def counted(number=60, seed=0):
 def rates():
     n, won = counted()
     return GroupRates(above=0.4).fit_counts(won, n, NAMES)
-
-
-def blocks(page, kind):
-    found = [each for section in page.sections for each in section.blocks]
-    return [each for each in found if isinstance(each, kind)]
-
-
-def titles(page):
-    return [section.title for section in page.sections]
 
 
 def notes(page):

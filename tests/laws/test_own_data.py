@@ -78,7 +78,9 @@ CHANNELS = {
 def private_form(name, steps):
     """The method as a private run has it; skips where private runs refuse it."""
     method = catalog.METHODS.get(FORMS.get(name, name))
-    options = {"weight": "uniform"} if method and "weight" in method.options() else {}
+    needed = {"weight": "uniform", "judge_every": 0}
+    known = method.options() if method else ()
+    options = {option: value for option, value in needed.items() if option in known}
     algorithm = algorithm_of(name, steps, **options)
     apart = algorithm.pools == "gather" or not algorithm.bears_noise
     if apart or (method and method.alone):
@@ -153,6 +155,21 @@ def test_no_upload_tells_of_another_client_where_all_samples_are_read_at_once(na
 def test_no_upload_tells_of_another_client_in_large_batches_of_a_method_with_epochs():
     algorithm = private_form("adaped", LARGE)
     check_others([uploads(algorithm, clients) for clients in populations()])
+
+
+def test_no_trial_tells_of_another_client():
+    """As clients would send them if noise did not choose."""
+    algorithm = replace(algorithm_of("adamap", LARGE), bears_noise=True)
+    check_others([uploads(algorithm, clients) for clients in populations()])
+
+
+@pytest.mark.parametrize("channel", [CHANNELS["central"], CHANNELS["local"]])
+def test_trials_are_refused_where_noise_would_choose(channel):
+    refused = r"Agreement: channel must be clear for adamap as it is set.* adamap judge_every=0"
+    with pytest.raises(PrivacyError, match=refused):
+        fedprior.simulate(
+            algorithm_of("adamap", LARGE), small_federation(), rounds=1, channel=channel
+        )
 
 
 @pytest.mark.parametrize("name", ["local", "one bit"])

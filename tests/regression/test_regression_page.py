@@ -6,11 +6,7 @@ import pytest
 from fedprior.pages.page import Curves, Intervals, Listing, Notes, Scatter, SmallTable
 from fedprior.regression import PersonalClassifier, PersonalPoisson, PersonalRegression
 from fedprior.regression.page import regression_page
-
-
-def blocks(page, kind):
-    found = [each for section in page.sections for each in section.blocks]
-    return [each for each in found if isinstance(each, kind)]
+from opened import blocks
 
 
 def rows_of(number=40, each=12, seed=0):

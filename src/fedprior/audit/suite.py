@@ -242,7 +242,7 @@ def _law() -> Iterator[Task]:
     """Methods that read their clock, their batches and their clip in different ways."""
     some = Steps(local_steps=2, batches=Batches(size=2))
     passes = Steps(local_epochs=2, decay=0.9, steps_per_epoch=3, batches=Batches(size=2))
-    yield _law_of("AdaMAP", lambda: adamap(logistic(2), steps=some))
+    yield _law_of("AdaMAP", lambda: adamap(logistic(2), steps=some, judge_every=0))
     yield _law_of("AdaPeD by epochs, decaying", lambda: adaped(logistic(2), steps=passes))
     yield _law_of(
         "FedAvg with an adaptive clip", lambda: adaptive_clip(fedavg(logistic(2), steps=some))

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli.bars import Bar, add_bars
-from fedprior.cli.columns import keep_numbers
+from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
@@ -176,9 +175,7 @@ def head(size: str, estimates: Estimates) -> Table:
         error = f" ± {errors[name]:.3g}" if math.isfinite(errors.get(name, math.nan)) else ""
         return f"{name.replace('_', ' ')} {value:.4g}{error}"
 
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(no_wrap=True, style="bold")
-    lines.add_column()
+    lines = lines_of_facts()
     lines.add_row("groups", size)
     varies = ", by size" * population.by_size
     varies += ", by covariates" * (population.coefficients is not None)
@@ -247,12 +244,8 @@ def _bar_columns(estimates: Estimates) -> tuple[np.ndarray, ...]:
 
 def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
     """The groups at `places`, a line each."""
-    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.collapse_padding, table.pad_edge = True, False  # all columns in 80 characters
-    table.add_column("group", no_wrap=True, overflow="ellipsis", min_width=8)
     found = estimates.columns()
-    for name in found:
-        table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
+    table = named_table(title, "group", *(name.replace("_", "\n") for name in found))
     digits = _digits(estimates)
     fixed = {"n": ",.0f", "exposure": ",.4g", "weight": ".3f", "above": ".3f", "rank": ",.1f"}
     fixed |= {"rank_lower": ",.0f", "rank_upper": ",.0f"}

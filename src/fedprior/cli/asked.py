@@ -1,11 +1,11 @@
 """Options that several commands have; the configuration of `train` and `sweep` with theirs."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from fedprior.core import check
 if TYPE_CHECKING:
     from fedprior.reporting.config import Config
 
+T = TypeVar("T")
 File = Annotated[
     Path | None,
     typer.Argument(help="A TOML file, or a shipped configuration; default: the digits."),
@@ -102,36 +103,30 @@ def listed(words: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for word in words or () for name in word.split(",") if name.strip())
 
 
+def asked_as(kind: type[T], given: Mapping[str, Any], **changed: Any) -> T:
+    """A dataclass whose fields are what a command was `given` by the same names, or `changed`."""
+    told = {**given, **changed}
+    return kind(**{each.name: told[each.name] for each in fields(cast("Any", kind))})
+
+
 def configured(
-    owner: str,
-    config: Path | None,
-    *,
-    data: Path | None,
-    client: Sequence[str] | None,
-    label: str | None,
-    features: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-    missing: Sequence[str] | None,
-    encoder: Path | None,
-    algorithm: Sequence[str] | None,
-    metric: str | None,
-    seed: int | None,
-    seeds: int | None,
-    changes: Sequence[str],
+    owner: str, config: Path | None, given: Mapping[str, Any], changes: Sequence[str]
 ) -> "Config":
-    """The configuration with the command's own options in it, then the changes."""
+    """The configuration with the options that a command was `given` in it, then the changes."""
     from fedprior.reporting.config import read
 
+    data, encoder = given["data"], given["encoder"]
     of_table = {
-        "client": list(client) if client else None,
-        "label": label,
-        "features": listed(features) or None,
-        "exclude": listed(exclude) or None,
-        "missing": missing,
+        "client": list(given["client"] or ()) or None,
+        "label": given["label"],
+        "features": listed(given["features"]) or None,
+        "exclude": listed(given["exclude"]) or None,
+        "missing": given["missing"],
         "encoder": None if encoder is None else str(encoder),
     }
     own: dict[str, Any] = {f"data.{name}": value for name, value in of_table.items()}
-    own |= {"methods": algorithm or None, "seed": seed, "seeds": seeds, "training.metric": metric}
+    own |= {"methods": given["algorithm"] or None, "training.metric": given["metric"]}
+    own |= {"seed": given["seed"], "seeds": given["seeds"]}
     if data is not None:
         is_own = _is_own(owner, data, read(config).data.name)
         own["data.path" if is_own else "data.root"] = str(data)

@@ -43,7 +43,7 @@ def algorithms(
     Example: `fedprior algorithms --model mlp`
     """
     check.choice("algorithms", "--model", model, _MODELS)
-    answer = json.loads(LISTED.read_text())[model]
+    answer = listed(model)
     if as_json:
         typer.echo(json.dumps({"format": 1, "model": model, **answer}))
         return
@@ -57,8 +57,33 @@ def algorithms(
     )
 
 
+def listed(model: str) -> dict[str, Any]:
+    """What algorithms.json holds for a model."""
+
+    def own(row: dict[str, Any]) -> dict[str, Any]:
+        return {key: cell[model] if isinstance(cell, dict) else cell for key, cell in row.items()}
+
+    known = json.loads(LISTED.read_text())
+    return {"parameters": known["parameters"][model], "algorithms": [*map(own, known["methods"])]}
+
+
+def _packed(found: dict[str, Any]) -> dict[str, Any]:
+    """The form of the file: what differs between models is by model, the rest is said once."""
+
+    def packed(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+        cells = {key: [row[key] for row in rows] for key in rows[0]}
+        return {
+            key: own[0] if own.count(own[0]) == len(own) else dict(zip(found, own, strict=True))
+            for key, own in cells.items()
+        }
+
+    rows = zip(*(answer["algorithms"] for answer in found.values()), strict=True)
+    parameters = {model: answer["parameters"] for model, answer in found.items()}
+    return {"parameters": parameters, "methods": [packed(each) for each in rows]}
+
+
 def traced() -> dict[str, Any]:
-    """What algorithms.json must hold, by model: parameters, and the methods with their bytes."""
+    """What `listed` must say, by model: parameters, and the methods with their bytes."""
     import jax
 
     from fedprior.core import random, tree
@@ -110,4 +135,4 @@ def _bytes(number: int | None) -> str:
 
 
 if __name__ == "__main__":
-    LISTED.write_text(json.dumps(traced(), indent=1) + "\n")
+    LISTED.write_text(json.dumps(_packed(traced()), indent=1) + "\n")

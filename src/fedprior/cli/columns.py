@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from copy import copy
 
+from rich import box
 from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.table import Column, Table
@@ -29,6 +30,24 @@ def keep_numbers(table: Table, width: int) -> Group:
         table.columns[0].min_width, table.columns[0].max_width = least, room
         return Group(table)
     return Group(*_split(table, width, numbers, names))
+
+
+def named_table(title: str, *names: str) -> Table:
+    """A table of names, which may be cut, and numbers, all columns in 80 characters if possible."""
+    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.collapse_padding, table.pad_edge = True, False
+    table.add_column(names[0], no_wrap=True, overflow="ellipsis", min_width=_NAME)
+    for name in names[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def lines_of_facts() -> Table:
+    """A table of facts, a line each: its name, and what is said of it."""
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column()
+    return lines
 
 
 def natural_width(table: Table) -> int:

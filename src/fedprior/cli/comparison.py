@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, new_table, show
+from fedprior.cli.experiment import Data, Names, Settings, check_out, data_root, new_table, show
 from fedprior.cli.pages import check_report, write_report
 from fedprior.core import check
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from fedprior.experiments.comparison_settings import Setting
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, one rate, a fifth of the rounds.")]
-Names = Annotated[
-    list[str] | None, typer.Option("--method", help="A method to run; may be repeated.")
-]
-Columns = Annotated[
-    list[str] | None, typer.Option("--setting", help="A setting to run; may be repeated.")
-]
 Equal = Annotated[
     bool,
     typer.Option(
@@ -46,10 +40,6 @@ Seeds = Annotated[
     typer.Option(help="How many seeds (default: 10, 5 with --equal; ablation 5; cifar10 3)."),
 ]
 First = Annotated[int | None, typer.Option(help="The first seed.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -67,7 +57,7 @@ def _command(name: str, words: str) -> Callable[..., None]:
     def command(
         quick: Quick = False,
         method: Names = None,
-        setting: Columns = None,
+        setting: Settings = None,
         equal: Equal = False,
         frequencies: Frequencies = False,
         rates: Rates = None,

@@ -152,57 +152,20 @@ def estimate(
 
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """
+    given = locals()
     from fedprior.cli.answer import answer
     from fedprior.cli.progress import Watcher
     from fedprior.reporting.question import Question
 
     embedded = file is None or (file == EMBEDDED and not Path(file).exists())
-    question = Question(
+    question = asked.asked_as(
+        Question,
+        given,
         file=None if embedded else file,
-        connect=connect,
-        connect_file=connect_file,
-        table=table,
-        out_table=out_table,
         group=tuple(group or ()),
-        nested=nested,
-        crossed=crossed,
-        value=value,
-        stderr=stderr,
-        successes=successes,
-        trials=trials,
-        outcome=outcome,
         covariates=asked.listed(covariates),
-        leave_one_out=leave_one_out,
-        events=events,
-        exposure=exposure,
-        category=category,
-        population=population,
-        by_size=by_size,
-        fit=fit,
-        method=method,
-        intervals=intervals,
-        level=level,
-        above=above,
-        ranks=ranks,
         noise_scale=noise_sd,
-        noise=noise,
-        epsilon=epsilon,
-        delta=delta,
-        scheme=scheme,
-        low=low,
-        high=high,
-        release_groups=release_groups,
-        ledger=ledger,
-        key=key,
-        budget=budget,
-        allow_delta=allow_delta,
-        seed=seed,
-        out=out,
-        plot=plot,
-        report=report,
-        strict=strict,
         missing=None if missing is None else tuple(missing),
-        force=force,
     )
     if question.table is not None:
         from fedprior.cli import warehouse

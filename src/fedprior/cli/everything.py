@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root
+from fedprior.cli.experiment import Data, Out, check_out, data_root
 from fedprior.cli.progress import say
 from fedprior.core import check
 from fedprior.core.files import make_folder, read_json, write_json
@@ -32,13 +32,8 @@ _FOLDERS = {  # of the root of all data: what each experiment reads
 
 def everything(
     quick: Annotated[bool, typer.Option("--quick", help="The quick form of each.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder; an existing one is continued.")] = Path(
-        "reproduction"
-    ),
+    data: Data = None,
+    out: Out = Path("reproduction"),
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the commands under `reproduce` share: where data are, tables, JSON, progress."""
+"""What the commands under `reproduce` share: options, where data are, tables, JSON, progress."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -18,8 +18,17 @@ from fedprior.cli.progress import say
 from fedprior.core import check
 from fedprior.core.files import may_be_folder
 
-if TYPE_CHECKING:
-    pass
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
+]
+Out = Annotated[Path, typer.Option(help="Folder; an existing one is continued.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--method", help="A method to run; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", help="A setting to run; may be repeated.")
+]
 
 _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
 _WORDS |= {"setting", "verdict"}

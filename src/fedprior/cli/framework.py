@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, new_table, show, show_json, write_page
+from fedprior.cli.experiment import (
+    Data,
+    Names,
+    Out,
+    Settings,
+    check_out,
+    data_root,
+    new_table,
+    show,
+    show_json,
+    write_page,
+)
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import say
 from fedprior.core import check
@@ -18,23 +29,14 @@ if TYPE_CHECKING:
     from fedprior.experiments.framework import PriorSetting
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, a fifth of the rounds.")]
-Names = Annotated[list[str] | None, typer.Option("--method", help="This method only; repeatable.")]
-Places = Annotated[
-    list[str] | None, typer.Option("--setting", help="This setting only; repeatable.")
-]
 Seeds = Annotated[int, typer.Option("--seeds", help="How many seeds.")]
 First = Annotated[int, typer.Option("--seed", help="The first seed.")]
-Out = Annotated[Path, typer.Option(help="Folder; an existing one is continued.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
-]
 Workers = Annotated[int, typer.Option(help="Processes that fit at a time; 0: one per core.")]
 
 
 def framework(
     quick: Quick = False,
-    setting: Places = None,
+    setting: Settings = None,
     method: Names = None,
     seeds: Seeds = 20,
     seed: First = 0,
@@ -64,7 +66,7 @@ def framework(
 
 def few_samples(
     quick: Quick = False,
-    setting: Places = None,
+    setting: Settings = None,
     method: Names = None,
     seeds: Seeds = 10,
     seed: First = 3000,

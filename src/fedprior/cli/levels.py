@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
+from fedprior.cli.columns import named_table
 from fedprior.data.aggregate import Groups
 from fedprior.estimation.levels.result import Levels, Values
 from fedprior.estimation.result import Estimates
@@ -32,9 +32,8 @@ def level_tables(question: Question, groups: Groups, estimates: Estimates) -> It
 def deviations_table(levels: Levels) -> Table:
     """Standard deviations of the effects of each level, and of the noise."""
     scale = {"binomial": ", in logits", "poisson": ", in logarithms"}.get(levels.family, "")
-    table = _table(f"Differences between groups{scale}", "level")
-    for name in ("groups", "sd", "error", "share of variance"):
-        table.add_column(name, justify="right", no_wrap=True)
+    title = f"Differences between groups{scale}"
+    table = named_table(title, "level", "groups", "sd", "error", "share of variance")
     parts = [(part.name, f"{part.number:,}", part.deviation, part.error) for part in levels.parts]
     if levels.noise is not None:
         parts.append(("noise of a row", "", levels.noise, levels.noise_error))
@@ -52,19 +51,10 @@ def values_table(name: str, labels: list[str], values: Values, size_name: str) -
     several = len(order) > 2 * _SHOWN
     title = f"Groups {name!r}" + ", the highest and the lowest" * several
     shown = np.concatenate([order[:_SHOWN], order[-_SHOWN:]]) if several else order
-    table = _table(title, "group")
     columns = {size_name: values.n, "raw": values.raw, "personal": values.personal}
     columns |= {"weight": values.weight, "lower": values.lower, "upper": values.upper}
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = named_table(title, "group", *columns)
     for place in shown:
         cells = (format(each[place], _FORMS.get(key, ",.4g")) for key, each in columns.items())
         table.add_row(labels[place], *cells)
-    return table
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.collapse_padding, table.pad_edge = True, False
-    table.add_column(first, no_wrap=True, overflow="ellipsis", min_width=8)
     return table

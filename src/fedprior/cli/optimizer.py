@@ -6,8 +6,12 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.comparison import Columns, Data, Names, Quick, Workers
+from fedprior.cli.comparison import Quick, Workers
 from fedprior.cli.experiment import (
+    Data,
+    Names,
+    Out,
+    Settings,
     check_out,
     data_root,
     document_of,
@@ -20,13 +24,12 @@ from fedprior.cli.pages import check_report
 from fedprior.core import check
 
 _NAME = "optimizer"
-Out = Annotated[Path, typer.Option(help="Folder; an existing one is continued.")]
 
 
 def optimizer(
     quick: Quick = False,
     method: Names = None,
-    setting: Columns = None,
+    setting: Settings = None,
     seed: Annotated[int, typer.Option(help="The first of three seeds.")] = 100,
     data: Data = None,
     out: Out = Path(_NAME),

@@ -80,33 +80,17 @@ def regress(
 
     Example: `fedprior regress radon.csv --group county --target log_radon --features basement`
     """
+    given = locals()
     from fedprior.cli.progress import Watcher
     from fedprior.cli.regress_answer import answer
     from fedprior.reporting.regress_question import RegressQuestion
 
-    question = RegressQuestion(
-        file=file,
+    question = asked.asked_as(
+        RegressQuestion,
+        given,
         group=tuple(group or ()),
-        nested=nested,
-        crossed=crossed,
-        target=target,
         features=asked.listed(features),
         fixed=asked.listed(fixed),
-        family=family,
-        exposure=exposure,
-        population=population,
-        components=components,
-        covariance=covariance,
-        criterion=criterion,
-        method=method,
-        center=center,
-        level=level,
-        seed=seed,
-        out=out,
-        plot=plot,
-        report=report,
-        strict=strict,
         missing=None if missing is None else tuple(missing),
-        force=force,
     )
     answer(question, Watcher(quiet=quiet), as_json=as_json)

@@ -2,21 +2,19 @@
 
 import json
 import math
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli.bars import Bar, add_bars
-from fedprior.cli.columns import keep_numbers
+from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
 from fedprior.data.writing import write_table
-from fedprior.pages.page import Page
 from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
@@ -33,45 +31,49 @@ _METRICS = {
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
+_Form = tuple[Any, Callable[[Any], None]]  # regress, summary and document; what prints
 _SCALES = {"gaussian": "", "poisson": " of the log rate"}
 
 
 def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
     """Read, fit, write the files that are asked for, print; files come last and whole."""
-    if question.structure is not None:
-        from fedprior.cli import regress_levels
-
-        regress_levels.answer(question, watcher, as_json=as_json)
-        return
+    form, show = (reporting, _print) if question.structure is None else _levels()
     with watcher.busy("fitting"):
-        found = reporting.regress(question)
-    _save(question, found)
+        found = form.regress(question)
+    _save(question, found, form.document)
     for remark in found.remarks:
         watcher.say(remark)
     if as_json:
         more = {} if question.out is None else {"out": str(question.out)}
-        typer.echo(json.dumps(reporting.summary(found) | more))
+        typer.echo(json.dumps(form.summary(found) | more))
     else:
-        _print(found)
+        show(found)
     for path in (question.out, question.plot, question.report):
         if path is not None:
             watcher.say(f"Written to {path}")
 
 
-def _save(question: RegressQuestion, found: RegressAnswer) -> None:
-    from fedprior.reporting.regression_plot import draw_coefficients
+def _levels() -> _Form:
+    from fedprior.cli.regress_levels import show
+    from fedprior.reporting import regress_levels
 
-    def write(path: Path) -> None:
-        write_table(columns, path, owner="regress")
-        answers.write_summary(told, path, owner="regress")
+    return regress_levels, show
 
-    def describe() -> Page:
-        return answers.page(told, columns)
 
+def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[str, Any]]) -> None:
     if question.out is None and question.plot is None and question.report is None:
         return
-    columns, told = found.analysis.columns(question.level), reporting.document(found)
-    draw = partial(draw_coefficients, found.analysis)
+    rows, told = found.table(), document(found)
+
+    def write(path: Path) -> None:
+        write_table(rows, path, owner="regress")
+        answers.write_summary(told, path, owner="regress")
+
+    def draw(path: Path) -> Path:
+        from fedprior.reporting.regression_plot import draw_coefficients
+
+        return draw_coefficients(found.analysis, path)
+
     save(
         "regress",
         out=question.out,
@@ -79,7 +81,7 @@ def _save(question: RegressQuestion, found: RegressAnswer) -> None:
         plot=question.plot,
         draw=draw,
         report=question.report,
-        page=describe,
+        page=lambda: answers.page(told, rows),
     )
 
 
@@ -107,24 +109,8 @@ def _has_correlations(found: Analysis) -> bool:
     return bool((covariance != np.diag(np.diag(covariance))).any())
 
 
-def _grid() -> Table:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(no_wrap=True, style="bold")
-    lines.add_column()
-    return lines
-
-
-def _table(title: str, *names: str) -> Table:
-    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.collapse_padding, table.pad_edge = True, False
-    table.add_column(names[0], no_wrap=True, overflow="ellipsis", min_width=8)
-    for name in names[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def _head(found: Analysis) -> Table:
-    lines, fit, specification = _grid(), found.fit, found.specification
+    lines, fit, specification = lines_of_facts(), found.fit, found.specification
     dropped = f" ({found.num_dropped:,} dropped)" if found.num_dropped else ""
     lines.add_row("groups", f"{len(found.levels):,}, {found.rows.num_rows:,} rows{dropped}")
     classes = ""
@@ -150,7 +136,7 @@ def _coefficients(found: Analysis, level: float) -> Table:
     limits = population.limits(level)
     title = "Coefficients" if limits is None else title
     ends = [] if limits is None else ["lower", "upper"]
-    table = _table(title, "", "mean", "error", *ends, "sd between", "error", *heads)
+    table = named_table(title, "", "mean", "error", *ends, "sd between", "error", *heads)
     means = population.mean_errors
 
     def interval(place: int) -> list[str]:
@@ -184,7 +170,7 @@ def _correlations(found: Analysis) -> Table:
     names = found.names
     correlation = summary.correlations(found.fit.population.covariance)
     numbers = range(len(names) - 1)
-    table = _table("Correlations between groups", "", *(str(j + 1) for j in numbers))
+    table = named_table("Correlations between groups", "", *(str(j + 1) for j in numbers))
     for row, name in enumerate(names):
         cells = (_correlation(correlation[row, j]) if j < row else "" for j in numbers)
         table.add_row(f"{row + 1} {name}", *cells)
@@ -193,7 +179,7 @@ def _correlations(found: Analysis) -> Table:
 
 def _components(found: Analysis) -> Table:
     names = found.names
-    table = _table("Kinds of groups", "", "share", *names)
+    table = named_table("Kinds of groups", "", "share", *names)
     for number, each in enumerate(found.fit.population.components):
         spread = np.sqrt(np.diag(each.covariance))
         cells = [
@@ -205,7 +191,7 @@ def _components(found: Analysis) -> Table:
 
 
 def _variances(found: Analysis) -> Table:
-    lines, population = _grid(), found.fit.population
+    lines, population = lines_of_facts(), found.fit.population
     if population.noise_variance is not None:
         deviation = math.sqrt(population.noise_variance)
         error = population.noise_error
@@ -226,7 +212,9 @@ def _variances(found: Analysis) -> Table:
 
 
 def _held_out(held: HeldOut) -> Table:
-    table = _table("Held-out prediction", "", _METRICS[held.metric], "personal is lower by", "95%")
+    table = named_table(
+        "Held-out prediction", "", _METRICS[held.metric], "personal is lower by", "95%"
+    )
     table.add_row("personal", f"{held.personal:.4g}", "", "")
     for name, error, gain, (low, high) in (
         ("separate", held.separate, held.gain_over_separate, held.interval_over_separate),

@@ -1,58 +1,16 @@
-"""What `fedprior regress --nested` and `--crossed` print and write."""
+"""What `fedprior regress --nested` and `--crossed` print."""
 
-import json
-from pathlib import Path
-
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.columns import keep_numbers
+from fedprior.cli.columns import keep_numbers, lines_of_facts
 from fedprior.cli.levels import deviations_table, values_table
-from fedprior.cli.progress import Watcher
 from fedprior.cli.regressions import coefficients_table
-from fedprior.data.writing import write_table
-from fedprior.estimation.levels.table import level_table
-from fedprior.pages.page import Page
-from fedprior.reporting import answers
-from fedprior.reporting.outputs import save
-from fedprior.reporting.regress_levels import LevelsAnswer, document, regress_levels, summary
-from fedprior.reporting.regress_question import RegressQuestion
+from fedprior.reporting.regress_levels import LevelsAnswer
 
 
-def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> None:
-    """Read, fit, write the table if it is asked for, print."""
-    with watcher.busy("fitting"):
-        found = regress_levels(question)
-    if question.out is not None or question.report is not None:
-        _save(question, found)
-    for remark in found.remarks:
-        watcher.say(remark)
-    if as_json:
-        more = {} if question.out is None else {"out": str(question.out)}
-        typer.echo(json.dumps(summary(found) | more))
-    else:
-        _print(found)
-    for path in (question.out, question.report):
-        if path is not None:
-            watcher.say(f"Written to {path}")
-
-
-def _save(question: RegressQuestion, found: LevelsAnswer) -> None:
-    columns = level_table(found.model.estimates_, found.model.keys_)
-    told = document(found)
-
-    def write(path: Path) -> None:
-        write_table(columns, path, owner="regress")
-        answers.write_summary(told, path, owner="regress")
-
-    def describe() -> Page:
-        return answers.page(told, columns)
-
-    save("regress", out=question.out, write=write, report=question.report, page=describe)
-
-
-def _print(found: LevelsAnswer) -> None:
+def show(found: LevelsAnswer) -> None:
+    """Print coefficients, deviations, and the values of every level."""
     console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
     model, levels = found.model, found.model.levels_
     console.print(_head(found))
@@ -71,9 +29,7 @@ def _print(found: LevelsAnswer) -> None:
 
 
 def _head(found: LevelsAnswer) -> Table:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(no_wrap=True, style="bold")
-    lines.add_column()
+    lines = lines_of_facts()
     model, levels = found.model, found.model.levels_
     dropped = f" ({model.num_dropped_:,} dropped)" if model.num_dropped_ else ""
     lines.add_row("groups", f"{len(model.estimates_.n):,}, {found.num_rows:,} rows{dropped}")

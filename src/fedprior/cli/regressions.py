@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
+from fedprior.cli.columns import lines_of_facts, named_table
 from fedprior.estimation.covariates import Coefficients
 from fedprior.estimation.meta import LeaveOneOut, MetaAnalysis
 
@@ -17,9 +17,7 @@ def coefficients_table(found: Coefficients, *, title: str | None = None) -> Tabl
     share = f", R2 {100 * found.r_squared:.1f}%" if np.isfinite(found.r_squared) else ""
     scale = f" ({found.link} scale)" if found.link != "identity" else ""
     title = f"Population mean{scale} by covariates{share}" if title is None else f"{title}{scale}"
-    table = _table(title, "coefficient")
-    for column in ("estimate", "std. error", "lower", "upper"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = named_table(title, "coefficient", "estimate", "std. error", "lower", "upper")
     columns = (found.values, found.standard_errors, found.lower, found.upper)
     for name, *row in zip(found.names, *columns, strict=True):
         table.add_row(name, *(f"{float(each):.4g}" for each in row))
@@ -28,9 +26,7 @@ def coefficients_table(found: Coefficients, *, title: str | None = None) -> Tabl
 
 def meta_lines(found: MetaAnalysis) -> Table:
     """The figures of a meta-analysis, a line each."""
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(no_wrap=True, style="bold")
-    lines.add_column()
+    lines = lines_of_facts()
     level = f"{100 * found.level:g}%"
     regressed = found.coefficients is not None
     lines.add_row("meta-analysis", f"{found.num_studies} groups, restricted likelihood")
@@ -63,11 +59,10 @@ def leave_one_out_table(
     found: LeaveOneOut, places: np.ndarray, names: Callable[[Sequence[int]], list[str]]
 ) -> Table:
     """The analysis without each group; `places` are those of the groups with data."""
-    table = _table("Without each group", "group left out")
     columns = found.columns()
     titles = {"mean_error": "std. error", "q": "Q", "i_squared": "I2"}
-    for column in columns:
-        table.add_column(titles.get(column, column), justify="right", no_wrap=True)
+    heads = (titles.get(column, column) for column in columns)
+    table = named_table("Without each group", "group left out", *heads)
     shown = places[:_SHOWN]
     for row, name in enumerate(names(shown.tolist())):
         share = {"i_squared": f"{100 * float(found.i_squared[row]):.2f}%"}
@@ -82,10 +77,3 @@ def _number(value: float, decimals: int = 4) -> str:
     """With so many decimals, or six digits where that is shorter than a long number."""
     fixed = f"{value:.{decimals}f}"
     return fixed if abs(value) < 1e6 else f"{value:.6g}"
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=f"\n{title}", box=box.SIMPLE_HEAD, title_justify="left")
-    table.title_style, table.collapse_padding, table.pad_edge = "bold", True, False
-    table.add_column(first, no_wrap=True, overflow="ellipsis", min_width=8)
-    return table

@@ -11,6 +11,7 @@ from fedprior.cli.comparison import ablation, beyond, cifar10, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
 from fedprior.cli.experiment import (
+    Data,
     data_of,
     document_of,
     new_table,
@@ -30,10 +31,6 @@ from fedprior.experiments.catalog import EXPERIMENTS
 Seed = Annotated[int, typer.Option(help="Seed of all draws.")]
 NoSeed = Annotated[int, typer.Option("--seed", help="Changes nothing: nothing is drawn.")]
 Runs = Annotated[int, typer.Option("--runs", "--seeds", help="How many runs.")]
-Data = Annotated[
-    Path | None,
-    typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
-]
 
 app = typer.Typer(rich_markup_mode="markdown")
 app.command("all")(everything)

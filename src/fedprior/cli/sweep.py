@@ -70,6 +70,7 @@ def sweep(
 
     Example: `fedprior sweep mnist --over lr=0.05,0.1,0.2 --seeds 5 --out s`
     """
+    given = locals()
     from fedprior.cli.progress import Trainings, busy
     from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output, save_plot
 
@@ -80,28 +81,13 @@ def sweep(
         from fedprior.reporting.sweep_plan import plan, read_over
 
     check_report("sweep", report, force=force)
-    settings = asked.configured(
-        "sweep",
-        config,
-        data=data,
-        client=client,
-        label=label,
-        features=features,
-        exclude=exclude,
-        missing=missing,
-        encoder=encoder,
-        algorithm=algorithm,
-        metric=metric,
-        seed=seed,
-        seeds=seeds,
-        changes=changes or [],
-    )
+    settings = asked.configured("sweep", config, given, changes or [])
     folder = SweepFolder(out or Path("sweeps") / time.strftime("%Y%m%d-%H%M%S"))
     folder.check_place()
     check_output("sweep", "--plot", plot, PLOT_SUFFIXES, source=None, force=force)
     with busy("preparing", quiet=quiet):
-        given = given_keys(config, changes or [])
-        planned = plan(settings, over=read_over(over or []), given=given)
+        keys = given_keys(config, changes or [])
+        planned = plan(settings, over=read_over(over or []), given=keys)
     folder.check(planned)
 
     def draw(swept: "Mapping[str, Sweep]") -> None:

@@ -112,6 +112,7 @@ def train(
 
     Example: `fedprior train --data visits.csv --client hospital --label recovered --out runs/a`
     """
+    given = locals()
     from fedprior.cli.progress import Trainings, Watcher, busy, diverted
 
     with busy("loading", quiet=quiet):
@@ -157,22 +158,7 @@ def train(
         switched += [
             f"privacy.{name}={json.dumps(str(place))}" for name, place in places.items() if place
         ]
-        settings = asked.configured(
-            "train",
-            config,
-            data=data,
-            client=client,
-            label=label,
-            features=features,
-            exclude=exclude,
-            missing=missing,
-            encoder=encoder,
-            algorithm=algorithm,
-            metric=metric,
-            seed=seed,
-            seeds=seeds,
-            changes=[*switched, *(changes or [])],
-        )
+        settings = asked.configured("train", config, given, [*switched, *(changes or [])])
         shown = plot or (report and settings.privacy.noise != "secure")
         settings = asked.scored_on_the_way(settings) if shown else settings
         if processes is not None and out is None:
@@ -184,13 +170,13 @@ def train(
         settings = _shared(settings, devices, processes, process, coordinator)
         with busy("preparing", quiet=quiet):
             clients, remarks = check_run(settings)
-        given = given_keys(config, changes or [])
+        keys = given_keys(config, changes or [])
         if processes is not None:
-            settings, said = fitted(settings, clients, given)
+            settings, said = fitted(settings, clients, keys)
             remarks += said
         else:
             with Trainings(quiet=quiet) as bars:
-                chosen = settle(settings, clients, given, watch=bars.part)
+                chosen = settle(settings, clients, keys, watch=bars.part)
             settings, remarks = chosen.config, [*remarks, *chosen.remarks]
         settings = judged(settings, clients)
     if processes is not None and not leads():

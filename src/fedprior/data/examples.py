@@ -78,81 +78,37 @@ def _write(columns: Columns, path: Path) -> None:
             np.savez(file, **cast("dict[str, Any]", columns))
 
 
-def _listed(*examples: Example) -> dict[str, Example]:
-    return {example.name: example for example in examples}
-
-
-EXAMPLES = _listed(
-    Example(
-        name="counts",
-        description="races won, 120 counties in 8 states, 1 to 90 races each",
-        files=("counts.csv",),
-        make=tables.counts,
-    ),
-    Example(
-        name="radon",
-        description="log radon of houses in 85 counties, in the shape of the well-known study",
-        files=("radon.csv",),
-        make=tables.radon,
-    ),
-    Example(
-        name="visits",
-        description="visits to 40 hospitals, later visits without an outcome, public rows",
-        files=("visits.csv", "new.csv", "public.csv"),
-        make=tables.visits,
-    ),
-    Example(
-        name="hospitals",
-        description="the same columns as visits.csv, a file for each of three hospitals",
-        files=("st-mary.csv", "north.csv", "lakeside.csv"),
-        make=tables.hospitals,
-    ),
-    Example(
-        name="practices",
-        description="the same columns for 2,000 practices, for private training",
-        files=("practices.csv",),
-        make=tables.practices,
-    ),
-    Example(
-        name="clinics",
-        description="patients who recovered in 20,000 small clinics, for private estimates",
-        files=("clinics.csv",),
-        make=tables.clinics,
-    ),
-    Example(
-        name="sales",
-        description="baskets in 60 shops, with the price, the region and the size of the shop",
-        files=("sales.csv",),
-        make=tables.sales,
-    ),
-    Example(
-        name="wards",
-        description="falls per month and patient days, 96 wards of 12 hospitals",
-        files=("wards.csv",),
-        make=tables.wards,
-    ),
-    Example(
-        name="orders",
-        description="what was ordered in 40 regions, four products",
-        files=("orders.csv",),
-        make=tables.orders,
-    ),
-    Example(
-        name="studies",
-        description="effects of 14 studies with standard errors and latitude",
-        files=("studies.csv",),
-        make=tables.studies,
-    ),
-    Example(
-        name="ratings",
-        description="stars that 60 users gave to 24 inns",
-        files=("ratings.csv",),
-        make=tables.ratings,
-    ),
-    Example(
-        name="clients",
-        description="arrays x and y, an .npz file for each of 12 clients",
-        files=tuple(f"clients/{name.lower()}.npz" for name in tables.PLACES[: tables.NUM_ARRAYS]),
-        make=tables.clients,
-    ),
-)
+EXAMPLES = {  # name: description and files, one table NAME.csv by default
+    name: Example(
+        name=name,
+        description=description,
+        files=tuple(files) or (f"{name}.csv",),
+        make=getattr(tables, name),
+    )
+    for name, description, *files in (
+        ("counts", "races won, 120 counties in 8 states, 1 to 90 races each"),
+        ("radon", "log radon of houses in 85 counties, in the shape of the well-known study"),
+        (
+            "visits",
+            "visits to 40 hospitals, later visits without an outcome, public rows",
+            *("visits.csv", "new.csv", "public.csv"),
+        ),
+        (
+            "hospitals",
+            "the same columns as visits.csv, a file for each of three hospitals",
+            *("st-mary.csv", "north.csv", "lakeside.csv"),
+        ),
+        ("practices", "the same columns for 2,000 practices, for private training"),
+        ("clinics", "patients who recovered in 20,000 small clinics, for private estimates"),
+        ("sales", "baskets in 60 shops, with the price, the region and the size of the shop"),
+        ("wards", "falls per month and patient days, 96 wards of 12 hospitals"),
+        ("orders", "what was ordered in 40 regions, four products"),
+        ("studies", "effects of 14 studies with standard errors and latitude"),
+        ("ratings", "stars that 60 users gave to 24 inns"),
+        (
+            "clients",
+            "arrays x and y, an .npz file for each of 12 clients",
+            *(f"clients/{name.lower()}.npz" for name in tables.PLACES[: tables.NUM_ARRAYS]),
+        ),
+    )
+}

@@ -34,7 +34,7 @@ def over_clients(
     `axes` is 0. At most `at_once` clients are computed together, where it is given. Each client has
     a copy of `copied` while it is computed.
 
-    With `add`, the function returns an array and what is to be stacked. The arrays of a chunk are
+    With `add`, the function returns a vector and what is to be stacked. The vectors of a chunk are
     added up by `add` and those of all chunks by a plain sum: they are never all in memory.
     """
     mapped = {name: getattr(data, name) for name in data._fields if getattr(axes, name) == 0}
@@ -43,53 +43,66 @@ def over_clients(
         memory, own, other = row
         return function(memory, data._replace(**own), other)
 
-    rows = (memories, mapped, rest)
-    number = data.size.shape[0]
-    length = chunk_length(number, memories, copied)
-    if at_once is not None and at_once < length:
-        length = max(part for part in range(1, at_once + 1) if number % part == 0)
-    if add is not None:
-        return _summed(one, rows, number, length, add)
-    if length == number:
-        return jax.vmap(one)(rows)
-    return jax.lax.map(one, rows, batch_size=length)
-
-
-def _summed(
-    one: Callable[[PyTree], tuple[Array, PyTree]],
-    rows: PyTree,
-    number: int,
-    length: int,
-    add: Callable[[Array], Array],
-) -> tuple[Array, PyTree]:
-    def chunk(rows: PyTree) -> tuple[Array, PyTree]:
-        if length > 1:
-            values, kept = jax.vmap(one)(rows)
-        else:  # an axis of length one would still be a batch of products
-            alone = one(jax.tree.map(lambda leaf: leaf[0], rows))
-            values, kept = jax.tree.map(lambda leaf: leaf[None], alone)
+    def chunk(rows: PyTree, counts: Array | None = None) -> tuple[Array | tuple[()], PyTree]:
+        made = _vmapped(one, rows)
+        if add is None:
+            return (), made
+        values, kept = made
+        if counts is not None:
+            values = jnp.where(counts[:, None], values, 0)
         return add(values), kept
 
+    number = data.size.shape[0]
+    length = chunk_length(number, memories, copied, at_once)
+    total, kept = _in_turn(chunk, (memories, mapped, rest), number, length)
+    return kept if add is None else (total, kept)
+
+
+def _vmapped(one: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return jax.vmap(one)(rows)
+    # An axis of length one would still be a batch of products.
+    alone = one(jax.tree.map(lambda leaf: leaf[0], rows))
+    return jax.tree.map(lambda leaf: leaf[None], alone)
+
+
+def _in_turn(
+    chunk: Callable[..., tuple[PyTree, PyTree]], rows: PyTree, number: int, length: int
+) -> tuple[PyTree, PyTree]:
+    """The sum of what chunks of `length` rows add up to, and what they keep, in its place.
+
+    All chunks have one shape. The last one begins early where `length` does not divide `number`:
+    the rows that it shares with the one before it count once.
+    """
     if length == number:
         return chunk(rows)
-    chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, length, *leaf.shape[1:]), rows)
 
-    def body(total: Array, rows: PyTree) -> tuple[Array, PyTree]:
-        part, kept = chunk(rows)
-        return total + part, kept
+    def body(place: Array, sums: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        first = jnp.minimum(place * length, number - length)
+        counts = first + jnp.arange(length) >= place * length if number % length else None
+        own = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, length), rows)
+        part, kept = chunk(own, counts)
+        total = jax.tree.map(jnp.add, sums[0], part)
+        return total, jax.tree.map(
+            lambda whole, new: jax.lax.dynamic_update_slice_in_dim(whole, new, first, 0),
+            sums[1],
+            kept,
+        )
 
-    shape, _ = jax.eval_shape(chunk, jax.tree.map(lambda leaf: leaf[0], chunks))
-    total, kept = jax.lax.scan(body, jnp.zeros(shape.shape, shape.dtype), chunks)
-    return total, jax.tree.map(lambda leaf: leaf.reshape(number, *leaf.shape[2:]), kept)
+    part, kept = jax.eval_shape(chunk, jax.tree.map(lambda leaf: leaf[:length], rows))
+    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), part)
+    whole = jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape[1:]), leaf.dtype), kept)
+    return jax.lax.fori_loop(0, -(-number // length), body, (total, whole))
 
 
-def chunk_length(number: int, memories: PyTree, copied: PyTree = ()) -> int:
-    """Return the batch size for `number` clients: a divisor, so that all chunks share a program."""
-    if jax.default_backend() != "cpu":
-        return number
-    size = max(tree.nbytes(memories) // max(1, number), tree.nbytes(copied))
-    fitting = max(1, CPU_CHUNK_BYTES // max(1, size))
-    if number <= 2 * fitting and fitting > 1:
-        return number
-    best = max(length for length in range(1, fitting + 1) if number % length == 0)
-    return best if 2 * best >= fitting else number
+def chunk_length(
+    number: int, memories: PyTree, copied: PyTree = (), at_once: int | None = None
+) -> int:
+    """Return how many of `number` clients are computed together: about the same in all chunks."""
+    most = number if at_once is None else min(number, at_once)
+    if jax.default_backend() == "cpu":
+        size = max(tree.nbytes(memories) // max(1, number), tree.nbytes(copied))
+        fitting = max(1, CPU_CHUNK_BYTES // max(1, size))
+        if number > 2 * fitting or fitting == 1:
+            most = min(most, fitting)
+    return -(-number // -(-number // most))

@@ -22,6 +22,7 @@ from fedprior.pages.page import (
 
 Line = Mapping[str, Any]  # of a history: round, and figures by name; method and seed, if several
 _NOT_SCALARS = {"method", "seed", "round", "rounds", "seconds", "clients", "left_out", "valid"}
+_LARGEST = "largest_class"  # the column of shares of clients' most common classes
 _MOST_CLASSES = 20  # shown by name
 _FEW = 10  # samples of a bin below which its share of correct predictions says little
 
@@ -194,9 +195,7 @@ def _pooled(described: Sequence[Mapping[str, Any]], name: str, count: np.ndarray
     return sums / np.maximum(count, 1)
 
 
-def balance(
-    classes: Mapping[str, int] | None, rows: Rows | None, column: str = "largest_class"
-) -> Section | None:
+def balance(classes: Mapping[str, int] | None, rows: Rows | None) -> Section | None:
     """The classes of all training samples, and how uneven clients are."""
     if not classes:
         return None
@@ -211,13 +210,13 @@ def balance(
         Stacked(title=title, labels=("all clients",), parts=parts, style="percent")
     ]
     text = ""
-    if rows is not None and column in rows.columns:
-        share = np.asarray(rows.columns[column].values, float)
+    if rows is not None and _LARGEST in rows.columns:
+        share = np.asarray(rows.columns[_LARGEST].values, float)
         text = (
             f"The most common class of all is {names[0]}, with {classes[names[0]] / whole:.0%} of "
             f"the training samples. In the median client, the client's own most common class has "
             f"{np.nanmedian(share):.0%}."
         )
         title = "How uneven clients are: share of each client's most common class"
-        blocks.append(Distributions(title=title, rows=rows, columns=(column,)))
+        blocks.append(Distributions(title=title, rows=rows, columns=(_LARGEST,)))
     return Section("Classes", tuple(blocks), text)

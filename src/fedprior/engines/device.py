@@ -1,7 +1,7 @@
 """The engine with memories on the device: many rounds in one compiled loop."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ from fedprior.core import tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State
 from fedprior.data.federation import POOLED_AXES, ClientData
 from fedprior.engines import room
-from fedprior.engines.evaluate import SPLIT, Source
 from fedprior.engines.mesh import AXIS, ONE, ROWS, SAME, SLOTS, Mesh, added
+from fedprior.engines.pools import SPLIT, Source
 from fedprior.engines.round import COUNTS, play, scalars
 from fedprior.engines.run import History, Run
 from fedprior.engines.store import DeviceStore
@@ -147,16 +147,7 @@ _MODELS = Models(state=SAME, memories=ROWS, enrolled=ROWS, secrets=SAME)
 
 @partial(jax.jit, static_argnames=("rules", "mesh"), donate_argnames="models")
 def _compiled(
-    models: Models,
-    data: ClientData,
-    clients: Array,
-    present: Array,
-    first: Array,
-    count: Array,
-    keys: Keys,
-    *,
-    rules: Rules,
-    mesh: Mesh = ONE,
+    models: Models, *given: Any, rules: Rules, mesh: Mesh = ONE
 ) -> tuple[Models, dict[str, Array]]:
     """`play_rounds` on every shard, with the clients that live there."""
     play_there = mesh.split(
@@ -164,4 +155,4 @@ def _compiled(
         (_MODELS, SPLIT, SLOTS, SLOTS, SAME, SAME, SAME),
         (_MODELS, SAME),
     )
-    return play_there(models, data, clients, present, first, count, keys)
+    return play_there(models, *given)

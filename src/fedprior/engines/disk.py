@@ -2,21 +2,21 @@
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.algorithm import Array, Memory, PyTree, State
+from fedprior.core.algorithm import Array, Memory
 from fedprior.data.federation import PADDED_AXES, ClientData
 from fedprior.engines import room
-from fedprior.engines.evaluate import SPLIT, Source
 from fedprior.engines.mesh import ROWS, SAME, Mesh, added
+from fedprior.engines.pools import SPLIT, Source
 from fedprior.engines.round import COUNTS, Outcome, play
 from fedprior.engines.run import History, Run
 from fedprior.engines.store import DiskStore, OnShards, Store, Together
-from fedprior.exchange.agreement import Keys, Rules
+from fedprior.exchange.agreement import Rules
 
 
 class _Load(NamedTuple):
@@ -149,52 +149,31 @@ class DiskEngine:
         self._ahead.enrolled[new] = True
 
 
+_GIVEN = {  # to a round, and where it is
+    "state": SAME,
+    "secrets": SAME,
+    "memories": ROWS,
+    "enrolled": ROWS,
+    "data": SPLIT,
+    "clients": ROWS,
+    "present": ROWS,
+    "round": SAME,
+    "keys": SAME,
+}
+_KEPT = Outcome(state=SAME, secrets=SAME, memories=ROWS, accepted=ROWS, left_out=SAME)
+
+
 @partial(jax.jit, static_argnames=("rules", "mesh"))
-def _round(
-    state: State,
-    secrets: PyTree,
-    memories: Memory,
-    enrolled: Array,
-    data: ClientData,
-    clients: Array,
-    present: Array,
-    round: Array,
-    keys: Keys,
-    *,
-    rules: Rules,
-    mesh: Mesh,
-) -> tuple[Outcome, dict[str, Array]]:
-    def there(
-        state: State,
-        secrets: PyTree,
-        memories: Memory,
-        enrolled: Array,
-        data: ClientData,
-        clients: Array,
-        present: Array,
-        round: Array,
-        keys: Keys,
-    ) -> tuple[Outcome, dict[str, Array]]:
-        outcome = play(
-            rules,
-            state=state,
-            secrets=secrets,
-            memories=memories,
-            enrolled=enrolled,
-            data=data,
-            axes=PADDED_AXES,
-            clients=clients,
-            present=present,
-            round=round,
-            keys=keys,
-            axis=mesh.axis,
-        )
+def _round(*given: Any, rules: Rules, mesh: Mesh) -> tuple[Outcome, dict[str, Array]]:
+    """One round on every shard, with the clients that live there."""
+
+    def there(*own: Any) -> tuple[Outcome, dict[str, Array]]:
+        named = dict(zip(_GIVEN, own, strict=True))
+        outcome = play(rules, **named, axes=PADDED_AXES, axis=mesh.axis)
         entry = outcome.entry()
         return outcome, entry | added({name: entry[name] for name in COUNTS}, mesh.axis)
 
-    kept = Outcome(state=SAME, secrets=SAME, memories=ROWS, accepted=ROWS, left_out=SAME)
-    run = mesh.split(there, (SAME, SAME, ROWS, ROWS, SPLIT, ROWS, ROWS, SAME, SAME), (kept, SAME))
-    result: tuple[Outcome, dict[str, Array]] = run(
-        state, secrets, memories, enrolled, data, clients, present, round, keys
-    )
+    result: tuple[Outcome, dict[str, Array]] = mesh.split(
+        there, tuple(_GIVEN.values()), (_KEPT, SAME)
+    )(*given)
     return result

@@ -1,11 +1,10 @@
 """Personal models and scores of all clients, computed in chunks of clients."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedprior.core import check
@@ -16,6 +15,7 @@ from fedprior.data.federation import PADDED_AXES, POOLED_AXES, ClientData, Feder
 from fedprior.engines import room
 from fedprior.engines.batch import over_clients
 from fedprior.engines.mesh import ONE, ROWS, SAME, Mesh
+from fedprior.engines.pools import SPLIT, Source
 from fedprior.engines.round import recall
 from fedprior.engines.store import Store
 from fedprior.exchange import client as client_side
@@ -26,87 +26,6 @@ from fedprior.exchange.agreement import Rules
 _ROWS_ON_CPU, _ROWS_ELSEWHERE = 2**14, 2**18
 _ALIKE = 64  # clients whose scores for a release are computed together, however large they are
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, y, place of the client of each sample
-_POOL_ROWS = 512  # pools on the device are padded to a multiple of this
-# Each shard has a part of a batch of clients, and of the rows that it holds.
-SPLIT = ClientData(x=ROWS, y=ROWS, start=ROWS, size=ROWS, rows=SAME)
-
-
-class Source:
-    """A split as compiled programs read it: the pool on the device, or padded host rows.
-
-    On a mesh of several shards, each has a pool of its own clients.
-    """
-
-    def __init__(self, split: Split, *, pooled: bool, mesh: Mesh = ONE) -> None:
-        self.split, self.pooled, self.mesh = split, pooled, mesh
-        if pooled and mesh.devices:
-            self._pool = _pools(split, mesh)
-        elif pooled:
-            self._pool = ClientData(*(jnp.asarray(part) for part in _filled(split).pooled()))
-
-    def take(self, clients: np.ndarray) -> ClientData:
-        """Return the data of the given clients, where they are."""
-        if not self.pooled:
-            return on_shards(self.split.padded(self.mesh.own(clients)), self.mesh)
-        start, size = self.mesh.rows((self._pool.start, self._pool.size), clients)
-        return self._pool._replace(start=start, size=size)
-
-    def pool(self) -> ClientData:
-        """Return the data of all clients, which share the pool."""
-        return self._pool
-
-
-def _filled(split: Split) -> Split:
-    """Pad the pool to a multiple of `_POOL_ROWS` rows, at least one.
-
-    Splits of other seeds then have the same shape and share compiled programs, and indices are
-    valid even if the split has no rows.
-    """
-    spare = -len(split.x) % _POOL_ROWS or (0 if len(split.x) else _POOL_ROWS)
-    if not spare:
-        return split
-    x = np.concatenate([split.x, np.zeros((spare, *split.x.shape[1:]), split.x.dtype)])
-    y = np.concatenate([split.y, np.zeros((spare, *split.y.shape[1:]), split.y.dtype)])
-    return Split(x, y, split.start, split.size)
-
-
-def _pools(split: Split, mesh: Mesh) -> ClientData:
-    """A pool for each shard, all of one length; `start` counts from the beginning of its own."""
-    clients = mesh.everyone(split.num_clients).reshape(mesh.shards, -1)
-    longest = max(1, int(split.size[clients].sum(axis=1).max()))
-    length = -(-longest // _POOL_ROWS) * _POOL_ROWS
-    own = mesh.own(clients.ravel()).reshape(-1, clients.shape[1])
-    parts = [
-        Split.gather(
-            split.x,
-            split.y,
-            [np.arange(split.start[each], split.start[each] + split.size[each]) for each in shard],
-        )
-        for shard in own
-    ]
-
-    data = ClientData(
-        x=np.concatenate(padded_pools([part.x for part in parts], length)),
-        y=np.concatenate(padded_pools([part.y for part in parts], length)),
-        start=np.concatenate([part.start for part in parts]),
-        size=np.concatenate([part.size for part in parts]),
-        rows=np.arange(split.largest, dtype=np.int32),
-    )
-    return on_shards(data, mesh)
-
-
-def padded_pools(pools: Sequence[np.ndarray], length: int) -> np.ndarray:
-    """Return the pools, each padded with zeros to `length` rows, along a new first axis."""
-    whole = np.zeros((len(pools), length, *pools[0].shape[1:]), pools[0].dtype)
-    for rows, pool in zip(whole, pools, strict=True):
-        rows[: len(pool)] = pool
-    return whole
-
-
-def on_shards(data: ClientData, mesh: Mesh) -> ClientData:
-    """The rows of this process's shards, as parts of arrays on all shards."""
-    placed = mesh.put(data._replace(rows=None))
-    return ClientData(*placed)._replace(rows=data.rows)
 
 
 def rows_at_once() -> int:
@@ -140,15 +59,22 @@ def metric_of(owner: str, name: str | None, algorithm: Algorithm, federation: Fe
     return chosen(owner, name, target)
 
 
-def check_defined(owner: str, metric: Metric, federation: Federation) -> None:
-    """Raise unless some client's validation samples have a value of the metric."""
+def check_defined(
+    owner: str, metric: Metric, federation: Federation, judges: int | None = None
+) -> None:
+    """Raise unless some client's validation samples have a value of the metric.
+
+    With `judges`, one of that many first clients.
+    """
     split = federation.valid
-    if metric.per_sample or not split.size.any():
+    number = len(split.size[:judges])
+    if metric.per_sample or not split.size[:judges].any():
         return
-    rows, place = rows_of(split, np.arange(split.num_clients))
-    if not defined(split.y[rows], place, split.num_clients, metric.key).any():
+    rows, place = rows_of(split, np.arange(number))
+    if not defined(split.y[rows], place, number, metric.key).any():
         what = "two targets that differ" if metric.target == "quantity" else "two classes"
-        rule = f"defined for the validation samples of some client ({what} each)"
+        which = "some client" if judges is None else f"one of the first {judges} clients (judges)"
+        rule = f"defined for the validation samples of {which} ({what} each)"
         remedy = "Choose another metric, or larger validation samples."
         raise ValueError(check.message(owner, "metric", rule, metric.name, remedy))
 
@@ -328,44 +254,23 @@ def axes(pooled: bool) -> ClientData:
     return POOLED_AXES if pooled else PADDED_AXES
 
 
+# Each of them on every shard, with the clients that live there.
+_GIVEN = (SAME, ROWS, ROWS, SPLIT, ROWS, SAME)  # to `personalize`
+
+
 @partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
-def _personalize(
-    state: State,
-    memories: Memory,
-    enrolled: Array,
-    data: ClientData,
-    clients: Array,
-    root: Key,
-    *,
-    rules: Rules,
-    pooled: bool,
-    mesh: Mesh = ONE,
-) -> Theta:
-    there = mesh.split(
-        partial(personalize, rules=rules, pooled=pooled),
-        (SAME, ROWS, ROWS, SPLIT, ROWS, SAME),
-        ROWS,
-    )
-    return there(state, memories, enrolled, data, clients, root)
+def _personalize(*given: Any, rules: Rules, pooled: bool, mesh: Mesh = ONE) -> Theta:
+    return mesh.split(partial(personalize, rules=rules, pooled=pooled), _GIVEN, ROWS)(*given)
 
 
 @partial(jax.jit, static_argnames=("rules", "pooled", "metric", "mesh"))
 def _score(
-    thetas: Theta,
-    data: ClientData,
-    *,
-    rules: Rules,
-    pooled: bool,
-    metric: Metric = OWN,
-    mesh: Mesh = ONE,
+    *given: Any, rules: Rules, pooled: bool, metric: Metric = OWN, mesh: Mesh = ONE
 ) -> Array:
     there = partial(score, rules=rules, pooled=pooled, metric=metric)
-    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)
+    return mesh.split(there, (ROWS, SPLIT), ROWS)(*given)
 
 
 @partial(jax.jit, static_argnames=("rules", "pooled", "mesh"))
-def _outputs(
-    thetas: Theta, data: ClientData, *, rules: Rules, pooled: bool, mesh: Mesh = ONE
-) -> Array:
-    there = partial(outputs, rules=rules, pooled=pooled)
-    return mesh.split(there, (ROWS, SPLIT), ROWS)(thetas, data)
+def _outputs(*given: Any, rules: Rules, pooled: bool, mesh: Mesh = ONE) -> Array:
+    return mesh.split(partial(outputs, rules=rules, pooled=pooled), (ROWS, SPLIT), ROWS)(*given)

@@ -21,7 +21,8 @@ from fedprior.core.tallies import (
 )
 from fedprior.data.federation import Federation
 from fedprior.engines import room
-from fedprior.engines.evaluate import Rows, Source, clients_at_once, outputs_of
+from fedprior.engines.evaluate import Rows, clients_at_once, outputs_of
+from fedprior.engines.pools import Source
 from fedprior.exchange.agreement import Rules
 
 _POOLED = 2**27  # outputs that are kept for the AUC of all samples together; of more it is NaN

@@ -13,8 +13,9 @@ from fedprior.core import check
 from fedprior.core.algorithm import Algorithm, State, Theta
 from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import Federation, network_input
-from fedprior.engines.evaluate import Source, own_scores, personal_models
+from fedprior.engines.evaluate import own_scores, personal_models
 from fedprior.engines.metrics import Metrics, metrics_of_models
+from fedprior.engines.pools import Source
 from fedprior.engines.store import Store
 from fedprior.exchange.agreement import Agreement
 from fedprior.pages.report import ShownPage, report

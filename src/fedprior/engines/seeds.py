@@ -13,8 +13,8 @@ from fedprior.core import check, random
 from fedprior.core.algorithm import Array
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.data.federation import ClientData, Federation, Split
-from fedprior.engines.evaluate import padded_pools
 from fedprior.engines.grid import Family
+from fedprior.engines.pools import padded_pools
 from fedprior.exchange.agreement import Agreement
 from fedprior.exchange.facts import Facts
 
@@ -86,6 +86,11 @@ class Seeds:
         length = max(len(split.x) for split in both)
         parts = [getattr(each, part) for each in self.federations]
         return _stack(parts, length=length, largest=largest)
+
+    def free(self) -> None:
+        """Forget the samples on the device; they are put there again where they are used."""
+        for name in ("train", "valid"):
+            self.__dict__.pop(name, None)
 
     def groups(self, size: int) -> list["Seeds"]:
         """Split the seeds into groups of at most `size`."""

@@ -19,9 +19,10 @@ from fedprior.data.federation import Federation
 from fedprior.engines import cache
 from fedprior.engines.device import DeviceEngine
 from fedprior.engines.disk import DiskEngine
-from fedprior.engines.evaluate import Source, check_defined, metric_of, scores
+from fedprior.engines.evaluate import check_defined, metric_of, scores
 from fedprior.engines.mesh import Devices, mesh_of
 from fedprior.engines.pace import Pace
+from fedprior.engines.pools import Source
 from fedprior.engines.result import EndedBy, Result
 from fedprior.engines.run import History, Run, Saving
 from fedprior.exchange.agreement import Agreement

@@ -11,23 +11,22 @@ import numpy as np
 
 from fedprior.channels.identity import Identity
 from fedprior.core import check, lock
-from fedprior.core.algorithm import Algorithm, Theta
+from fedprior.core.algorithm import Algorithm
 from fedprior.core.protocols import Channel, Cohort
 from fedprior.core.scores import OWN, Metric, MetricName
 from fedprior.data.federation import Federation
-from fedprior.engines import cache, room, source
+from fedprior.engines import cache, room
+from fedprior.engines.book import Book, Trained
 from fedprior.engines.evaluate import check_defined, metric_of
 from fedprior.engines.grid import Family, Member, Point, families, points
 from fedprior.engines.seeds import Seeds
-from fedprior.engines.trainings import Log, personal, scores, together, train
-from fedprior.exchange import checkpoint
-from fedprior.exchange.checkpoint import fingerprint
+from fedprior.engines.trained import personal, scores
+from fedprior.engines.trainings import Log, together, train
 from fedprior.pages.report import ShownPage, report
 from fedprior.privacy.cohort import Everyone
 
 _OWNER = "sweep"
 _TRAINING = 0.9  # share of training in a point's work; the rest is personal models and scores
-_DIGITS = 9  # of mean scores; equal accuracies summed in another order are a tie
 Progress = Callable[[float, int], Any]
 
 
@@ -137,14 +136,17 @@ def sweep(
         Identity() if channel is None else channel,
         identity,
     )
-    scored = all(federation.valid.size.any() for federation in data.federations)
-    check.expect(scored, _OWNER, "the federation has no validation samples to select on.")
+    if judges is not None:
+        check.count(_OWNER, judges=judges)
+    scored = all(federation.valid.size[:judges].any() for federation in data.federations)
+    which = "federation has" if judges is None else f"first {judges} clients (judges) have"
+    check.expect(scored, _OWNER, f"the {which} no validation samples to select on.")
     judged = metric_of(_OWNER, metric, build(**grid[0]), data.federations[0])
     for each in data.federations:
-        check_defined(_OWNER, judged, each)
+        check_defined(_OWNER, judged, each, judges)
     cache.enable()
     with lock.owned(folder) if folder else nullcontext():
-        book = _Book(folder, data, grid, rounds, judges, judged)
+        book = Book(folder, data, grid, rounds, judges, judged)
         tell = _Tell(progress, book, len(numbers))
         for family, members in split.items():
             waiting = [member for member in members if not book.done[member[0]]]
@@ -164,100 +166,13 @@ def sweep(
     )
 
 
-class _Book:
-    """The results of every point so far; saved to the folder after every step of the sweep."""
-
-    def __init__(
-        self,
-        folder: Path | None,
-        seeds: Seeds,
-        grid: list[Point],
-        rounds: int,
-        judges: int | None,
-        metric: Metric,
-    ) -> None:
-        shape = (len(grid), len(seeds.numbers), seeds.num_clients)
-        self.valid, self.done = np.full(shape, np.nan), np.zeros(len(grid), bool)
-        self.judges, self.rounds, self.metric = judges, rounds, metric
-        self.history: Log = {}
-        self.thetas: list[Theta] = []  # of the best point so far, by group of seeds
-        self.groups: list[Seeds] = []
-        self.held = -1  # index of that point
-        self._file = None if folder is None else Path(folder) / "sweep.safetensors"
-        self._identity = "" if folder is None else _identity(seeds, grid, rounds, metric)
-        self.scores = np.empty((0, 0))  # test scores of the best point, after all points
-        if self._file is not None and self._file.exists():
-            saved = checkpoint.read_checkpoint(self._file, identity=self._identity)
-            like = {"valid": self.valid, "done": self.done, "scores": saved.arrays["scores"]}
-            history = {name: self._blank() for name in saved.facts["history"]}
-            arrays = saved.tree({**like, "history": history})
-            self.valid, self.done = arrays["valid"].copy(), arrays["done"].copy()
-            self.history = {name: values.copy() for name, values in arrays["history"].items()}
-            if saved.facts.get("best") == self.best:  # other judges may choose another point
-                self.scores = arrays["scores"]
-
-    def _blank(self) -> np.ndarray:
-        return np.full((*self.valid.shape[:2], self.rounds), np.nan)
-
-    @property
-    def best(self) -> int:
-        """The index of the highest mean over clients and seeds; the first one of a tie."""
-        means = np.full(len(self.done), -np.inf)
-        means[self.done] = np.nanmean(self.valid[self.done, :, : self.judges], axis=2).mean(axis=1)
-        return int(np.argmax(np.round(means, _DIGITS)))
-
-    def note(self, place: int, trained: "_Trained") -> None:
-        """Record a point's validation scores; keep its personal models while it is the best."""
-        self.valid[place], self.done[place] = trained.valid, True
-        for name, values in trained.history.items():
-            self.history.setdefault(name, self._blank())[place] = values
-        if self.best == place:
-            self.hold(place, trained)
-        self.save()
-
-    def hold(self, place: int, trained: "_Trained") -> None:
-        """Keep a point's personal models without changing its recorded validation scores."""
-        self.thetas, self.groups, self.held = trained.thetas, trained.groups, place
-
-    def save(self) -> None:
-        """Save to disk if there is a folder."""
-        if self._file is not None:
-            arrays = {"valid": self.valid, "done": self.done, "scores": self.scores}
-            checkpoint.save_checkpoint(
-                self._file,
-                {**arrays, "history": self.history},
-                identity=self._identity,
-                history=sorted(self.history),
-                best=self.best,
-            )
-
-
-def _identity(seeds: Seeds, grid: list[Point], rounds: int, metric: Metric) -> str:
-    """A hash of everything that determines the scores; it does not read the test samples."""
-    drawn = seeds.federations
-    data = [source.content(federation.train, federation.valid) for federation in drawn]
-    tests = [[list(part.x.shape), part.size.tolist()] for part in (one.test for one in drawn)]
-    agreed = [seeds.cohort, seeds.channel, seeds.identity]
-    return fingerprint([grid, seeds.numbers, agreed, data, tests, rounds, metric.name])
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """One point after training: its scores, its history, and its models by group of seeds."""
-
-    valid: np.ndarray
-    history: Log
-    thetas: list[Theta]
-    groups: list[Seeds]
-
-
-Note = Callable[[int, _Trained], None]
+Note = Callable[[int, Trained], None]
 
 
 class _Tell:
     """Reports finished trainings: those of scored points, and the share of running ones."""
 
-    def __init__(self, progress: Progress | None, book: _Book, num_seeds: int) -> None:
+    def __init__(self, progress: Progress | None, book: Book, num_seeds: int) -> None:
         self.progress, self.book, self.num_seeds = progress, book, num_seeds
 
     def __call__(self, under_way: float) -> None:
@@ -292,11 +207,19 @@ def _train_all(
                 size = room.smaller(size, error)
             elif width > 1:
                 width = room.smaller(width, error)
+                _free(groups)
                 groups = seeds.groups(width)
             else:
                 at_once = room.smaller(at_once, error)
             continue
         waiting = waiting[size:]
+    if width < len(seeds.numbers):  # the next family may have other groups
+        _free(groups)
+
+
+def _free(groups: list[Seeds]) -> None:
+    for group in groups:
+        group.free()
 
 
 def _train_some(
@@ -327,11 +250,11 @@ def _train_some(
             valid.append(scores(family, point, thetas[-1], group, "valid", tell.book.metric))
             logs.append({name: values[index] for name, values in log.items()})
         history = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
-        note(place, _Trained(np.concatenate(valid), history, thetas, groups))
+        note(place, Trained(np.concatenate(valid), history, thetas, groups))
 
 
 def _tested(
-    split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: _Book, tell: _Tell
+    split: dict[Family, list[Member]], seeds: Seeds, rounds: int, book: Book, tell: _Tell
 ) -> np.ndarray:
     """Return the test scores at the best point; test samples are read only here.
 

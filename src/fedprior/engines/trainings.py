@@ -1,7 +1,7 @@
 """Batched trainings: grid points along one axis and seeds along another, in one program."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,22 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.channels.identity import Identity
 from fedprior.core import random, tree
-from fedprior.core.algorithm import Array, Key, PyTree, State, Theta
+from fedprior.core.algorithm import Array, Key, PyTree, State
 from fedprior.core.protocols import Channel
-from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData
 from fedprior.engines import room
 from fedprior.engines.device import LONGEST, Models, play_rounds
-from fedprior.engines.evaluate import (
-    clients_at_once,
-    outputs,
-    personalize,
-    score,
-    scores_of,
-    unpadded,
-)
 from fedprior.engines.grid import Family, Member
 from fedprior.engines.pace import Pace
 from fedprior.engines.run import stack
@@ -34,7 +24,7 @@ from fedprior.exchange.agreement import Agreement, Keys, Rules
 from fedprior.privacy.participation import Attendance
 
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
-_BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
+BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
 # On a GPU, autotuning takes longer than it saves for such short trainings; on a CPU, a lower
 # optimization level saves a third of the compilation time and makes steps 6% slower.
 _ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
@@ -60,7 +50,7 @@ class _Program:
         return self.on_cpu if jax.default_backend() == "cpu" else self.on_gpu
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> _Program:
+def compiled(function: Callable[..., Any], **options: Any) -> _Program:
     """`jax.jit` for many programs that each run for only a few seconds."""
     return _Program(
         on_cpu=jax.jit(function, compiler_options=_ON_CPU, **options),
@@ -165,57 +155,6 @@ def _shaped(keys: Sequence[Keys], num_points: int, apart: bool) -> Keys:
     return jax.tree.map(lambda each: each.reshape(num_points, -1), stacked)
 
 
-def personal(family: Family, point: Numbers, models: Models, seeds: Seeds) -> Theta:
-    """Return every client's theta at one point, with leading axes of seeds and clients.
-
-    `models` holds the models of that point, with a leading axis of seeds.
-    """
-
-    def work(clients: np.ndarray) -> Theta:
-        given = (_arrays(point), models, seeds.train, clients, seeds.roots)
-        return room.call(_personalize, *given, family=family, channel=seeds.channel)
-
-    parts = [
-        tree.combine(lambda leaf: leaf[:, : len(clients)], part)  # noqa: B023
-        for clients, part in _in_chunks(seeds, seeds.train.most, work)
-    ]
-    return tree.combine(lambda *each: jnp.concatenate(each, axis=1), *parts)
-
-
-def scores(
-    family: Family, point: Numbers, thetas: Theta, seeds: Seeds, part: str, metric: Metric
-) -> np.ndarray:
-    """Return the score of every client's theta on its `valid` or `test` samples, (seeds, clients).
-
-    A metric that is no mean over samples is computed from outputs on the host, chunk by chunk.
-    """
-    held_out = seeds.valid if part == "valid" else seeds.held_out(part)
-
-    def work(clients: np.ndarray) -> np.ndarray:
-        given = (_arrays(point), thetas, held_out, clients)
-        if metric.per_sample:
-            return np.asarray(room.call(_score, *given, family=family, metric=metric))
-        found = np.asarray(room.call(_outputs, *given, family=family))
-        every = zip(found, seeds.federations, strict=True)
-        rows = [unpadded(own, getattr(each, part), clients) for own, each in every]
-        return np.stack([scores_of(each, len(clients), metric) for each in rows])
-
-    chunks = _in_chunks(seeds, held_out.most, work)
-    return np.concatenate([found[:, : len(own)] for own, found in chunks], axis=1)
-
-
-def _in_chunks(
-    seeds: Seeds, rows: int, work: Callable[[np.ndarray], PyTree]
-) -> Iterator[tuple[np.ndarray, PyTree]]:
-    """`work` on all clients of every seed, of at most `rows` rows each."""
-    length = clients_at_once(rows * len(seeds.numbers))
-    return room.in_chunks(seeds.num_clients, length, work)
-
-
-def _arrays(point: Numbers) -> dict[str, Array]:
-    return {name: jnp.asarray(value) for name, value in point.items()}
-
-
 def _columns(points: Sequence[Numbers]) -> dict[str, Array]:
     """One array per option; if nothing varies, a dummy array with an axis of points."""
     columns = {name: jnp.asarray([point[name] for point in points]) for name in points[0]}
@@ -252,7 +191,7 @@ def _begin(
 
 
 @partial(
-    _compiled,
+    compiled,
     static_argnames=("family", "channel", "expected_size", "most_samples", "at_once"),
     donate_argnames=("models",),
 )
@@ -281,75 +220,7 @@ def _advance(
         rules = Rules(algorithm, channel, expected_size, most_samples, at_once)
         return play_rounds(models, own, ids, here, first, count, keys, rules=rules)
 
-    by_seed = jax.vmap(one, in_axes=(0, None, _BY_SEED, 0, 0, 0))
+    by_seed = jax.vmap(one, in_axes=(0, None, BY_SEED, 0, 0, 0))
     drawn = 0 if channel.private else None
     by_point = jax.vmap(by_seed, in_axes=(0, 0, None, drawn, drawn, drawn))
     return by_point(models, numbers, data, clients, present, keys)
-
-
-@partial(_compiled, static_argnames=("family", "channel"))
-def _personalize(
-    numbers: PyTree,
-    models: Models,
-    data: ClientData,
-    clients: Array,
-    roots: Array,
-    *,
-    family: Family,
-    channel: Channel,
-) -> Theta:
-    rules = Rules(family.at(numbers), channel, 0.0)
-
-    def one(models: Models, own: ClientData, root: Array) -> Theta:
-        return personalize(
-            models.state,
-            tree.combine(lambda rows: rows[clients], models.memories),
-            models.enrolled[clients],
-            own._replace(start=own.start[clients], size=own.size[clients]),
-            clients,
-            root,
-            rules=rules,
-            pooled=True,
-        )
-
-    return jax.vmap(one, in_axes=(0, _BY_SEED, 0))(models, data, roots)
-
-
-@partial(_compiled, static_argnames=("family", "metric"))
-def _score(
-    numbers: PyTree,
-    thetas: Theta,
-    data: ClientData,
-    clients: Array,
-    *,
-    family: Family,
-    metric: Metric,
-) -> Array:
-    found = partial(score, metric=metric)
-    return _held_out(found, numbers, thetas, data, clients, family)
-
-
-@partial(_compiled, static_argnames=("family",))
-def _outputs(
-    numbers: PyTree, thetas: Theta, data: ClientData, clients: Array, *, family: Family
-) -> Array:
-    return _held_out(outputs, numbers, thetas, data, clients, family)
-
-
-def _held_out(
-    find: Callable[..., Array],
-    numbers: PyTree,
-    thetas: Theta,
-    data: ClientData,
-    clients: Array,
-    family: Family,
-) -> Array:
-    """`find` for the given clients of every seed."""
-    rules = Rules(family.at(numbers), Identity(), 0.0)
-
-    def one(thetas: Theta, own: ClientData) -> Array:
-        thetas = tree.combine(lambda rows: rows[clients], thetas)
-        part = own._replace(start=own.start[clients], size=own.size[clients])
-        return find(thetas, part, rules=rules, pooled=True)
-
-    return jax.vmap(one, in_axes=(0, _BY_SEED))(thetas, data)

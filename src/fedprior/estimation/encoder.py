@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check, random
@@ -13,6 +13,7 @@ from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means
+from fedprior.estimation.parameters import Parameters
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Counts, Means, counts_of, means_of, with_empty
@@ -37,7 +38,7 @@ class Encoding:
         return np.append(self.values, self.unseen)[place]  # place -1 is the last entry
 
 
-class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, Parameters):
     """x -> E[theta_x | data]: a category becomes the shrunken mean of the target in its rows.
 
     How far it shrinks is learned from how much the categories differ, column by column, instead of
@@ -70,11 +71,7 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         cv: int | None = 5,
         seed: int = 0,
     ) -> None:
-        self.target_type = target_type
-        self.population = population
-        self.by_size = by_size
-        self.cv = cv
-        self.seed = seed
+        self._set_options(locals())
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the numbers of all categories from all rows."""

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check
@@ -16,12 +15,15 @@ from fedprior.estimation.covariate_rows import covariate_reader, selected
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.encoding import OnFrames
 from fedprior.estimation.page.on_pages import OnPages
+from fedprior.estimation.parameters import Parameters
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
 from fedprior.pages.page import Page
 
+_TAKEN_AS = {"fit_by": "fit"}  # `fit` is a method of estimators
 
-class GroupEstimator(OnFrames, OnPages, BaseEstimator, ABC):
+
+class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
     """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
@@ -118,11 +120,17 @@ class GroupEstimator(OnFrames, OnPages, BaseEstimator, ABC):
     def _owner(self) -> str:
         return type(self).__name__
 
+    def _options(self, again: bool) -> dict[str, Any]:
+        """The parameters as functions take them; `again` skips what an unseen group needs not."""
+        left_out = ("strict", "above", "ranks", "leave_one_out") if again else ("strict",)
+        options = self.get_params(deep=False).items()
+        return {_TAKEN_AS.get(name, name): value for name, value in options if name not in left_out}
+
     @abstractmethod
     def _estimate(
         self, statistics: Any, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        """Estimates from sufficient statistics; `again` skips what an unseen group needs not."""
+        """Estimates from sufficient statistics; `again` is that of `_options`."""
 
     def _check(self) -> None:
         for name, known in self._choices.items():

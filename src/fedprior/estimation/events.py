@@ -50,15 +50,7 @@ class GroupEvents(GroupEstimator):
         ranks: bool = False,
         strict: bool = False,
     ) -> None:
-        self.population = population
-        self.fit_by = fit_by
-        self.by_size = by_size
-        self.prior = prior
-        self.level = level
-        self.intervals = intervals
-        self.above = above
-        self.ranks = ranks
-        self.strict = strict
+        self._set_options(locals())
 
     def fit(
         self, events: Any, groups: Any = None, *, exposure: Any = None, covariates: Any = None
@@ -118,15 +110,4 @@ class GroupEvents(GroupEstimator):
     def _estimate(
         self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_events(
-            statistics,
-            covariates=covariates,
-            population=self.population,
-            fit=self.fit_by,
-            by_size=self.by_size,
-            prior=self.prior,
-            level=self.level,
-            intervals=self.intervals,
-            above=None if again else self.above,
-            ranks=self.ranks and not again,
-        )
+        return estimate_events(statistics, covariates=covariates, **self._options(again))

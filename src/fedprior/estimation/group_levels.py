@@ -3,7 +3,6 @@
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedprior.core import check
@@ -18,12 +17,13 @@ from fedprior.estimation.levels.estimate import fit_levels
 from fedprior.estimation.levels.result import Values
 from fedprior.estimation.levels.table import asked, level_table
 from fedprior.estimation.page.on_pages import OnPages
+from fedprior.estimation.parameters import Parameters
 from fedprior.pages.page import Page
 
 _KINDS = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
 
 
-class GroupLevels(OnPages, BaseEstimator):
+class GroupLevels(OnPages, Parameters):
     """Value of a row = x beta + one effect per grouping column + noise; effects are normal.
 
     With `structure="nested"`, columns go from coarse to fine (state, county), and a county is
@@ -65,12 +65,7 @@ class GroupLevels(OnPages, BaseEstimator):
         level: float = 0.95,
         strict: bool = False,
     ) -> None:
-        self.family = family
-        self.structure = structure
-        self.criterion = criterion
-        self.noise_variance = noise_variance
-        self.level = level
-        self.strict = strict
+        self._set_options(locals())
 
     def fit(
         self,

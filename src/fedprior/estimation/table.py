@@ -77,19 +77,7 @@ class GroupMeans(MeansEstimator):
         leave_one_out: bool = False,
         strict: bool = False,
     ) -> None:
-        self.population = population
-        self.fit_by = fit_by
-        self.method = method
-        self.by_size = by_size
-        self.leave_one_out = leave_one_out
-        self.theta_variance = theta_variance
-        self.noise_variance = noise_variance
-        self.noise = noise
-        self.level = level
-        self.intervals = intervals
-        self.above = above
-        self.ranks = ranks
-        self.strict = strict
+        self._set_options(locals())
 
     @classmethod
     def from_table(
@@ -112,22 +100,7 @@ class GroupMeans(MeansEstimator):
     def _estimate(
         self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_means(
-            statistics,
-            covariates=covariates,
-            population=self.population,
-            fit=self.fit_by,
-            method=self.method,
-            by_size=self.by_size,
-            theta_variance=self.theta_variance,
-            noise_variance=self.noise_variance,
-            noise=self.noise,
-            level=self.level,
-            intervals=self.intervals,
-            above=None if again else self.above,
-            ranks=self.ranks and not again,
-            leave_one_out=self.leave_one_out and not again,
-        )
+        return estimate_means(statistics, covariates=covariates, **self._options(again))
 
 
 class GroupRates(GroupEstimator):
@@ -168,17 +141,7 @@ class GroupRates(GroupEstimator):
         ranks: bool = False,
         strict: bool = False,
     ) -> None:
-        self.population = population
-        self.fit_by = fit_by
-        self.method = method
-        self.minus_one = minus_one
-        self.by_size = by_size
-        self.prior = prior
-        self.level = level
-        self.intervals = intervals
-        self.above = above
-        self.ranks = ranks
-        self.strict = strict
+        self._set_options(locals())
 
     def fit(self, y: Any, groups: Any, *, covariates: Any = None) -> Self:
         """Learn from rows: outcome `y` (0 or 1, False or True) of group `groups`.
@@ -290,20 +253,7 @@ class GroupRates(GroupEstimator):
     def _estimate(
         self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_rates(
-            statistics,
-            covariates=covariates,
-            population=self.population,
-            fit=self.fit_by,
-            method=self.method,
-            minus_one=self.minus_one,
-            by_size=self.by_size,
-            prior=self.prior,
-            level=self.level,
-            intervals=self.intervals,
-            above=None if again else self.above,
-            ranks=self.ranks and not again,
-        )
+        return estimate_rates(statistics, covariates=covariates, **self._options(again))
 
 
 class GroupMixture(MeansEstimator):
@@ -340,16 +290,7 @@ class GroupMixture(MeansEstimator):
         seed: int = 0,
         strict: bool = False,
     ) -> None:
-        self.num_components = num_components
-        self.centers = centers
-        self.probabilities = probabilities
-        self.noise_variance = noise_variance
-        self.method = method
-        self.cluster = cluster
-        self.rounds = rounds
-        self.level = level
-        self.seed = seed
-        self.strict = strict
+        self._set_options(locals())
 
     def _columns(self) -> dict[str, np.ndarray]:
         share = self.responsibilities_
@@ -363,18 +304,7 @@ class GroupMixture(MeansEstimator):
         check.expect(covariates is None, self._owner, sentence)
         sentence = "a mixture needs each group's mean, and cannot be combined with count."
         check.expect(statistics.count is None, self._owner, sentence)
-        found = estimate_mixture(
-            statistics,
-            num_components=self.num_components,
-            centers=self.centers,
-            probabilities=self.probabilities,
-            noise_variance=self.noise_variance,
-            method=self.method,
-            cluster=self.cluster,
-            rounds=self.rounds,
-            level=self.level,
-            seed=self.seed,
-        )
+        found = estimate_mixture(statistics, **self._options(again))
         if not again:
             self.centers_, self.probabilities_ = found.centers, found.probabilities
             self.noise_variance_ = found.noise_variance

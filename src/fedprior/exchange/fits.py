@@ -24,8 +24,8 @@ def check_fits(algorithm: Algorithm, channel: Channel, owner: str = "Agreement")
     if channel.private and not algorithm.bears_noise:
         raise check.PrivacyError(
             f"{owner}: channel must be clear for {algorithm.name} as it is set, got {got}. "
-            "The method divides by what noise would spoil. One that has a curvature can use "
-            "curvature='diagonal'."
+            "Noise would spoil or choose what the method learns. One that has a curvature can use "
+            "curvature='diagonal', and adamap judge_every=0."
         )
     if algorithm.bound is not None and channel.private:
         own = isinstance(channel, CentralGaussian) and channel.clip == algorithm.bound

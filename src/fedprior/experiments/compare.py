@@ -1,7 +1,7 @@
 """What the experiments share: methods side by side, the gain of one over raw means, files."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,12 @@ def spread(values: Iterable[float]) -> Spread:
     """Mean and standard deviation of `values`; one value alone has standard deviation 0."""
     array = np.array(list(values), np.float64)
     return Spread(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else 0.0)
+
+
+def markdown_table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def save(document: Mapping[str, Any], text: str, folder: Path) -> None:

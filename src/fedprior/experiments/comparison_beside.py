@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison_report import OURS, Row, gap, interval
 from fedprior.experiments.comparison_settings import Setting
 from fedprior.experiments.optimizers import EQUAL, OPTIMIZERS, PUBLISHED, Optimizer
@@ -93,12 +94,11 @@ def markdown(documents: Documents, settings: Sequence[Setting]) -> str:
         if not rows:
             continue
         head = ["method", *(word for name in rows for word in (title(name), "gap"))]
-        lines = [head, ["---"] * len(head)]
-        for method in order(rows):
-            cells = [_cells(own.get(method)) for own in rows.values()]
-            lines.append([method, *(cell for pair in cells for cell in pair)])
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"#### {setting.title}\n\n{table}")
+        lines = [
+            [method, *(cell for own in rows.values() for cell in _cells(own.get(method)))]
+            for method in order(rows)
+        ]
+        parts.append(f"#### {setting.title}\n\n{markdown_table(head, *lines)}")
     return "\n\n".join(parts)
 
 

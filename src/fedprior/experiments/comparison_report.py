@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison import FORMAT, Part
 from fedprior.experiments.comparison_settings import GRID, Setting
 from fedprior.experiments.optimizers import PUBLISHED
@@ -141,8 +142,7 @@ def markdown(
         if not own:
             continue
         named = columns(own)
-        lines = [named, ["---"] * len(named), *(cells(row, named) for row in own)]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        table = markdown_table(named, *(cells(row, named) for row in own))
         parts.append(f"{heading} {setting.title}\n\n{table}")
     return "\n\n".join(parts)
 

@@ -78,8 +78,7 @@ def cells(row: PrivateRow) -> list[str]:
 
 def markdown(rows: Sequence[PrivateRow]) -> str:
     """A table with one line per row."""
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return compare.markdown_table(COLUMNS, *(cells(row) for row in rows))
 
 
 def remarks(rows: Sequence[PrivateRow]) -> list[str]:

@@ -24,9 +24,11 @@ from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
 from fedprior.engines.seeds import Seeds
-from fedprior.engines.trainings import personal, train
+from fedprior.engines.trained import personal
+from fedprior.engines.trainings import train
 from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
+from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison_report import interval
 from fedprior.experiments.optimizers import FREQUENCIES
 from fedprior.learning import catalog
@@ -280,9 +282,7 @@ def _gap(middle: float, low: float | None, high: float | None) -> str:
 
 def markdown(made: Sequence[PriorRow]) -> str:
     """The table as Markdown."""
-    lines = [[cell.replace("\n", " ") for cell in line] for line in table(made)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(*([cell.replace("\n", " ") for cell in line] for line in table(made)))
 
 
 def document(name: str, made: Sequence[PriorRow], seeds: Sequence[int]) -> dict[str, Any]:

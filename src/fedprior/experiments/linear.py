@@ -8,7 +8,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.experiments.compare import Watch, unwatched
 from fedprior.regression.linear import fit_linear, local_linear, pooled_linear
-from fedprior.regression.result import Component, RegressionPopulation
+from fedprior.regression.result import RegressionPopulation, gaussian_population
 from fedprior.regression.rows import GroupedRows
 
 # The setting of the paper's implementation details.
@@ -92,16 +92,8 @@ def draw(
         y=y.ravel(),
         start=num_rows * np.arange(num_groups + 1),
     )
-    covariance = SPREAD_VARIANCE * np.eye(dimension)
-    population = RegressionPopulation(
-        kind="known",
-        mean=mean,
-        covariance=covariance,
-        components=(Component(share=1.0, mean=mean, covariance=covariance),),
-        fixed=np.zeros(0),
-        noise_variance=NOISE_VARIANCE,
-    )
-    return rows, theta, population
+    law = (mean, SPREAD_VARIANCE * np.eye(dimension), np.zeros(0))
+    return rows, theta, gaussian_population(*law, kind="known", noise_variance=NOISE_VARIANCE)
 
 
 def _errors(seed: int, num_groups: int, num_rows: int, dimension: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from fedprior.regression.logistic import (
     predictive,
     probabilities,
 )
-from fedprior.regression.result import Component, RegressionFit, RegressionPopulation
+from fedprior.regression.result import RegressionFit, RegressionPopulation, gaussian_population
 from fedprior.regression.rows import GroupedRows
 from fedprior.reporting.figures import AMBER, BLUE, GREEN, ORANGE, label_ends, side_by_side
 
@@ -181,14 +181,8 @@ def _best_ridge(case: _Case) -> tuple[float, np.ndarray]:
 
 
 def _known(scale: float) -> RegressionPopulation:
-    mean, covariance = np.array(MEAN), scale**2 * np.eye(len(MEAN))
-    return RegressionPopulation(
-        kind="known",
-        mean=mean,
-        covariance=covariance,
-        components=(Component(share=1.0, mean=mean, covariance=covariance),),
-        fixed=np.zeros(0),
-    )
+    covariance = scale**2 * np.eye(len(MEAN))
+    return gaussian_population(np.array(MEAN), covariance, np.zeros(0), kind="known")
 
 
 def _variance(population: RegressionPopulation) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 from fedprior.data.federation import Federation
 from fedprior.engines.sweep import sweep
 from fedprior.exchange.facts import Facts
+from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison import Progress
 from fedprior.experiments.comparison_settings import TABLE1, Comparison, Setting
 from fedprior.experiments.optimizers import EQUAL, NO_CLIP
@@ -157,10 +158,7 @@ def table(rows: Sequence[OptimizerRow]) -> list[list[str]]:
 
 def markdown(rows: Sequence[OptimizerRow]) -> str:
     """The table of the rows, and what follows from it."""
-    head, *lines = table(rows)
-    lines = [head, ["---"] * len(head), *lines]
-    shown = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return "\n\n".join([shown, *remarks(rows)])
+    return "\n\n".join([markdown_table(*table(rows)), *remarks(rows)])
 
 
 def remarks(rows: Sequence[OptimizerRow]) -> list[str]:

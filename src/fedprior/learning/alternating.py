@@ -22,9 +22,9 @@ from fedprior.core.algorithm import (
 from fedprior.core.protocols import Gamma, Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import Weight, increment, mean_share, moved, weight_of
-from fedprior.learning.descent import Descent, go_on, reading
+from fedprior.learning.descent import Descent, reading
 from fedprior.learning.joint import joint_loss
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 
 Start = Literal["population", "initial"]
 # Options of `alternating` that a method with models of the clients' own passes on.
@@ -250,11 +250,12 @@ class Alternating:
             return self._objective(gamma, w, x, y, mask, data.size)
 
         return go_on(
+            self.steps,
             objective,
             memory,
-            descent=self.own,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=steps,
-            time=round * self._length(data),
+            data,
+            self.own,
+            number=steps,
+            round=round,
+            length=self._length(data),
         )

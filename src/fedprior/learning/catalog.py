@@ -49,7 +49,6 @@ _THETAS = "its mean is the average of the clients' own models, not the end of st
 _NOBODY = "nothing is shared"
 _METHODS = (
     Method(
-        name="adamap",
         factory=adamap,
         adapt=fixed_under_noise,
         population="a shared network that counts as a learned number of samples; class frequencies",
@@ -57,28 +56,24 @@ _METHODS = (
         reference="fedprior's own: docs/explanation/adamap.md",
     ),
     Method(
-        name="adaped",
         factory=adaped,
         population="distillation: a prior on predictions, with a learned spread psi",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 5",
     ),
     Method(
-        name="adaped-fine-tuning",
         factory=adaped_fine_tuning,
         population="distillation; clients train on between rounds",
         sends="increments of the mean model and of psi",
         reference="Ozkara et al. 2022, Algorithm 6",
     ),
     Method(
-        name="apfl",
         factory=apfl,
         population="point mass; a client mixes a model of its own with the shared one",
         sends="increments of the shared model",
         reference="Deng et al. 2020",
     ),
     Method(
-        name="clustered",
         factory=clustered,
         adapt=shares_under_noise,
         population="a few models of all, each client being of one kind",
@@ -86,7 +81,6 @@ _METHODS = (
         reference="after Ghosh et al. 2020 (ifca), with learned shares",
     ),
     Method(
-        name="discrete-mixture",
         factory=discrete_mixture,
         adapt=shares_under_noise,
         population="a few models of all, each client probably of one kind",
@@ -94,14 +88,12 @@ _METHODS = (
         reference="Ozkara et al. 2022, Algorithm 7",
     ),
     Method(
-        name="ditto",
         factory=ditto,
         population="point mass, and a Gaussian around it for a client's own model",
         sends="increments of the shared model",
         reference="Li, Hu et al. 2021",
     ),
     Method(
-        name="fedavg",
         factory=fedavg,
         personal=False,
         population="point mass: one model for all",
@@ -109,28 +101,24 @@ _METHODS = (
         reference="McMahan et al. 2017",
     ),
     Method(
-        name="fedavg-fine-tuning",
         factory=fedavg_fine_tuning,
         population="point mass, then steps on own data",
         sends="increments of the model",
         reference="Jiang et al. 2019",
     ),
     Method(
-        name="fedbabu",
         factory=fedbabu,
         population="a network's body of all under a random head, then steps on own data",
         sends="increments of the body",
         reference="Oh et al. 2022",
     ),
     Method(
-        name="fedem",
         factory=fedem,
         population="mixture: shares of a client's own over a few models of all",
         sends="increments of every model",
         reference="Marfoq et al. 2021",
     ),
     Method(
-        name="fedmd",
         factory=fedmd,
         population="networks of the clients' own, which agree on outputs for public inputs",
         sends="the network's outputs for public inputs minus the consensus",
@@ -138,14 +126,12 @@ _METHODS = (
         still="its clients send outputs for public inputs, and no network",
     ),
     Method(
-        name="fedper",
         factory=fedper,
         population="a network's body of all, a head (last layer) of each client's own",
         sends="increments of the body",
         reference="Arivazhagan et al. 2019",
     ),
     Method(
-        name="fedprox",
         factory=fedprox,
         personal=False,
         population="point mass; clients stay near the model received",
@@ -153,21 +139,18 @@ _METHODS = (
         reference="Li, Sahu et al. 2020",
     ),
     Method(
-        name="fedrep",
         factory=fedrep,
         population="a network's body of all, a head of each client's own, learned first",
         sends="increments of the body",
         reference="Collins et al. 2021",
     ),
     Method(
-        name="fedrod",
         factory=fedrod,
         population="a network of all, of balanced classes; a head of each client's own on top",
         sends="increments of the network",
         reference="Chen and Chao 2022, linear",
     ),
     Method(
-        name="gaussian-em",
         factory=gaussian_em,
         population="Gaussian with a learned mean and spread",
         sends="statistics of the client's posterior: mean, squared distance",
@@ -175,21 +158,18 @@ _METHODS = (
         still=_STATISTICS,
     ),
     Method(
-        name="gaussian-prior",
         factory=gaussian_prior,
         population="Gaussian around a learned mean (l2 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
-        name="ifca",
         factory=ifca,
         population="a few models of all, each client being of the kind that fits best",
         sends="increments of the client's model, zeros for the others",
         reference="Ghosh et al. 2020",
     ),
     Method(
-        name="l2gd",
         factory=l2gd,
         population="Gaussian around the thetas' average, approached at random moments",
         sends="the client's model minus the average",
@@ -198,7 +178,6 @@ _METHODS = (
         still=_THETAS,
     ),
     Method(
-        name="laplace-em",
         factory=laplace_em,
         population="Laplace with a learned mean and spread",
         sends="statistics of the client's posterior: weighted mean, weights, distance",
@@ -206,21 +185,18 @@ _METHODS = (
         still=_STATISTICS,
     ),
     Method(
-        name="laplace-prior",
         factory=laplace_prior,
         population="Laplace around a learned mean (l1 penalty)",
         sends="increments of the mean",
         reference="Ozkara et al. 2022, section 3",
     ),
     Method(
-        name="lg-fedavg",
         factory=lg_fedavg,
         population="a network's head of all, a body of each client's own",
         sends="increments of the head",
         reference="Liang et al. 2020",
     ),
     Method(
-        name="local",
         factory=local,
         population="none: every client alone, at the same number of steps",
         sends="nothing",
@@ -229,7 +205,7 @@ _METHODS = (
         still=_NOBODY,
     ),
     Method(
-        name="local-converged",
+        called="local-converged",
         factory=local,
         population="none: every client alone, until validation scores stop rising",
         sends="nothing",
@@ -238,7 +214,6 @@ _METHODS = (
         still=_NOBODY,
     ),
     Method(
-        name="mean-regularized",
         factory=mean_regularized,
         population="Gaussian around the thetas' average (l2 penalty)",
         sends="the client's model minus the average",
@@ -246,7 +221,6 @@ _METHODS = (
         still=_THETAS,
     ),
     Method(
-        name="mixture-clustering",
         factory=mixture_clustering,
         population="Gaussian mixture, by clustering (collapses: prefer mixture-em)",
         sends="the client's model, seen by the server",
@@ -255,7 +229,6 @@ _METHODS = (
         still="its server clusters the clients' models",
     ),
     Method(
-        name="mixture-em",
         factory=mixture_em,
         adapt=shares_under_noise,
         population="Gaussian mixture with learned shares, centers and spreads",
@@ -264,42 +237,36 @@ _METHODS = (
         still=_STATISTICS,
     ),
     Method(
-        name="mutual-learning",
         factory=mutual_learning,
         population="a private and a shared model at each client, teaching each other",
         sends="increments of the shared model",
         reference="Shen et al. 2020",
     ),
     Method(
-        name="per-fedavg",
         factory=per_fedavg,
         population="one model for all, then one step on own data, which it was trained for",
         sends="increments of the model",
         reference="Fallah et al. 2020",
     ),
     Method(
-        name="pfedme",
         factory=pfedme,
         population="Gaussian of one l2 penalty around a learned mean (Moreau envelopes)",
         sends="increments of the mean",
         reference="Dinh et al. 2020",
     ),
     Method(
-        name="pfedvem",
         factory=pfedvem,
         population="a body of all; Gaussian heads around a mean, each of a spread of its own",
         sends="increments of the body, of the head by confidence, and the confidence",
         reference="Zhu et al. 2023",
     ),
     Method(
-        name="quped",
         factory=quped,
         population="distillation: a prior on predictions, of a fixed spread",
         sends="increments of the mean model",
         reference="Ozkara et al. 2021, without quantization",
     ),
     Method(
-        name="shared-subspace",
         factory=shared_subspace,
         population="a mean and a basis of all, coordinates of each client's own: mean + B w",
         sends="increments of the mean and of the basis",

@@ -10,6 +10,7 @@ import optax
 
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Array, Key, Memory, PyTree
+from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
 
@@ -85,32 +86,6 @@ def descend(
     return jax.lax.fori_loop(0, num_steps, body, (parameters, rule_state))
 
 
-def go_on(
-    objective: Objective,
-    memory: Memory,
-    *,
-    descent: Descent,
-    data: ClientData,
-    batches: Batches,
-    num_steps: Array,
-    time: Array,
-) -> Memory:
-    """The memory after `num_steps` more steps of its w, on the batches behind those it has seen."""
-    w, rule = descend(
-        objective,
-        memory["w"],
-        memory["rule"],
-        descent=descent,
-        data=data,
-        batches=batches,
-        words=memory["words"],
-        first_step=memory["step"],
-        num_steps=num_steps,
-        time=time,
-    )
-    return {**memory, "w": w, "rule": rule, "step": memory["step"] + num_steps}
-
-
 def reading(key: Key) -> Memory:
     """What a client's memory holds of its batches: their key, and how many it has read."""
     return {**batch_key(key), "step": jnp.zeros((), jnp.int32)}
@@ -139,6 +114,15 @@ def take_steps(
 
     start = (parameters, descent.init(parameters))
     return jax.lax.scan(step, start, (*samples, time))[0][0]
+
+
+def mean_loss(model: Model) -> Objective:
+    """The mean loss of a model with these parameters on the samples of a batch."""
+
+    def objective(parameters: PyTree, x: Array, y: Array, mask: Array) -> Array:
+        return masked_mean(model.loss(model.apply(parameters, x), y), mask)
+
+    return objective
 
 
 def masked_mean(values: Array, mask: Array) -> Array:

@@ -47,8 +47,8 @@ def judged(algorithm: Algorithm, *, every: int, smoothing: bool) -> Algorithm:
     if smoothing:
         values["smoothing"] = jnp.asarray(SMOOTHING)
     functions = _Judged(method=algorithm, every=every, values=values)
-    names = ("init", "local", "update")
-    return replace(algorithm, **{name: getattr(functions, name) for name in names})
+    rounds = {name: getattr(functions, name) for name in ("init", "local", "update")}
+    return replace(algorithm, **rounds, bears_noise=False)  # noise would choose among the values
 
 
 def shrunk(mean: PyTree, w: PyTree, size: Array, prior_samples: Array) -> PyTree:

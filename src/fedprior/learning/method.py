@@ -60,10 +60,10 @@ class Method:
     `personal` methods give each client a model of its own, so that in a private run a client can
     fall back to its own data (`cautious`); the others have nothing but the shared model.
     `remark` is what the command line says before a run, where Python warns.
+    `called` is its name where that is not the factory's.
     `still` says why there are no increments of a shared model to add momentum to, if that is so.
     """
 
-    name: str
     factory: Callable[..., Algorithm]
     population: str
     sends: str
@@ -72,7 +72,13 @@ class Method:
     personal: bool = True
     remark: str = ""
     still: str = ""
+    called: str = ""
     adapt: Callable[..., Mapping[str, Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return self.called or self.factory.__name__.replace("_", "-")
 
     def options(self) -> list[str]:
         """Names of the options that a configuration may set for this method."""

@@ -10,8 +10,8 @@ from fedprior.core import check, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
-from fedprior.learning.descent import Descent, go_on, masked_mean, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.descent import Descent, mean_loss, reading
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.populations.multitask import Coupling, Multitask
 
 
@@ -143,16 +143,10 @@ class _Multitask:
         center, variance = pull
 
         def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
-            loss = masked_mean(self.model.loss(self.model.apply(w, x), y), mask)
+            loss = mean_loss(self.model)(w, x, y, mask)
             away = tree.flatten(w) - center
             return loss + jnp.sum(away**2) / (2 * variance * data.size)
 
         return go_on(
-            objective,
-            memory,
-            descent=self.descent,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=steps,
-            time=state["round"] * self.steps.local_steps,
+            self.steps, objective, memory, data, self.descent, number=steps, round=state["round"]
         )

@@ -11,7 +11,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
 from fedprior.learning.curvature import Samples, losses, measure
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, mean_loss
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.0)  # of a Gauss-Newton step: the longest that does no harm
 _ROUNDING = 1e-5  # a rise of the objective, relative to it, that 32-bit sums do not show
@@ -43,13 +43,9 @@ class Walk(NamedTuple):
 
     def step(self, model: Model, theta: PyTree, number: Array) -> tuple[PyTree, Array]:
         """Theta after step `number` on the mean loss, and the rate of that step."""
-        x, y, mask = self.batches.read(self.words, self.first + number, self.data)
-
-        def loss(theta: PyTree) -> Array:
-            return masked_mean(model.loss(model.apply(theta, x), y), mask)
-
-        time = self.time + number
-        moved, _ = self.descent.step(jax.grad(loss)(theta), self.descent.init(theta), theta, time)
+        batch = self.batches.read(self.words, self.first + number, self.data)
+        gradient, time = jax.grad(mean_loss(model))(theta, *batch), self.time + number
+        moved, _ = self.descent.step(gradient, self.descent.init(theta), theta, time)
         return moved, rate_at(self.descent, time)
 
 

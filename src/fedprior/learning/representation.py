@@ -10,10 +10,9 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model, Population
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import Alternating, alternating
-from fedprior.learning.descent import go_on
 from fedprior.learning.joint import joint_loss
 from fedprior.learning.options import passes_on
-from fedprior.learning.steps import Steps
+from fedprior.learning.steps import Steps, go_on
 from fedprior.populations.subspace import Subspace
 
 # A client's part begins alike in every round: there is no `start` to choose.
@@ -82,13 +81,7 @@ def head_first(
             return joint_loss(model, population, state["gamma"], w, x, y, mask, data.size)
 
         ahead = go_on(
-            objective,
-            memory,
-            descent=descent,
-            data=data,
-            batches=steps.batches,
-            num_steps=head_steps,
-            time=state["round"] * steps.local_steps,
+            steps, objective, memory, data, descent, number=head_steps, round=state["round"]
         )
         return then.local(state, ahead, data, key)
 

@@ -1,14 +1,16 @@
 """The gradient steps that a client takes: how many, on which samples, and how each is shaped."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
 import optax
 
 from fedprior.core import check
-from fedprior.core.algorithm import Array
+from fedprior.core.algorithm import Array, Memory
+from fedprior.data.federation import ClientData
 from fedprior.learning.batches import Batches
-from fedprior.learning.descent import Descent
+from fedprior.learning.descent import Descent, Objective, descend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,3 +80,34 @@ def newcomer(owner: str, newcomer_steps: int | None, steps: Steps) -> int:
     number = steps.local_steps if newcomer_steps is None else newcomer_steps
     check.count(owner, least=0, newcomer_steps=number)
     return number
+
+
+def go_on(
+    steps: Steps,
+    objective: Objective,
+    memory: Memory,
+    data: ClientData,
+    descent: Descent,
+    *,
+    number: Any,
+    round: Array,
+    length: Any = None,
+) -> Memory:
+    """The memory after `number` more steps of its w, on the batches behind those it has seen.
+
+    They are timed from the beginning of `round`; rounds have a `length` of `local_steps`, or
+    another one.
+    """
+    w, rule = descend(
+        objective,
+        memory["w"],
+        memory["rule"],
+        descent=descent,
+        data=data,
+        batches=steps.batches,
+        words=memory["words"],
+        first_step=memory["step"],
+        num_steps=number,
+        time=round * (steps.local_steps if length is None else length),
+    )
+    return {**memory, "w": w, "rule": rule, "step": memory["step"] + number}

@@ -71,11 +71,13 @@ def gaussian_population(
     mean: np.ndarray,
     covariance: np.ndarray,
     fixed: np.ndarray,
+    *,
+    kind: str = "gaussian",
     **others: Any,
 ) -> RegressionPopulation:
     """theta_i ~ N(mean, covariance), a single component; `others` are further fields."""
     return RegressionPopulation(
-        kind="gaussian",
+        kind=kind,
         mean=mean,
         covariance=covariance,
         components=(Component(share=1.0, mean=mean, covariance=covariance),),

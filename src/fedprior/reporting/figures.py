@@ -24,6 +24,7 @@ _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # for reprodu
 _WIDTH, _HEIGHT = 4.4, 4.6  # inches of a panel
 _ACROSS = 3  # panels in a line
 _NEAR = 0.8  # share of the axes beyond which the end of a line is near the right
+_SIZE = 8  # of names of lines, in points
 _LINE = 1.25  # height of a line of text, in font sizes
 
 
@@ -72,23 +73,21 @@ def side_by_side(count: int, *, height: float = _HEIGHT) -> tuple[Any, Sequence[
     return figure, list(places[:count])
 
 
-def label_ends(
-    axes: Any, ends: Sequence[tuple[float, float, str, str]], *, size: float = 8
-) -> None:
+def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Name lines at the right of the axes: (x, y, text, color) of each end, none on another.
 
     A line that ends far from there is named at its end. Call it when all is drawn.
     """
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # final
     to_axes = axes.transData + axes.transAxes.inverted()
-    at = {"va": "center", "fontsize": size, "annotation_clip": False}
+    at = {"va": "center", "fontsize": _SIZE, "annotation_clip": False}
     for x, y, text, color in ends:
         if to_axes.transform((x, y))[0] < _NEAR:
             axes.annotate(text, (x, y), (6, 0), textcoords="offset points", color=color, **at)
     ends = [end for end in ends if to_axes.transform(end[:2])[0] >= _NEAR]
     spots = [to_axes.transform(end[:2]) for end in ends]
     inches = axes.figure.get_figheight() * axes.get_position().height
-    gap = _LINE * size / 72 / inches
+    gap = _LINE * _SIZE / 72 / inches
     heights = spread([float(spot[1]) for spot in spots], gap)
     for (x, y, text, color), height in zip(ends, heights, strict=True):
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2}

@@ -9,8 +9,8 @@ from fedprior.core import check
 from fedprior.data import standard_input
 from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.database import check_database
-from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
+from fedprior.reporting.table_question import TableQuestion
 
 POPULATIONS = {
     "rates": ("beta", *SHAPES, "point", "auto"),
@@ -23,22 +23,17 @@ _OWNER = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(TableQuestion):
     """The options of `fedprior estimate`, one field each.
 
     Without `file` or `table` (of a database) it is about the embedded table.
-
-    `missing` are the words for missing, in place of the usual ones.
     """
 
-    file: str | None = None
+    owner = _OWNER
     connect: str | None = None
     connect_file: Path | None = None
     table: str | None = None
     out_table: str | None = None
-    group: tuple[str, ...] = ()
-    nested: bool = False
-    crossed: bool = False
     value: str | None = None
     stderr: str | None = None
     successes: str | None = None
@@ -54,7 +49,6 @@ class Question:
     fit: str = "likelihood"
     method: str = "default"
     intervals: str = "default"
-    level: float = 0.95
     above: float | None = None
     ranks: bool = False
     noise_scale: float | None = None
@@ -70,12 +64,6 @@ class Question:
     budget: float | None = None
     allow_delta: bool = False
     seed: int | None = None
-    out: Path | None = None
-    plot: Path | None = None
-    report: Path | None = None
-    strict: bool = False
-    missing: tuple[str, ...] | None = None
-    force: bool = False
 
     def __post_init__(self) -> None:
         check_database(self)
@@ -85,7 +73,7 @@ class Question:
         self._check_numbers()
         self._check_privacy()
         if self.structure is not None:
-            check_structure(_OWNER, self.group, nested=self.nested, crossed=self.crossed)
+            self._check_structure()
             self._check_levels()
         self._check_files()
 
@@ -99,11 +87,6 @@ class Question:
         return "means" if self.value is not None else "rates"
 
     @property
-    def source(self) -> str:
-        """The file as messages have it."""
-        return standard_input.shown(self.file or _OWNER)
-
-    @property
     def asked(self) -> dict[str, Any]:
         """What is estimated, by which groups, in the words of the table."""
         if self.file is None and self.table is None:
@@ -114,11 +97,6 @@ class Question:
         elif self.exposure is not None:
             of = f"{of} / {self.exposure}"
         return {"group": list(self.group), "of": of}
-
-    @property
-    def structure(self) -> str | None:
-        """How several columns of groups are related: nested, crossed, or None for one key."""
-        return "nested" if self.nested else "crossed" if self.crossed else None
 
     @property
     def private(self) -> bool:
@@ -271,7 +249,7 @@ class Question:
     def _check_levels(self) -> None:
         """What several levels of groups cannot be combined with."""
         others = {"--category": self.category is not None, "--epsilon": self.private}
-        refuse_options(_OWNER, others | self._choices, str(self.structure))
+        self._refuse(others | self._choices)
 
     @property
     def _choices(self) -> dict[str, bool]:

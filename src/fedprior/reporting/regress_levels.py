@@ -9,6 +9,7 @@ from fedprior.core import check
 from fedprior.core.plain import plain
 from fedprior.estimation.group_levels import GroupLevels
 from fedprior.estimation.groups import factorize
+from fedprior.estimation.levels.table import level_table
 from fedprior.regression.summary import FORMAT
 from fedprior.reporting import answers
 from fedprior.reporting.regress_question import RegressQuestion
@@ -27,8 +28,12 @@ class LevelsAnswer:
     columns: dict[str, str]
     remarks: list[str]
 
+    def table(self) -> dict[str, np.ndarray]:
+        """One row for each group of each level."""
+        return level_table(self.model.estimates_, self.model.keys_)
 
-def regress_levels(question: RegressQuestion) -> LevelsAnswer:
+
+def regress(question: RegressQuestion) -> LevelsAnswer:
     """Reads the file and fits all rows."""
     table = read_rows(question)
     target = table.columns[str(question.target)]

@@ -2,27 +2,21 @@
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from fedprior.core import check
-from fedprior.data import standard_input
 from fedprior.regression.result import Family
-from fedprior.reporting.level_options import check_structure, refuse_options
 from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
+from fedprior.reporting.table_question import TableQuestion
 
 FAMILIES = ("auto", "gaussian", "binomial", "multinomial", "poisson")
 _OWNER = "regress"
-_LEVEL = 0.95  # of intervals, unless another is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressQuestion:
+class RegressQuestion(TableQuestion):
     """The options of `fedprior regress`, one field each; `file` None is the simulated example."""
 
-    file: str | None = None
-    group: tuple[str, ...] = ()
-    nested: bool = False
-    crossed: bool = False
+    owner = _OWNER
     target: str | None = None
     features: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
@@ -34,18 +28,11 @@ class RegressQuestion:
     criterion: str = "auto"
     method: str = "default"
     center: bool = False
-    level: float = _LEVEL
     seed: int = 0
-    out: Path | None = None
-    plot: Path | None = None
-    report: Path | None = None
-    strict: bool = False
-    missing: tuple[str, ...] | None = None
-    force: bool = False
 
     def __post_init__(self) -> None:
         if self.structure is not None:
-            check_structure(_OWNER, self.group, nested=self.nested, crossed=self.crossed)
+            self._check_structure()
             self._check_levels()
         self._check_columns()
         self._check_choices()
@@ -53,16 +40,6 @@ class RegressQuestion:
         rule = "a whole number of at least 0, below 2**31"
         _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
         self._check_files()
-
-    @property
-    def source(self) -> str:
-        """The file as messages have it."""
-        return standard_input.shown(self.file or _OWNER)
-
-    @property
-    def structure(self) -> str | None:
-        """How several columns of groups are related: nested, crossed, or None for one key."""
-        return "nested" if self.nested else "crossed" if self.crossed else None
 
     @property
     def columns(self) -> list[str]:
@@ -98,7 +75,7 @@ class RegressQuestion:
             "--center": self.center,
             "--plot": self.plot is not None,
         }
-        refuse_options(_OWNER, others, str(self.structure))
+        self._refuse(others)
 
     def _check_columns(self) -> None:
         if self.file is None:

@@ -44,6 +44,10 @@ class RegressAnswer:
     columns: dict[str, str]
     remarks: list[str]
 
+    def table(self) -> dict[str, np.ndarray]:
+        """One row for each group."""
+        return self.analysis.columns(self.question.level)
+
 
 def regress(question: RegressQuestion) -> RegressAnswer:
     """Reads, compares by held-out prediction, and fits all rows."""

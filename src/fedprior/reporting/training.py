@@ -238,7 +238,9 @@ class Study:
         privacy, number = self.config.privacy, self.veterans
         # Before the noise is searched for: whatever it will be.
         any_noise = CentralGaussian(clip=privacy.clip, noise_multiplier=1.0)
-        check_fits(plain.algorithm, any_noise, "config privacy")
+        facts = ChannelNoise(1.0, privacy.clip, self.share, number, plain.rounds)
+        adapted = plain.method.under_noise(self.model, options, facts)
+        check_fits(self._build(plain.method, adapted, rate), any_noise, "config privacy")
         cohort = plain.cohort
         if isinstance(cohort, FixedSize):
             # A mean score that is released tells of models that clients keep, and so of who took
@@ -246,8 +248,7 @@ class Study:
             shown = bool(privacy.score_epsilon) or privacy.secure_sums
             cohort = replace(cohort, amplifies=plain.algorithm.memoryless and not shown)
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
-        noise = equivalent_noise(channel, privacy)
-        facts = ChannelNoise(noise, privacy.clip, self.share, number, plain.rounds)
+        facts = facts._replace(noise_multiplier=equivalent_noise(channel, privacy))
         own = plain.method.under_noise(self.model, options, facts)
         terms = Terms(
             delta=privacy.delta,

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedprior.core.files import replacing, write_atomically
 
 _HASH = ec.ECDSA(hashes.SHA256())
+_HOST = "127.0.0.1"
 
 
 def write_secret(path: Path, content: bytes) -> None:
@@ -56,8 +57,8 @@ def is_signed(public: str, content: bytes, signature: bytes) -> bool:
     return True
 
 
-def make_certificates(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path, Path]:
-    """(ca.crt, server.pem, server.key) for a SuperLink on `host`, valid for 30 days."""
+def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
+    """(ca.crt, server.pem, server.key) for a SuperLink on this machine, valid for 30 days."""
     import datetime
     import ipaddress
 
@@ -84,11 +85,11 @@ def make_certificates(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path
 
     issuer = "fedprior rehearsal"
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(_HOST))]
     files = folder / "ca.crt", folder / "server.pem", folder / "server.key"
     root = certificate(issuer, authority, x509.BasicConstraints(ca=True, path_length=0))
     write_atomically(files[0], root)
-    write_atomically(files[1], certificate(host, server, x509.SubjectAlternativeName(names)))
+    write_atomically(files[1], certificate(_HOST, server, x509.SubjectAlternativeName(names)))
     encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     write_secret(files[2], server.private_bytes(*encodings, serialization.NoEncryption()))
     return files

@@ -123,9 +123,9 @@ def cell(value: float, style: Style, digits: int, *, sign: bool = False) -> Cell
     return Number(value, style, digits, sign) if math.isfinite(value) else None
 
 
-def percent(value: float, digits: int = 1) -> Cell:
+def percent(value: float) -> Cell:
     """A gain, which is in percent already."""
-    return cell(value / 100, "percent", digits)
+    return cell(value / 100, "percent", 1)
 
 
 def decimals(width: float, style: Style = "number") -> int:

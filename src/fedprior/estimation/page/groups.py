@@ -49,11 +49,11 @@ _GAIN = "lower error than raw"
 _ERRORS = " Errors are expected squared errors of estimates, relative to those of raw values."
 
 
-def caterpillar(answer: Summarized, rows: Rows, *, title: str = "") -> Intervals:
+def caterpillar(answer: Summarized, rows: Rows) -> Intervals:
     """Every row with its interval, raw values hollow, the population's mean as a line."""
     level = f"{100 * answer.level:g}%"
     return Intervals(
-        title=title or "Personal estimates with their intervals",
+        title="Personal estimates with their intervals",
         rows=rows,
         value="personal",
         lower="lower",

@@ -12,8 +12,8 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, increment, weight_of
-from fedprior.learning.descent import Descent, go_on, masked_mean, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.descent import Descent, mean_loss, reading
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.populations.point import PointMass
 
 
@@ -96,7 +96,7 @@ class _Mixed:
             own, copy = carry
             *samples, time = batch
             by_own = jax.grad(self._mixed_loss, argnums=1)(mixing, own, copy, *samples)
-            by_copy = jax.grad(self._loss)(copy, *samples)
+            by_copy = jax.grad(mean_loss(self.model))(copy, *samples)
             return (
                 _after(self.own, by_own, own, time),
                 _after(self.shared, by_copy, copy, time),
@@ -116,13 +116,13 @@ class _Mixed:
             return self._mixed_loss(memory["mixing"], own, mean, x, y, mask)
 
         after = go_on(
+            self.steps,
             objective,
             {**memory, "w": tree.where(fresh, mean, memory["w"])},
-            descent=self.own,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
-            time=state["round"] * self.steps.local_steps,
+            data,
+            self.own,
+            number=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
+            round=state["round"],
         )
         return _mix(memory["mixing"], after["w"], mean)
 
@@ -136,10 +136,7 @@ class _Mixed:
     def _mixed_loss(
         self, mixing: Array, own: PyTree, shared: PyTree, x: Array, y: Array, mask: Array
     ) -> Array:
-        return self._loss(_mix(mixing, own, shared), x, y, mask)
-
-    def _loss(self, theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
-        return masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
+        return mean_loss(self.model)(_mix(mixing, own, shared), x, y, mask)
 
 
 def _mix(mixing: Array, own: PyTree, shared: PyTree) -> PyTree:

@@ -6,11 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from fedprior.core import check
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, PyTree, State, Theta
+from fedprior.core.algorithm import Algorithm, Key, Memory, State, Theta
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
-from fedprior.learning.descent import batch_key, descend, masked_mean
+from fedprior.learning.descent import batch_key, descend, mean_loss
 from fedprior.learning.options import passes_on
 from fedprior.learning.steps import Steps
 from fedprior.populations.point import PointMass
@@ -52,13 +52,10 @@ def fine_tuned(
     check.nonnegative(shared.name, fine_tuning_rate=rate)
     descent = steps.constant(rate)
 
-    def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
-        return masked_mean(model.loss(model.apply(theta, x), y), mask)
-
     def personalize(state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         start = shared.personalize(state, memory, data, key)
         theta, _ = descend(
-            objective,
+            mean_loss(model),
             start,
             descent.init(start),
             descent=descent,

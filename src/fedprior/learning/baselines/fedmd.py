@@ -13,8 +13,8 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData, network_input, stored_input
 from fedprior.learning.averaging import AveragedModel, Weight, begun
-from fedprior.learning.descent import Descent, descend, go_on, masked_mean, reading
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.descent import Descent, descend, masked_mean, mean_loss, reading
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.models.offset import Offset
 
 Public = Literal["noise", "digits"]
@@ -173,16 +173,12 @@ class _Agreeing(AveragedModel):
 
     def _revisit(self, state: State, memory: Memory, data: ClientData, number: Any) -> Memory:
         """Steps on the client's own samples."""
-
-        def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
-            return masked_mean(self.model.loss(self.model.apply(w, x), y), mask)
-
         return go_on(
-            objective,
+            self.steps,
+            mean_loss(self.model),
             memory,
-            descent=self.own,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=number,
-            time=state["round"] * self.steps.local_steps,
+            data,
+            self.own,
+            number=number,
+            round=state["round"],
         )

@@ -11,11 +11,11 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import AveragedModel, Weight, begun
-from fedprior.learning.descent import Descent, go_on, masked_mean, reading
+from fedprior.learning.descent import Descent, masked_mean, reading
 from fedprior.learning.optimizer import log_frequencies
 from fedprior.learning.predictive import require_classifier
 from fedprior.learning.representation import check_start
-from fedprior.learning.steps import Steps, newcomer
+from fedprior.learning.steps import Steps, go_on, newcomer
 from fedprior.models.offset import Offset
 from fedprior.populations.shared_body import Head, SharedBody
 
@@ -118,13 +118,13 @@ class _TwoPredictors(AveragedModel):
             return self._personal_loss(w, mean, x, y, mask)
 
         after = go_on(
+            self.steps,
             objective,
             memory,
-            descent=self.own,
-            data=data,
-            batches=self.steps.batches,
-            num_steps=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
-            time=state["round"] * self.steps.local_steps,
+            data,
+            self.own,
+            number=jnp.where(fresh & (data.size > 0), self.newcomer_steps, 0),
+            round=state["round"],
         )
         return {"mean": mean, "w": after["w"]}
 

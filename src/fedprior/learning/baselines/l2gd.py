@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import check, random, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, State
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight, mean_of_thetas
-from fedprior.learning.descent import go_on, masked_mean
+from fedprior.learning.descent import mean_loss
 from fedprior.learning.method import MethodWarning
 from fedprior.learning.posterior import rate_at
-from fedprior.learning.steps import Steps
+from fedprior.learning.steps import Steps, go_on
 from fedprior.populations.tether import Tether
 
 CUT = (
@@ -76,9 +76,6 @@ def l2gd(
         newcomer_steps=newcomer_steps,
     )
 
-    def objective(w: PyTree, x: Array, y: Array, mask: Array) -> Array:
-        return masked_mean(model.loss(model.apply(w, x), y), mask)
-
     def local(state: State, memory: Memory, data: ClientData, key: Key) -> tuple[Message, Memory]:
         moves, number = runs(state["words"], state["round"], probability)
         time = state["round"] * steps.local_steps
@@ -89,13 +86,7 @@ def l2gd(
         )
         begun = {**memory, "w": w}
         after = go_on(
-            objective,
-            begun,
-            descent=descent,
-            data=data,
-            batches=steps.batches,
-            num_steps=number,
-            time=time,
+            steps, mean_loss(model), begun, data, descent, number=number, round=state["round"]
         )
         return Message({}, jnp.ones(())), after
 

@@ -15,7 +15,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import AveragedModel, Weight
-from fedprior.learning.descent import Descent, masked_mean, take_steps
+from fedprior.learning.descent import Descent, mean_loss, take_steps
 from fedprior.learning.steps import Steps
 
 Order = Literal["first", "exact"]
@@ -113,7 +113,4 @@ class _Adapted(AveragedModel):
         return tree.combine(lambda p, g: p - self.theta_rate * g, w, slope)
 
     def _slope(self, w: PyTree, x: Array, y: Array, mask: Array) -> PyTree:
-        def loss(w: PyTree) -> Array:
-            return masked_mean(self.model.loss(self.model.apply(w, x), y), mask)
-
-        return jax.grad(loss)(w)
+        return jax.grad(mean_loss(self.model))(w, x, y, mask)

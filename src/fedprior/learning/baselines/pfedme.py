@@ -14,7 +14,7 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import AveragedModel, Weight, added
-from fedprior.learning.descent import Descent, masked_mean
+from fedprior.learning.descent import Descent, mean_loss
 from fedprior.learning.steps import Steps
 
 
@@ -102,6 +102,6 @@ class _Envelope(AveragedModel):
         return jax.lax.scan(step, start, (*batch, time))[0]
 
     def _objective(self, theta: PyTree, w: PyTree, x: Array, y: Array, mask: Array) -> Array:
-        loss = masked_mean(self.model.loss(self.model.apply(theta, x), y), mask)
+        loss = mean_loss(self.model)(theta, x, y, mask)
         away = tree.squared_norm(tree.combine(jnp.subtract, theta, w))
         return loss + self.penalty / 2 * away

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedprior.core import check
@@ -15,13 +14,14 @@ from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.page.on_pages import OnPages
+from fedprior.estimation.parameters import Parameters
 from fedprior.pages.page import Page
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
 
 
-class PersonalEstimator(OnPages, BaseEstimator, ABC):
+class PersonalEstimator(OnPages, Parameters, ABC):
     """Common part of regressions in which every group has its own coefficients.
 
     Fitted attributes with one row per group: `groups_` (labels), `n_`, `theta_` and
@@ -139,11 +139,6 @@ class PersonalEstimator(OnPages, BaseEstimator, ABC):
     @abstractmethod
     def _specification(self) -> Specification:
         """The options of the fit."""
-
-    def _set_options(self, arguments: dict[str, Any]) -> None:
-        """Store the arguments of `__init__` under their own names, as scikit-learn requires."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
 
     def _shared(self) -> dict[str, Any]:
         names = ("population", "covariance", "method", "num_components", "restarts", "max_rounds")

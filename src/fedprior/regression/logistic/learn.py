@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -206,7 +206,7 @@ def _population(
 
     Coefficients that vary have m - 1 degrees of freedom, fixed ones those of the rows in groups.
     """
-    errors = {}
+    errors: dict[str, Any] = {}
     if uncertain is not None:
         groups = max(int((rows.sizes > 0).sum()), 2)
         inflated = uncertain.mean * np.sqrt(groups / (groups - 1))
