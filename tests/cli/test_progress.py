@@ -70,7 +70,8 @@ def test_a_method_s_test_score_stands_in_its_line(request, capsys, shown, on_ter
         move(Progress(1, 2, score=-0.75, clients_per_second=3.0))
         move(Progress(2, 2, score=-0.75, clients_per_second=3.0, test=-0.25))
     said = capsys.readouterr().err
-    assert ("local: done in" in said) and (", test log loss 0.25" in said) == shown
+    assert "local: done in" in said
+    assert (", test log loss 0.25" in said) == shown
     assert shown or "loss" not in said
 
 

@@ -77,8 +77,10 @@ class Watcher(_Lines):
                     tested = self._value(step.test)
                 elif bar is not None and task is not None:
                     speed = f"{step.clients_per_second:,.0f} clients/s" if self.speed else ""
-                    shown = {"score": self._value(step.score), "speed": speed}
-                    bar.update(task, completed=step.round, total=step.rounds, **shown)
+                    score = self._value(step.score)
+                    bar.update(
+                        task, completed=step.round, total=step.rounds, score=score, speed=speed
+                    )
 
             yield move
         found = f", test {tested}" if tested else ""
