@@ -173,3 +173,17 @@ def test_a_round_without_a_trial_changes_nothing_whatever_weight_noise_gives_it(
     assert int(after["trials"]) == 0
     due = algorithm.update({**state, "round": jnp.asarray(2)}, noisy)
     assert int(due["trials"]) == 1
+
+
+def test_a_trial_depends_on_the_counter_of_its_loop():
+    """XLA runs a loop of no or one turn anyway if nothing in the turn depends on its counter."""
+    algorithm, data = adamap(judge_every=30), client()
+    state = begun(algorithm)
+    memory = algorithm.enroll(state, np.int32(0), KEY)
+    traced = jax.make_jaxpr(algorithm.local)(state, memory, data, KEY).jaxpr
+    loops = [each.params for each in traced.eqns if each.primitive.name == "while"]
+    outer = [each for each in loops if "while" in str(each["body_jaxpr"])]
+    assert len(outer) == 1  # around the steps of the trial
+    body, constants = outer[0]["body_jaxpr"].jaxpr, outer[0]["body_nconsts"]
+    uses = [each for each in body.eqns if body.invars[constants] in each.invars]
+    assert len(uses) > 1  # beside its increment

@@ -75,6 +75,14 @@ def test_a_file_begins_from_the_one_that_it_extends(tmp_path):
         read(tmp_path / "own.toml")
 
 
+def test_a_folder_of_data_does_not_hide_a_configuration_of_its_name(tmp_path, monkeypatch):
+    known = read("writers-033")
+    for name in ("writers-033", "writers", "comparison"):  # the first extends the others
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read("writers-033") == known
+
+
 def test_a_configuration_of_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match=r"^config: name must be one of .*Did you mean mnist"):
         read("mnits")

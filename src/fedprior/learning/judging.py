@@ -18,6 +18,7 @@ from fedprior.learning.averaging import mean_share
 from fedprior.learning.descent import masked_mean
 from fedprior.learning.optimizer import toward
 
+HeldOut = tuple[Array, Array, Array]  # x, y and mask
 ENTIRELY = 1e6  # samples that outweigh those of any client: it keeps the shared model
 PRIOR_SAMPLES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, ENTIRELY)
 SMOOTHING = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, ENTIRELY)
@@ -79,10 +80,12 @@ class _Judged:
         message, after = self.method.local(_own(state), memory, data, key)
         due = (state["round"] % self.every == self.every // 2) & (data.size > 1)
 
-        def body(_: Array, found: PyTree) -> PyTree:
-            return self._trial(_own(state), memory, data, key)
+        def body(number: Array, found: PyTree) -> PyTree:
+            words = random.vary(memory["words"], state["round"] + number)
+            return self._trial(_own(state), memory, *_halves(data, words), key)
 
-        # A loop, not a condition: in a batch of trainings, both sides of a condition are run.
+        # A loop, not a condition: in a batch of trainings, both sides of a condition are run. The
+        # samples depend on its counter, or XLA would move the trial out of the loop, to all rounds.
         found = jax.lax.fori_loop(0, jnp.where(due, 1, 0), body, self._nothing())
         weight = jnp.where(due, message.weight, 0)
         trial = {"weight": weight, "found": tree.combine(lambda one: weight * one, found)}
@@ -105,10 +108,10 @@ class _Judged:
         """What no trial has found."""
         return {"held_out_loss": jnp.zeros(()), **tree.combine(jnp.zeros_like, self.values)}
 
-    def _trial(self, state: State, memory: Memory, data: ClientData, key: Key) -> PyTree:
+    def _trial(
+        self, state: State, memory: Memory, seen: ClientData, held_out: HeldOut, key: Key
+    ) -> PyTree:
         """Mean loss of the shared model on one half, and what every value adds to it."""
-        seen, held_out = _halves(data, random.vary(memory["words"], state["round"]))
-
         def made(**changed: Array) -> PyTree:
             return self.method.personalize({**state, **changed}, memory, seen, key)
 
@@ -131,7 +134,7 @@ class _Judged:
         return {"held_out_loss": jnp.where(jnp.isfinite(usual), usual, 0.0), **gains}
 
 
-def _halves(data: ClientData, words: Array) -> tuple[ClientData, tuple[Array, Array, Array]]:
+def _halves(data: ClientData, words: Array) -> tuple[ClientData, HeldOut]:
     """A random half of the client's samples, and (x, y, mask) of the other half."""
     width = _ROWS if data.rows is None else min(_ROWS, data.most)
     size = jnp.maximum(data.size, 1)

@@ -343,9 +343,8 @@ def _keys(tables: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The tables of a file, on those of the file that it extends."""
-    if not path.suffix and not path.exists():
-        check.choice("config", "name", path.name, sorted(each.stem for each in SHIPPED.iterdir()))
-        path = SHIPPED / f"{path.name}.toml"
+    if not path.suffix and not path.is_file():  # a folder of data may have the same name
+        path = _shipped(path.name)
     check.require(path not in above, "config", "extends", "free of cycles", str(path))
     try:
         tables = tomllib.loads(path.read_text())
@@ -358,8 +357,14 @@ def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = tables.pop("extends", None)
     if parent is None:
         return tables
-    file = Path(parent) if not Path(parent).suffix else path.parent / parent
+    file = path.parent / parent if Path(parent).suffix else _shipped(parent)
     return merged(file_tables(file, (*above, path)), tables)
+
+
+def _shipped(name: str) -> Path:
+    """The configuration of that name that comes with fedprior."""
+    check.choice("config", "name", name, sorted(each.stem for each in SHIPPED.iterdir()))
+    return SHIPPED / f"{name}.toml"
 
 
 def _current(number: Any, path: str | Path) -> int:
