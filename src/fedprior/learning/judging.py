@@ -112,6 +112,7 @@ class _Judged:
         self, state: State, memory: Memory, seen: ClientData, held_out: HeldOut, key: Key
     ) -> PyTree:
         """Mean loss of the shared model on one half, and what every value adds to it."""
+
         def made(**changed: Array) -> PyTree:
             return self.method.personalize({**state, **changed}, memory, seen, key)
 
