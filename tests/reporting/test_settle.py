@@ -70,11 +70,11 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert found.config.data.bins == 8
     assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
     assert {point["metric"] for point in swept} == {"log-loss"}
-    assert len(found.tried) == len(swept) == 9
+    assert len(found.tried) == len(swept) == 10
     assert found.remarks[0].startswith(
         "adamap: weight_decay 0.01, theta_rate 0.02, gamma_rate 0.02, "
     )
-    tried = "also tried on validation rows: mlp (16); logistic"
+    tried = "also tried on validation rows: mlp (16); logistic; mlp (64, 64)"
     assert found.remarks[1] == f"Model: mlp (16) with 8 bins ({tried})."
 
 
@@ -87,7 +87,11 @@ def test_a_model_that_a_method_refuses_is_not_tried(file, swept, names):
         return lambda done, total, best: said.append((name, done, total, best))
 
     found = settle.settle(*asked(file, "kind", f"methods={names}"), watch=watch)
-    assert {row["model"] for row in found.tried} == {"mlp (16)", "mlp (16) with 8 bins"}
+    assert {row["model"] for row in found.tried} == {
+        "mlp (16)",
+        "mlp (64, 64)",
+        "mlp (16) with 8 bins",
+    }
     assert found.config.model.name == "mlp"
     number = sum(row["method"] == "fedrep" for row in found.tried)
     assert number > 4

@@ -21,6 +21,16 @@ def width(num_rows: int) -> int:
     return int(min(max(2 ** round(log2(num_rows) / 2), _LEAST), _MOST))
 
 
+def deeper(width: int) -> tuple[int, int]:
+    """Two hidden layers, each of four times as many units, up to 256.
+
+    >>> deeper(32), deeper(128)
+    ((128, 128), (256, 256))
+    """
+    units = min(4 * width, _MOST)
+    return units, units
+
+
 def in_units(network: Network, *, center: float, scale: float) -> Network:
     """The network with outputs center + scale * f(x), and its loss in units of `scale`.
 

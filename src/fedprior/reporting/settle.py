@@ -18,7 +18,7 @@ from fedprior.data.federation import Federation
 from fedprior.engines.sweep import Progress, sweep
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
-from fedprior.models.tabular import BINS
+from fedprior.models.tabular import BINS, deeper
 from fedprior.reporting import federations, mixed
 from fedprior.reporting.boosting import measured
 from fedprior.reporting.config import Config
@@ -30,7 +30,7 @@ _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
-_ABOUT = 9  # trainings of a method, until it is known how many there are
+_ABOUT = 10  # trainings of a method, until it is known how many there are
 _LINEAR: Any = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
 _CRITERIA = ("log-loss", "rmse")  # of a class, and of a quantity
@@ -62,8 +62,9 @@ def settle(
     It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
     are validation rows, every method tries four rates, then lower ones for a client's own steps
     (unless it learns its prior), other weight decays, and means weighted by numbers of rows; the
-    first method also tries bins and a linear model, if all of them take it. `watch(NAME)` gives
-    what is told how many trainings of how many are done, and the best value so far in words.
+    first method also tries a linear model, if all of them take it, a deeper network, and bins.
+    `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
+    far in words.
     """
     config, remarks = fitted(config, clients, given)
     if clients.encoder is None or config.privacy.epsilon:
@@ -122,7 +123,7 @@ class _Trials:
         """Another model where it does better at the same rates."""
         if self.open_model and not self.tried:  # rates were given
             self._score(self.config, self.clients, name, {})
-        for config, clients in list(self._others()) if self.open_model else ():
+        for config, clients in self._others() if self.open_model else ():
             best = self.best(name)
             if self._score(config, clients, name, {}) > best:
                 self.config, self.clients = config, clients
@@ -168,15 +169,18 @@ class _Trials:
         return ((config, own) for config, own in self._further() if _all_build(config, own))
 
     def _further(self) -> Iterator[tuple[Config, Federation]]:
+        """A linear model, a deeper network, and bins for the better one."""
+        mlp = self.config.model
+        if len(self.clients.train.y) <= _MOST_LINEAR:
+            linear = replace(mlp, name=_LINEAR[self.clients.classes is None])
+            yield replace(self.config, model=linear), self.clients
+        deep = replace(mlp, hidden=deeper(*mlp.hidden))
+        yield replace(self.config, model=deep), self.clients
         if self.open_bins:
             config = replace(self.config, data=replace(self.config.data, bins=BINS))
             binned = federations.federation(config.data, seed=config.seed)
             if binned.shape != self.clients.shape:
                 yield config, binned
-        if len(self.clients.train.y) <= _MOST_LINEAR:
-            name: Any = _LINEAR[self.clients.classes is None]
-            linear = replace(self.config.model, name=name)
-            yield replace(self.config, model=linear), self.clients
 
     def _points(self, name: str) -> Iterator[dict[str, Any]]:
         """Options to try, each by itself; numbers, which need no program of their own, first.
