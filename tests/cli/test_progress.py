@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
-from fedprior.cli.progress import Trainings, busy, counting
+from fedprior.cli.progress import Trainings, Watcher, busy, counting
+from fedprior.core.scores import METRICS
+from fedprior.engines.simulate import Progress
 
 
 @pytest.fixture
@@ -44,6 +46,33 @@ def test_one_training_is_a_training(capsys):
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("one: 1 training in ")
     assert second.startswith("two: 2 trainings in ")
+
+
+def test_the_best_value_so_far_stands_beside_the_number_of_trainings(terminal, capsys):
+    with Trainings(quiet=False) as bars:
+        move = bars.part("choosing: local")
+        move(1, 2, "log loss 0.7")
+        bars._bar.refresh()
+        begun = capsys.readouterr().err
+        move(2, 2, "log loss 0.5")
+    assert "log loss 0.7" in begun
+    assert "s, log loss 0.5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_a_method_s_test_score_stands_in_its_line(request, capsys, shown, on_terminal):
+    """As soon as it is known; not where scores stay."""
+    if on_terminal:
+        request.getfixturevalue("terminal")
+    watcher = Watcher(quiet=False, scores=shown, metric=METRICS["log-loss"])
+    with watcher.watch("local") as move:
+        move(Progress(1, 2, score=-0.75, clients_per_second=3.0))
+        move(Progress(2, 2, score=-0.75, clients_per_second=3.0, test=-0.25))
+    said = capsys.readouterr().err
+    assert "local: done in" in said
+    assert (", test log loss 0.25" in said) == shown
+    assert shown or "loss" not in said
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -104,3 +104,17 @@ def test_digits_styles_differ_between_clients():
 def test_digits_too_many_clients():
     with pytest.raises(ValueError, match="num_clients must be small enough for 32 of the 1,797"):
         digits.digits(num_clients=200)
+
+
+def test_the_digits_are_those_of_scikit_learn_however_they_are_read(monkeypatch):
+    from sklearn.datasets import load_digits
+
+    from fedprior.data import digits
+
+    wanted = load_digits()
+    for found in (digits.find_spec, lambda name: None):
+        monkeypatch.setattr(digits, "find_spec", found)
+        images, labels = digits._embedded()
+        np.testing.assert_array_equal(images, wanted.images.astype(np.float32) / 16)
+        np.testing.assert_array_equal(labels, wanted.target)
+        assert (images.dtype, labels.dtype) == (np.float32, np.int32)

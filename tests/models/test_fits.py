@@ -47,6 +47,23 @@ def test_a_model_of_ones_own_may_be_a_plain_dataclass_with_parameters_of_a_limit
         check_network(Scaled(by_batch=True), (20,), (2,))
 
 
+def test_initial_parameters_are_drawn_only_where_others_are_out_of_range():
+    """Compiling their draws takes longer than all the rest."""
+    drawn = []
+
+    class Counted(Scaled):
+        def init(self, key):
+            drawn.append(not isinstance(key, jax.core.Tracer))
+            return super().init(key)
+
+    check_network(Counted(), (20,), (2,))
+    assert drawn == [False, True]
+    drawn.clear()
+    Counted.apply = lambda self, parameters, x: x * parameters["scale"] @ parameters["weight"]
+    check_network(Counted(), (20,), (2,))
+    assert drawn == [False]
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "outputs"),
     [

@@ -84,7 +84,7 @@ def test_a_model_that_a_method_refuses_is_not_tried(file, swept, names):
     said = []
 
     def watch(name):
-        return lambda done, total: said.append((name, done, total))
+        return lambda done, total, best: said.append((name, done, total, best))
 
     found = settle.settle(*asked(file, "kind", f"methods={names}"), watch=watch)
     assert {row["model"] for row in found.tried} == {
@@ -95,7 +95,11 @@ def test_a_model_that_a_method_refuses_is_not_tried(file, swept, names):
     assert found.config.model.name == "mlp"
     number = sum(row["method"] == "fedrep" for row in found.tried)
     assert number > 4
-    assert said[-1] == ("choosing: fedrep", number, number)
+    assert said[-1][:3] == ("choosing: fedrep", number, number)
+    values = [row["log_loss"] for row in found.tried if row["method"] == "fedrep"]
+    own = [best for name, _, _, best in said if name == "choosing: fedrep"]
+    assert own[0] == f"log loss {values[0]:.3f}"  # as soon as there is one
+    assert own[-1] == f"log loss {min(values):.3f}"
 
 
 def test_fine_tuning_may_be_slower(file, swept, monkeypatch):

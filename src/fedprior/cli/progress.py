@@ -63,25 +63,34 @@ class Watcher(_Lines):
 
     @contextmanager
     def watch(self, name: str) -> Iterator[Callable[["Step"], None]]:
-        """Yield a progress callback for the simulation of one method."""
-        start = time.perf_counter()
-        if self.console.is_terminal:
-            with self._bar() as bar:
-                task = bar.add_task(name, total=None, score="", speed="compiling")
+        """Yield a progress callback for the simulation of one method.
 
-                def move(step: "Step") -> None:
-                    shown = self.scores and not math.isnan(step.score)
-                    value = self.metric.text(self.metric.signed(step.score)) if shown else ""
-                    score = f"{self.metric.label} {value}" if shown else ""
+        At the end, its test score stands in a line: others may train for long.
+        """
+        start, tested = time.perf_counter(), ""
+        with self._bar() if self.console.is_terminal else nullcontext() as bar:
+            task = bar.add_task(name, total=None, score="", speed="compiling") if bar else None
+
+            def move(step: "Step") -> None:
+                nonlocal tested
+                if not math.isnan(step.test):
+                    tested = self._value(step.test)
+                elif bar is not None and task is not None:
                     speed = f"{step.clients_per_second:,.0f} clients/s" if self.speed else ""
+                    score = self._value(step.score)
                     bar.update(
                         task, completed=step.round, total=step.rounds, score=score, speed=speed
                     )
 
-                yield move
-        else:
-            yield lambda step: None
-        self.say(f"{name}: done in {time.perf_counter() - start:.1f} s")
+            yield move
+        found = f", test {tested}" if tested else ""
+        self.say(f"{name}: done in {time.perf_counter() - start:.1f} s{found}")
+
+    def _value(self, score: float) -> str:
+        """A score in words, such as accuracy 91.2%; nothing where it is unknown or stays."""
+        if not self.scores or math.isnan(score):
+            return ""
+        return f"{self.metric.label} {self.metric.words(self.metric.signed(score))}"
 
     def _bar(self) -> Progress:
         return Progress(
@@ -112,12 +121,13 @@ class Trainings(_Lines):
             TextColumn("{task.description}"),
             BarColumn(),
             _Count(),
+            TextColumn("{task.fields[found]}"),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
             disable=quiet or not self.console.is_terminal,
         )
-        self._all = self._bar.add_task("all", total=total, visible=total > 0)
+        self._all = self._bar.add_task("all", total=total, visible=total > 0, found="")
 
     def __enter__(self) -> "Trainings":
         self._bar.start()
@@ -126,27 +136,31 @@ class Trainings(_Lines):
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def part(self, *names: str) -> Callable[[float, int], None]:
-        """Return a progress callback for the sweep with this name."""
+    def part(self, *names: str) -> Callable[..., None]:
+        """Return a progress callback for the sweep with this name.
+
+        It may be told what was found so far, in words.
+        """
         label, start = ", ".join(names), time.perf_counter()
-        task = self._bar.add_task(label, total=1)
+        task = self._bar.add_task(label, total=1, found="")
         before, ended = 0.0, False
 
-        def move(done: float, total: int) -> None:
+        def move(done: float, total: int, found: str = "") -> None:
             nonlocal before, ended
             loaded = done >= total and not before  # from a checkpoint
             self._bar.advance(self._all, done - before)
             before = done
             if ended:
                 return
-            self._bar.update(task, completed=done, total=total)
+            self._bar.update(task, completed=done, total=total, found=found)
             if done >= total:
                 ended = True
                 self._bar.remove_task(task)
                 if not loaded:
                     seconds = time.perf_counter() - start
                     noun = "training" if total == 1 else "trainings"
-                    self.say(f"{label}: {total} {noun} in {seconds:.1f} s")
+                    best = f", {found}" if found else ""
+                    self.say(f"{label}: {total} {noun} in {seconds:.1f} s{best}")
 
         return move
 

@@ -1,11 +1,15 @@
 """Embedded data: scikit-learn's 1,797 digits (8 x 8), dealt to clients that write in own styles."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 
 from fedprior.core import check, random
 from fedprior.data import partition
 from fedprior.data.federation import Federation
 
+_FILE = "datasets/data/digits.csv.gz"
 _SIDE = 8
 _SAMPLES = 60  # images a client at most, so that training sets stay small with few clients
 _TRAIN = (10, 20)  # training images a client, both ends included: clients differ in size
@@ -20,15 +24,12 @@ def digits(*, num_clients: int = 30, classes_per_client: int = 5, seed: int = 0)
     10 to 20 training images, 8 for validation and the rest (about 30) for testing; x is float32
     in [0, 1] of shape (8, 8, 1).
     """
-    from sklearn.datasets import load_digits
-
     owner = "digits"
     seed = check.seed(owner, seed)
     sets = partition.balanced_classes(
         10, num_clients=num_clients, classes_per_client=classes_per_client, seed=seed
     )
-    bunch = load_digits()
-    images, labels = bunch.images.astype(np.float32) / 16, bunch.target.astype(np.int32)
+    images, labels = _embedded()
     groups = _deal(labels, sets, seed)
     fewest = min(map(len, groups))
     check.require(
@@ -54,6 +55,24 @@ def digits(*, num_clients: int = 30, classes_per_client: int = 5, seed: int = 0)
         classes=tuple("0123456789"),
         name="digits",
     )
+
+
+def _embedded() -> tuple[np.ndarray, np.ndarray]:
+    """Images (1797, 8, 8) in [0, 1] and their labels, from scikit-learn's file.
+
+    It is read directly where it is found: importing scikit-learn takes a second.
+    """
+    package = find_spec("sklearn")
+    file = Path(package.origin or "").parent / _FILE if package else None
+    if file is not None and file.is_file():
+        rows = np.loadtxt(file, delimiter=",", dtype=np.float32)
+        pixels, labels = rows[:, :-1], rows[:, -1]
+    else:
+        from sklearn.datasets import load_digits
+
+        pixels, labels = load_digits(return_X_y=True)
+    images = pixels.reshape(-1, _SIDE, _SIDE).astype(np.float32) / 16
+    return images, labels.astype(np.int32)
 
 
 def _deal(labels: np.ndarray, sets: list[np.ndarray], seed: int) -> list[np.ndarray]:

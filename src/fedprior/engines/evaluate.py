@@ -130,8 +130,7 @@ def scores(
     for rows, (thetas, found) in room.in_chunks(number, clients_at_once(largest), work):
         places = mesh.places(rows, thetas, num_clients)
         if keep:
-            whole = mesh.whole(thetas) if mesh.devices else thetas
-            keep(len(places), jax.tree.map(lambda leaf: leaf[places], whole))  # noqa: B023
+            keep(len(places), mesh.picked(thetas, places))
         for name, part in found.items():
             values[name][done : done + len(places)] = part[places]
         done += len(places)

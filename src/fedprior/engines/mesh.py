@@ -190,9 +190,13 @@ class Mesh:
 
     def rows(self, tree: PyTree, clients: np.ndarray) -> PyTree:
         """The rows of the given clients, as many of each shard, where they are."""
-        if not self.devices:
-            return jax.tree.map(lambda array: array[clients], tree)
         return _rows(tree, clients, mesh=self)
+
+    def picked(self, chunk: PyTree, places: np.ndarray) -> PyTree:
+        """What is at `places` in a chunk, without its padding."""
+        if self.devices:
+            return jax.tree.map(lambda leaf: leaf[places], self.whole(chunk))
+        return jax.tree.map(lambda leaf: leaf[: len(places)], chunk)  # they are the first ones
 
     # What processes agree on
 

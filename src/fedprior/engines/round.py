@@ -12,7 +12,6 @@ from fedprior.engines.batch import over_clients
 from fedprior.engines.mesh import added
 from fedprior.exchange import client as client_side
 from fedprior.exchange.agreement import Keys, Rules
-from fedprior.exchange.client import Learned
 from fedprior.exchange.server import receive
 
 COUNTS = ("clients", "left_out")  # of an entry in the history
@@ -56,14 +55,16 @@ def play(
     """
     memories = recall(rules, state, memories, enrolled, clients, keys.root)
 
-    def learn(memory: Memory, own: ClientData, client: Array) -> Learned:
-        return client_side.learn(rules, state, memory, own, client, round, keys.root)
+    like: list[Message] = []  # shapes of a message, known once a client has been traced
 
     def send(
         memory: Memory, own: ClientData, slot: tuple[Array, Array]
     ) -> tuple[Array, tuple[Memory, Array]]:
         client, here = slot
-        message, after, finite = learn(memory, own, client)
+        message, after, finite = client_side.learn(
+            rules, state, memory, own, client, round, keys.root
+        )
+        like.append(jax.eval_shape(lambda: message))
         return _upload(rules, message, client, here, finite, round, keys), (after, finite)
 
     gathers = rules.algorithm.pools == "gather"
@@ -77,17 +78,9 @@ def play(
         add=None if gathers else rules.channel.add,
         copied=state,
     )
-    slot = jax.tree.map(lambda leaf: leaf[0], (memories, clients))
-    like = jax.eval_shape(lambda: learn(slot[0], _first(data, axes), slot[1])).message
-    total, secrets = _pooled(rules, sent, like, round, keys, secrets, axis)
+    total, secrets = _pooled(rules, sent, like[0], round, keys, secrets, axis)
     state = rules.algorithm.update(state, total)
     return Outcome(state, secrets, after, present & finite, jnp.sum(present & ~finite))
-
-
-def _first(data: ClientData, axes: ClientData) -> ClientData:
-    """The data of the first client of a cohort."""
-    mapped = {name: getattr(data, name)[0] for name in data._fields if getattr(axes, name) == 0}
-    return data._replace(**mapped)
 
 
 def recall(

@@ -43,6 +43,7 @@ class Progress(NamedTuple):
     score: float  # latest mean validation score; NaN before the first
     clients_per_second: float
     entry: Mapping[str, float] = MappingProxyType({})  # of the history, for the latest round
+    test: float = math.nan  # mean test score, once the models have been tested
 
 
 def simulate(

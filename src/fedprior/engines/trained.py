@@ -11,6 +11,7 @@ import numpy as np
 from fedprior.channels.identity import Identity
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, PyTree, Theta
+from fedprior.core.programs import brief
 from fedprior.core.protocols import Channel
 from fedprior.core.scores import Metric
 from fedprior.data.federation import ClientData
@@ -26,7 +27,7 @@ from fedprior.engines.evaluate import (
 )
 from fedprior.engines.grid import Family
 from fedprior.engines.seeds import Numbers, Seeds
-from fedprior.engines.trainings import BY_SEED, compiled
+from fedprior.engines.trainings import BY_SEED
 from fedprior.exchange.agreement import Rules
 
 
@@ -81,7 +82,7 @@ def _arrays(point: Numbers) -> dict[str, Array]:
     return {name: jnp.asarray(value) for name, value in point.items()}
 
 
-@partial(compiled, static_argnames=("family", "channel"))
+@partial(brief, static_argnames=("family", "channel"))
 def _personalize(
     numbers: PyTree,
     models: Models,
@@ -109,12 +110,12 @@ def _personalize(
     return jax.vmap(one, in_axes=(0, BY_SEED, 0))(models, data, roots)
 
 
-@partial(compiled, static_argnames=("family", "metric"))
+@partial(brief, static_argnames=("family", "metric"))
 def _score(*given: Any, family: Family, metric: Metric) -> Array:
     return _held_out(partial(score, metric=metric), family, *given)
 
 
-@partial(compiled, static_argnames=("family",))
+@partial(brief, static_argnames=("family",))
 def _outputs(*given: Any, family: Family) -> Array:
     return _held_out(outputs, family, *given)
 

@@ -1,8 +1,6 @@
 """Batched trainings: grid points along one axis and seeds along another, in one program."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, PyTree, State
+from fedprior.core.programs import brief
 from fedprior.core.protocols import Channel
 from fedprior.data.federation import ClientData
 from fedprior.engines import room
@@ -25,37 +24,6 @@ from fedprior.privacy.participation import Attendance
 
 Log = dict[str, np.ndarray]  # the state's scalars and counts of clients, (points, seeds, rounds)
 BY_SEED = ClientData(x=0, y=0, start=0, size=0, rows=None)
-# On a GPU, autotuning takes longer than it saves for such short trainings; on a CPU, a lower
-# optimization level saves a third of the compilation time and makes steps 6% slower.
-_ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
-_LEVEL = "xla_backend_optimization_level"
-_ON_CPU = {} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1}
-
-
-@dataclass(frozen=True, eq=False)
-class _Program:
-    """A jitted function with the compiler's options for the backend in use."""
-
-    on_cpu: Any
-    on_gpu: Any
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return self._here(*given, **named)
-
-    def lower(self, *given: Any, **named: Any) -> Any:
-        return self._here.lower(*given, **named)
-
-    @property
-    def _here(self) -> Any:
-        return self.on_cpu if jax.default_backend() == "cpu" else self.on_gpu
-
-
-def compiled(function: Callable[..., Any], **options: Any) -> _Program:
-    """`jax.jit` for many programs that each run for only a few seconds."""
-    return _Program(
-        on_cpu=jax.jit(function, compiler_options=_ON_CPU, **options),
-        on_gpu=jax.jit(function, compiler_options=_ON_GPU, **options),
-    )
 
 
 def _cohorts(
@@ -191,7 +159,7 @@ def _begin(
 
 
 @partial(
-    compiled,
+    brief,
     static_argnames=("family", "channel", "expected_size", "most_samples", "at_once"),
     donate_argnames=("models",),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from fedprior.channels.identity import Identity
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
+from fedprior.core.programs import brief
 from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.data.federation import ClientData, Federation, network_input
 from fedprior.exchange.checkpoint import fingerprint
@@ -183,6 +184,8 @@ class Agreement:
 
     def secrets(self) -> PyTree:
         """What the channel keeps at the trust boundary, before the first round."""
+        if type(self.channel).begin is Channel.begin:
+            return ()  # and nobody asks for the length, for which a round is traced
         return self.channel.begin(self.length)
 
     @cached_property
@@ -229,9 +232,9 @@ class Agreement:
         return np.asarray(self.cohort.draw(seed, round, self.num_clients))
 
     def initial_state(self) -> State:
-        import jax
-
-        return jax.jit(self.algorithm.init)(random.fold(random.root(self.seed), "init"))
+        begin = brief(self.algorithm.init)
+        state: State = begin(random.fold(random.root(self.seed), "init"))
+        return state
 
     @cached_property
     def shapes(self) -> tuple[State, Memory]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Jaxpr
 
@@ -44,11 +45,11 @@ def check_network(
 def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], inputs: str) -> None:
     draws = np.random.default_rng(0)
 
-    def moved(leaf: Array) -> Array:  # a layer that starts at zero would hide the others
-        return leaf + draws.normal(size=leaf.shape).astype(leaf.dtype)
+    def drawn(leaf: Any) -> Array:  # a layer that starts at zero would hide the others
+        return jnp.asarray(draws.normal(size=leaf.shape).astype(leaf.dtype))
 
-    initial = model.init(random.root(0))
-    parameters = jax.tree.map(moved, initial)
+    # Shapes alone: compiling the model's own draws takes longer than all the rest.
+    parameters = jax.tree.map(drawn, jax.eval_shape(model.init, random.root(0)))
     first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
     second[0] = first[0]
     try:
@@ -66,7 +67,8 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
         )
     _warn_if_slow(traced.jaxpr)
     if not np.isfinite(model.apply(parameters, first)).all():
-        parameters = initial  # a parameter of a limited range, such as a variance, left it
+        # A parameter has a limited range, such as that of a variance.
+        parameters = model.init(random.root(0))
     one, other = (np.asarray(model.apply(parameters, each))[0] for each in (first, second))
     scale = float(np.abs(one).max(initial=1e-6))
     if not np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING * scale):

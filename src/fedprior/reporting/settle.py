@@ -34,7 +34,7 @@ _ABOUT = 10  # trainings of a method, until it is known how many there are
 _LINEAR: Any = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
 _CRITERIA = ("log-loss", "rmse")  # of a class, and of a quantity
-Watch = Callable[[str], Progress]
+Watch = Callable[[str], Callable[[float, int, str], Any]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def settle(
     clients: Federation,
     given: Set[str],
     *,
-    watch: Watch = lambda name: lambda done, total: None,
+    watch: Watch = lambda name: lambda done, total, best: None,
 ) -> Settled:
     """The configuration for the clients of its first seed, but for the keys that were `given`.
 
@@ -63,7 +63,8 @@ def settle(
     are validation rows, every method tries four rates, then lower ones for a client's own steps
     (unless it learns its prior), other weight decays, and means weighted by numbers of rows; the
     first method also tries a linear model, if all of them take it, a deeper network, and bins.
-    `watch(NAME)` gives what is told how many trainings of how many are done.
+    `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
+    far in words.
     """
     config, remarks = fitted(config, clients, given)
     if clients.encoder is None or config.privacy.epsilon:
@@ -107,7 +108,7 @@ class _Trials:
         self.tried: list[dict[str, Any]] = []
         self.scores: dict[str, np.ndarray] = {}  # of each client, the best of each method
         self._builds: dict[Any, Callable[..., Algorithm]] = {}
-        self._told: dict[str, Progress] = {}
+        self._told: dict[str, Callable[[float, int, str], Any]] = {}
         if self.open_model:
             self.config = replace(config, model=replace(config.model, name="mlp"))
 
@@ -137,7 +138,7 @@ class _Trials:
     def end(self, name: str) -> None:
         """Say that a method has nothing left to try."""
         if name in self._told:
-            self._told[name](self._number(name), self._number(name))
+            self._tell(name, self._number(name), self._number(name))
 
     def best(self, name: str) -> float:
         """The best score of a method so far."""
@@ -239,6 +240,7 @@ class _Trials:
             self.scores[name] = swept.valid[0, 0]
         row = {"method": name, "model": _named(config), **options}
         self.tried.append({**row, self.metric.key: self.metric.signed(score)})
+        self._tell(name, self._number(name), max(_ABOUT, self._number(name) + 1))
         return score
 
     def _progress(self, name: str) -> Progress:
@@ -246,7 +248,11 @@ class _Trials:
         if name not in self._told:
             self._told[name] = self.watch(f"choosing: {name}")
         before = self._number(name)
-        return lambda done, total: self._told[name](before + done, max(_ABOUT, before + 2))
+        return lambda done, total: self._tell(name, before + done, max(_ABOUT, before + 2))
+
+    def _tell(self, name: str, done: float, total: int) -> None:
+        best = self.best(name)
+        self._told[name](done, total, self.value(best) if np.isfinite(best) else "")
 
     def _number(self, name: str) -> int:
         """How many trainings of a method are done."""

@@ -12,7 +12,7 @@ from fedprior.core import formats
 from fedprior.core.algorithm import Theta
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_atomically, write_json
-from fedprior.core.scores import Metric
+from fedprior.core.scores import Metric, mean_of_known
 from fedprior.data.federation import Federation
 from fedprior.engines.evaluate import check_defined
 from fedprior.engines.guesses import guesses
@@ -274,6 +274,8 @@ def _finish(job: _Job, watch: Watch) -> Finished:
     own_model, noted = folder.model(name, seed), job.evaluation
     with watch(job.label) as progress, model_file.keeping_thetas(own_model) as keep:
         result = job.simulate(job.following(progress), noted.keeping(keep))
+        # Shown while other methods train; `following` would write it.
+        progress(_tested(result, job.training.rounds))
     evaluation = noted.describe()
     mean = job.release(result)
     guarantee = ledgers.guarantee(folder.ledger(name, seed)) if job.training.terms else None
@@ -287,6 +289,13 @@ def _finish(job: _Job, watch: Watch) -> Finished:
     )
     done.save(file, identity=job.identity)
     return done
+
+
+def _tested(result: Result, rounds: int) -> Progress:
+    """What there is to show of a training at its end."""
+    mean = mean_of_known(result.scores)
+    test = np.nan if mean is None else mean
+    return Progress(result.rounds, rounds, score=np.nan, clients_per_second=np.nan, test=test)
 
 
 def judged(config: Config, clients: Federation) -> Config:
