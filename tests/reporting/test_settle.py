@@ -189,11 +189,30 @@ def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
     assert "or PersonalRegression in Python, is likely the better tool." in found.remarks[-1]
 
 
-def test_a_mixed_model_has_to_be_clearly_better():
-    assert settle._clear(np.array([1.0, 2.0, np.nan, 1.5]))
-    assert not settle._clear(np.array([3.0, -0.5, -0.5, -0.5]))  # by one client
-    assert not settle._clear(np.array([-1.0, -2.0, -1.5]))
-    assert not settle._clear(np.array([1.0, np.nan]))
+def test_a_gain_is_of_clients_that_have_both_values():
+    new, old = np.array([3.0, 2.0, np.nan, 1.0]), np.array([1.0, 1.0, 1.0, 1.0])
+    assert settle._gain(new, old) == pytest.approx((1.0, 1 / 3**0.5))
+    assert settle._gain(new, np.full(4, -np.inf)) == (np.inf, 0.0)  # what has diverged
+    assert settle._gain(np.full(4, -np.inf), np.full(4, -np.inf)) == (0.0, 0.0)
+    assert settle._gain(np.array([3.0]), np.array([1.0])) == (2.0, 0.0)
+
+
+def test_the_lowest_rate_that_is_about_the_best_is_taken():
+    best, noise = np.full(4, -1.0), np.array([0.03, -0.03, 0.02, -0.02])
+    about, clearly, unsure = best - 0.01 + noise, best - 0.1 + noise, best - 0.4 + 20 * noise
+    assert settle._first_of_the_best([clearly, about, best]) == 1
+    assert settle._first_of_the_best([unsure, best]) == 1  # within its error, but far below
+    assert settle._first_of_the_best([about - 0.02, clearly, best]) == 2
+    assert settle._first_of_the_best([np.full(4, -np.inf), best, about]) == 1
+
+
+def test_what_is_no_more_than_luck_is_not_taken(file):
+    trials = settle._Trials(*asked(file), watch=lambda name: lambda done, total, shown: None)
+    trials.scores["adamap"] = np.full(4, -1.0)
+    assert not trials._takes("adamap", np.array([-0.5, -1.3, -0.8, -1.2]))
+    assert trials.best("adamap") == -1
+    assert trials._takes("adamap", np.array([-0.9, -0.95, -0.8, -1.0]))
+    assert trials.best("adamap") == pytest.approx(-0.9125)
 
 
 def test_a_mixed_model_that_cannot_be_fitted_is_not_named(file, monkeypatch):

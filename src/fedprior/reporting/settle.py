@@ -6,7 +6,7 @@ privacy which nobody accounts for, so nothing is settled for a private run.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
+_CLOSE = 0.05  # of the best score: what a lower rate may lose, also where clients are few
 _ABOUT = 10  # trainings of a method, until it is known how many there are
 _LINEAR: Any = ("logistic", "linear")  # model of a class, and of a quantity
 _TUNED = "local-converged"  # chooses its number of steps itself
@@ -106,33 +107,32 @@ class _Trials:
             for name in config.methods
         }
         self.tried: list[dict[str, Any]] = []
-        self.scores: dict[str, np.ndarray] = {}  # of each client, the best of each method
+        self.scores: dict[str, np.ndarray] = {}  # of each client, with what was chosen
         self._builds: dict[Any, Callable[..., Algorithm]] = {}
         self._told: dict[str, Callable[[float, int, str], Any]] = {}
         if self.open_model:
             self.config = replace(config, model=replace(config.model, name="mlp"))
 
     def choose_rate(self, name: str) -> None:
-        """One of `RATES` for all rates of a method that were left open."""
+        """The lowest of `RATES` that is about the best, for all rates that were left open."""
         points = [dict.fromkeys(self._open(name), rate) for rate in RATES if self._open(name)]
         if points:
-            scores = [self._score(self.config, self.clients, name, point) for point in points]
-            self.config = self._with(name, points[int(np.argmax(scores))])
+            found = [self._scores(self.config, self.clients, name, point) for point in points]
+            lowest = _first_of_the_best(found)
+            self.config, self.scores[name] = self._with(name, points[lowest]), found[lowest]
 
     def choose_model(self, name: str) -> None:
         """Another model where it does better at the same rates."""
         if self.open_model and not self.tried:  # rates were given
-            self._score(self.config, self.clients, name, {})
+            self.scores[name] = self._scores(self.config, self.clients, name, {})
         for config, clients in self._others() if self.open_model else ():
-            best = self.best(name)
-            if self._score(config, clients, name, {}) > best:
+            if self._takes(name, self._scores(config, clients, name, {})):
                 self.config, self.clients = config, clients
 
     def choose_options(self, name: str) -> None:
         """Lower rates for a client's own steps, and other options, each where it does better."""
         for point in self._points(name) if self.open_rates else ():
-            best = self.best(name)
-            if self._score(self.config, self.clients, name, point) > best:
+            if self._takes(name, self._scores(self.config, self.clients, name, point)):
                 self.config = self._with(name, point)
 
     def end(self, name: str) -> None:
@@ -140,8 +140,17 @@ class _Trials:
         if name in self._told:
             self._tell(name, self._number(name), self._number(name))
 
+    def _takes(self, name: str, found: np.ndarray) -> bool:
+        """Whether these scores of the clients are better by more than a standard error."""
+        gain, error = _gain(found, self.scores.get(name, np.full(len(found), -np.inf)))
+        if gain > error:
+            self.scores[name] = found
+        return bool(gain > error)
+
     def best(self, name: str) -> float:
-        """The best score of a method so far."""
+        """The score of a method with what was chosen, or the best one before that."""
+        if name in self.scores:
+            return float(np.nanmean(self.scores[name]))
         key = self.metric.key
         scores = [self.metric.signed(row[key]) for row in self.tried if row["method"] == name]
         return max(scores, default=-np.inf)
@@ -208,10 +217,10 @@ class _Trials:
         own = {**self.config.options.get(name, {}), **point}
         return replace(self.config, options={**self.config.options, name: own})
 
-    def _score(
+    def _scores(
         self, config: Config, clients: Federation, name: str, point: Mapping[str, Any]
-    ) -> float:
-        """Mean score of the validation rows, over clients, of a method with further options."""
+    ) -> np.ndarray:
+        """Scores of the clients' validation rows, of a method with further options."""
         study = Study(config, Facts.of(clients))
         options = {**study.options(name), **point}
         numbers = {key: value for key, value in options.items() if isinstance(value, float)}
@@ -235,13 +244,12 @@ class _Trials:
             test=False,
             progress=self._progress(name),
         )
-        score = float(np.nanmean(swept.valid))
-        if score > self.best(name):
-            self.scores[name] = swept.valid[0, 0]
-        row = {"method": name, "model": _named(config), **options}
-        self.tried.append({**row, self.metric.key: self.metric.signed(score)})
+        value = self.metric.signed(float(np.nanmean(swept.valid)))
+        self.tried.append(
+            {"method": name, "model": _named(config), **options, self.metric.key: value}
+        )
         self._tell(name, self._number(name), max(_ABOUT, self._number(name) + 1))
-        return score
+        return swept.valid[0, 0]
 
     def _progress(self, name: str) -> Progress:
         """What is told of the next training: one line stands for all of a method."""
@@ -291,8 +299,8 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     found = measured(replace(clients, test=clients.valid), predictions)
     value = found.mean[metric.key]
     trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
-    gains = metric.signed(found.clients[metric.key]) - trials.scores[name]
-    if value is not None and _clear(gains):
+    gain, error = _gain(metric.signed(found.clients[metric.key]), trials.scores[name])
+    if value is not None and gain > 0 and gain >= 2 * error:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
         reached = (
             f"{trials.value(metric.signed(value))} against {metric.words(metric.signed(best))}"
@@ -303,9 +311,19 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
         )
 
 
-def _clear(gains: np.ndarray) -> bool:
-    """Whether the clients' mean gain is above two of its standard errors."""
-    known = gains[np.isfinite(gains)]
-    if len(known) < 2 or known.mean() <= 0:
-        return False
-    return bool(known.mean() >= 2 * known.std(ddof=1) / np.sqrt(len(known)))
+def _first_of_the_best(found: Sequence[np.ndarray]) -> int:
+    """The first that the best one leads by a standard error over clients, and by 5%, at most."""
+    best = found[int(np.argmax([np.nanmean(each) for each in found]))]
+    most = _CLOSE * abs(np.nanmean(best))
+    gains = [_gain(best, each) for each in found]
+    return next(place for place, (gain, error) in enumerate(gains) if gain <= min(error, most))
+
+
+def _gain(new: np.ndarray, old: np.ndarray) -> tuple[float, float]:
+    """The mean gain over clients that have both values, and its standard error."""
+    with np.errstate(invalid="ignore"):  # minus infinity from itself is no gain
+        gains = new - old
+    known = gains[~np.isnan(gains)]
+    if len(known) < 2 or not np.isfinite(known).all():
+        return float(known.mean()) if len(known) else 0.0, 0.0
+    return float(known.mean()), float(known.std(ddof=1) / np.sqrt(len(known)))
