@@ -64,8 +64,9 @@ Tables with published optimizers have ten seeds and 17 methods: the six newest o
 LG-FedAvg, FedBABU, Fed-RoD, pFedVEM, FedMD) have been run with the same optimizer for all methods
 only. There, five seeds and three rates (0.05, 0.1 and 0.2) were used, and most methods chose the
 highest of them, so that higher rates may change the order of those close to each other. AdaMAP's
-rows are those of the method as it is now; the rows of the other methods were made with version
-0.1.0, and these methods have not changed since. The ablation has five seeds and two rates (0.1 and
+rows there are newer than those of the other methods, which were made with version 0.1.0 and have
+not changed since; all of AdaMAP's rows on this page are from before it could learn a `smoothing`
+below 0.1, which it wants where clients have few classes. The ablation has five seeds and two rates (0.1 and
 0.2).
 
 As published, AdaMAP is the only method that clips gradients, uses momentum at the server and
