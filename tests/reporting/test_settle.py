@@ -190,24 +190,34 @@ def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):
 
 
 def test_a_gain_is_of_clients_that_have_both_values():
+    rows = np.ones(4, int)
     new, old = np.array([3.0, 2.0, np.nan, 1.0]), np.array([1.0, 1.0, 1.0, 1.0])
-    assert settle._gain(new, old) == pytest.approx((1.0, 1 / 3**0.5))
-    assert settle._gain(new, np.full(4, -np.inf)) == (np.inf, 0.0)  # what has diverged
-    assert settle._gain(np.full(4, -np.inf), np.full(4, -np.inf)) == (0.0, 0.0)
-    assert settle._gain(np.array([3.0]), np.array([1.0])) == (2.0, 0.0)
+    assert settle._gain(new, old, rows) == pytest.approx((1.0, 1 / 3**0.5))
+    assert settle._gain(new, np.full(4, -np.inf), rows) == (np.inf, 0.0)  # what has diverged
+    assert settle._gain(np.full(4, -np.inf), np.full(4, -np.inf), rows) == (0.0, 0.0)
+    assert settle._gain(new[:1], old[:1], rows[:1]) == (2.0, 0.0)
+
+
+def test_every_row_counts_the_same():
+    scores, rows = np.array([1.0, 4.0, np.nan, 0.0]), np.array([1, 2, 5, 0])
+    assert settle._mean(scores, rows) == 3
+    mean, error = settle._gain(scores, np.zeros(4), rows)
+    assert mean == 3
+    assert error == pytest.approx(np.sqrt(((1 / 3) ** 2 * 4 + (2 / 3) ** 2 * 1) * 3 / 2))
 
 
 def test_the_lowest_rate_that_is_about_the_best_is_taken():
-    best, noise = np.full(4, -1.0), np.array([0.03, -0.03, 0.02, -0.02])
+    best, noise, rows = np.full(4, -1.0), np.array([0.03, -0.03, 0.02, -0.02]), np.ones(4, int)
     about, clearly, unsure = best - 0.01 + noise, best - 0.1 + noise, best - 0.4 + 20 * noise
-    assert settle._first_of_the_best([clearly, about, best]) == 1
-    assert settle._first_of_the_best([unsure, best]) == 1  # within its error, but far below
-    assert settle._first_of_the_best([about - 0.02, clearly, best]) == 2
-    assert settle._first_of_the_best([np.full(4, -np.inf), best, about]) == 1
+    assert settle._first_of_the_best([clearly, about, best], rows) == 1
+    assert settle._first_of_the_best([unsure, best], rows) == 1  # within its error, but far below
+    assert settle._first_of_the_best([about - 0.02, clearly, best], rows) == 2
+    assert settle._first_of_the_best([np.full(4, -np.inf), best, about], rows) == 1
 
 
 def test_what_is_no_more_than_luck_is_not_taken(file):
     trials = settle._Trials(*asked(file), watch=lambda name: lambda done, total, shown: None)
+    trials.rows = np.ones(4, int)
     trials.scores["adamap"] = np.full(4, -1.0)
     assert not trials._takes("adamap", np.array([-0.5, -1.3, -0.8, -1.2]))
     assert trials.best("adamap") == -1

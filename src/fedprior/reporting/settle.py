@@ -43,7 +43,7 @@ class Settled:
     """A configuration with nothing left open, what to say of it, and what was tried.
 
     `tried` has a row for each training: method, model, options and the value of the metric on
-    validation rows, a mean over clients.
+    validation rows, of which all count the same.
     """
 
     config: Config
@@ -98,6 +98,7 @@ class _Trials:
     def __init__(self, config: Config, clients: Federation, given: Set[str], watch: Watch) -> None:
         self.begun = self.config = config
         self.clients, self.watch = clients, watch
+        self.rows = clients.valid.size
         self.metric = criterion(config, clients)
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
@@ -118,7 +119,7 @@ class _Trials:
         points = [dict.fromkeys(self._open(name), rate) for rate in RATES if self._open(name)]
         if points:
             found = [self._scores(self.config, self.clients, name, point) for point in points]
-            lowest = _first_of_the_best(found)
+            lowest = _first_of_the_best(found, self.rows)
             self.config, self.scores[name] = self._with(name, points[lowest]), found[lowest]
 
     def choose_model(self, name: str) -> None:
@@ -142,7 +143,8 @@ class _Trials:
 
     def _takes(self, name: str, found: np.ndarray) -> bool:
         """Whether these scores of the clients are better by more than a standard error."""
-        gain, error = _gain(found, self.scores.get(name, np.full(len(found), -np.inf)))
+        before = self.scores.get(name, np.full(len(found), -np.inf))
+        gain, error = _gain(found, before, self.rows)
         if gain > error:
             self.scores[name] = found
         return bool(gain > error)
@@ -150,7 +152,7 @@ class _Trials:
     def best(self, name: str) -> float:
         """The score of a method with what was chosen, or the best one before that."""
         if name in self.scores:
-            return float(np.nanmean(self.scores[name]))
+            return _mean(self.scores[name], self.rows)
         key = self.metric.key
         scores = [self.metric.signed(row[key]) for row in self.tried if row["method"] == name]
         return max(scores, default=-np.inf)
@@ -244,7 +246,7 @@ class _Trials:
             test=False,
             progress=self._progress(name),
         )
-        value = self.metric.signed(float(np.nanmean(swept.valid)))
+        value = self.metric.signed(_mean(swept.valid[0, 0], self.rows))
         self.tried.append(
             {"method": name, "model": _named(config), **options, self.metric.key: value}
         )
@@ -288,6 +290,7 @@ def _named(config: Config) -> str:
 def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     """What to use instead, where a mixed model predicts validation rows clearly better."""
     clients, metric, best = trials.clients, trials.metric, trials.best(name)
+    key = metric.key
     if not np.isfinite(best) or not mixed.fits(clients):
         return
     try:
@@ -296,34 +299,45 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
             predictions = mixed.predictions(clients, clients.valid)
     except ValueError:  # a table that it does not take, such as one of collinear columns
         return
-    found = measured(replace(clients, test=clients.valid), predictions)
-    value = found.mean[metric.key]
-    trials.tried.append({"method": "mixed model", "model": "mixed model", metric.key: value})
-    gain, error = _gain(metric.signed(found.clients[metric.key]), trials.scores[name])
-    if value is not None and gain > 0 and gain >= 2 * error:
+    scores = metric.signed(measured(replace(clients, test=clients.valid), predictions).clients[key])
+    value = _mean(scores, trials.rows)
+    trials.tried.append(
+        {"method": "mixed model", "model": "mixed model", key: metric.signed(value)}
+    )
+    gain, error = _gain(scores, trials.scores[name], trials.rows)
+    if gain > 0 and gain >= 2 * error:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
-        reached = (
-            f"{trials.value(metric.signed(value))} against {metric.words(metric.signed(best))}"
-        )
+        reached = f"{trials.value(value)} against {metric.words(metric.signed(best))}"
         yield (
             f"A mixed model predicts the validation rows better ({reached}): fedprior regress, or "
             f"{face} in Python, is likely the better tool."
         )
 
 
-def _first_of_the_best(found: Sequence[np.ndarray]) -> int:
-    """The first that the best one leads by a standard error over clients, and by 5%, at most."""
-    best = found[int(np.argmax([np.nanmean(each) for each in found]))]
-    most = _CLOSE * abs(np.nanmean(best))
-    gains = [_gain(best, each) for each in found]
+def _first_of_the_best(found: Sequence[np.ndarray], rows: np.ndarray) -> int:
+    """The first that the best one leads by a standard error, and by 5%, at most."""
+    means = [_mean(each, rows) for each in found]
+    best = int(np.argmax(means))
+    most = _CLOSE * abs(means[best])
+    gains = [_gain(found[best], each, rows) for each in found]
     return next(place for place, (gain, error) in enumerate(gains) if gain <= min(error, most))
 
 
-def _gain(new: np.ndarray, old: np.ndarray) -> tuple[float, float]:
-    """The mean gain over clients that have both values, and its standard error."""
+def _mean(scores: np.ndarray, rows: np.ndarray) -> float:
+    """The mean of the scores of clients that have one, weighted by their numbers of rows."""
+    known = ~np.isnan(scores)
+    return float(np.average(scores[known], weights=rows[known])) if known.any() else -np.inf
+
+
+def _gain(new: np.ndarray, old: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
+    """The mean gain of clients that have both scores, and its standard error over clients."""
     with np.errstate(invalid="ignore"):  # minus infinity from itself is no gain
         gains = new - old
-    known = gains[~np.isnan(gains)]
-    if len(known) < 2 or not np.isfinite(known).all():
-        return float(known.mean()) if len(known) else 0.0, 0.0
-    return float(known.mean()), float(known.std(ddof=1) / np.sqrt(len(known)))
+    known = ~np.isnan(gains)
+    if not known.any():
+        return 0.0, 0.0
+    gains, share = gains[known], rows[known] / rows[known].sum()
+    mean, number = float(share @ gains), len(gains)
+    if number < 2 or not np.isfinite(mean):
+        return mean, 0.0
+    return mean, float(np.sqrt(share**2 @ (gains - mean) ** 2 * number / (number - 1)))
