@@ -439,3 +439,17 @@ def test_loading_them_loads_neither_jax_nor_polars_nor_duckdb():
 def test_docstring_examples():
     for module in (table, estimator):
         assert doctest.testmod(module).failed == 0
+
+
+def test_a_subclass_may_have_other_parameters():
+    class Mine(GroupRates):
+        def __init__(self, extra=0, level=0.9):
+            super().__init__(level=level, population="beta")
+            self.extra = extra
+
+    successes, labels = np.array([1, 0, 1, 1, 0, 1]), np.array(list("aabbcc"))
+    model = Mine(extra=3).fit(successes, labels)
+    assert (model.extra, model.level, model.population) == (3, 0.9, "beta")
+    usual = GroupRates(level=0.9, population="beta").fit(successes, labels)
+    np.testing.assert_array_equal(model.personal_, usual.personal_)
+    assert clone(model).get_params() == {"extra": 3, "level": 0.9}

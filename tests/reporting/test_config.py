@@ -81,6 +81,10 @@ def test_a_folder_of_data_does_not_hide_a_configuration_of_its_name(tmp_path, mo
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     assert read("writers-033") == known
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    for folder in ("data", "data/mnist"):
+        with pytest.raises(ValueError, match=f"{folder} is a folder, not a TOML file"):
+            read(folder)
 
 
 def test_a_configuration_of_an_unknown_name_is_refused_with_the_nearest():

@@ -196,14 +196,16 @@ def test_a_gain_is_of_clients_that_have_both_values():
     assert settle._gain(new, np.full(4, -np.inf), rows) == (np.inf, 0.0)  # what has diverged
     assert settle._gain(np.full(4, -np.inf), np.full(4, -np.inf), rows) == (0.0, 0.0)
     assert settle._gain(new[:1], old[:1], rows[:1]) == (2.0, 0.0)
+    some, others = np.array([-1.0, -np.inf, -2.0]), np.array([-np.inf, -1.0, -2.0])
+    assert not settle._gain(some, others, rows[:3])[0] > 0
 
 
-def test_every_row_counts_the_same():
+def test_clients_count_by_their_rows():
     scores, rows = np.array([1.0, 4.0, np.nan, 0.0]), np.array([1, 2, 5, 0])
     assert settle._mean(scores, rows) == 3
     mean, error = settle._gain(scores, np.zeros(4), rows)
     assert mean == 3
-    assert error == pytest.approx(np.sqrt(((1 / 3) ** 2 * 4 + (2 / 3) ** 2 * 1) * 3 / 2))
+    assert error == pytest.approx(np.sqrt(((1 / 3) ** 2 * 4 + (2 / 3) ** 2 * 1) * 9 / 4))
 
 
 def test_the_lowest_rate_that_is_about_the_best_is_taken():
@@ -213,6 +215,35 @@ def test_the_lowest_rate_that_is_about_the_best_is_taken():
     assert settle._first_of_the_best([unsure, best], rows) == 1  # within its error, but far below
     assert settle._first_of_the_best([about - 0.02, clearly, best], rows) == 2
     assert settle._first_of_the_best([np.full(4, -np.inf), best, about], rows) == 1
+
+
+def test_options_are_beside_the_rates_that_were_given(file, swept, monkeypatch):
+    """A method that is not the first, with rates of its own, is scored before its options are."""
+    monkeypatch.setitem(BEST, "weight_decay", 1.0)  # what `swept` takes where none is given
+    changes = ('methods=["adamap", "fedavg"]', "options.fedavg.gamma_rate=0.02")
+    found = settle.settle(*asked(file, "kind", *changes))
+    own = [row for row in found.tried if row["method"] == "fedavg"]
+    assert ["weight_decay" in row for row in own[:2]] == [False, True]
+    assert "weight_decay" not in found.config.options["fedavg"]
+
+
+@pytest.mark.parametrize(("gains", "said"), [([3, 2, 2.5], True), ([3, -0.5, -0.5], False)])
+def test_a_mixed_model_is_named_where_it_is_clearly_better(file, monkeypatch, gains, said):
+    config, clients, given = asked(file, "kind")
+    trials = settle._Trials(config, clients, given, lambda name: lambda done, total, shown: None)
+    trials.rows, trials.scores["adamap"] = np.ones(3, int), np.full(3, -9.0)
+    found = replace(  # log losses
+        settle.measured(replace(clients, test=clients.valid), _guesses(clients.valid)),
+        clients={"log_loss": 9 - np.array(gains)},
+    )
+    monkeypatch.setattr(settle, "measured", lambda clients, predictions: found)
+    monkeypatch.setattr(settle.mixed, "fits", lambda clients: True)
+    monkeypatch.setattr(settle.mixed, "predictions", lambda clients, split: None)
+    assert bool(list(settle._mixed(trials, "adamap"))) == said
+
+
+def _guesses(split):
+    return np.full((len(split.y), 2), 0.5)
 
 
 def test_what_is_no_more_than_luck_is_not_taken(file):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # On a GPU, autotuning takes longer than it saves for such programs; on a CPU, a lower optimization
-# level saves up to a third of the compilation time of rounds, which become 6% slower, and two
+# level saves a tenth to a third of the compilation time of rounds, which become 6% slower, and two
 # thirds of that of initial draws, whose bits stay the same.
 _ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 _LEVEL = "xla_backend_optimization_level"

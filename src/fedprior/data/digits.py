@@ -63,7 +63,7 @@ def _embedded() -> tuple[np.ndarray, np.ndarray]:
     It is read directly where it is found: importing scikit-learn takes a second.
     """
     package = find_spec("sklearn")
-    file = Path(package.origin or "").parent / _FILE if package else None
+    file = Path(package.origin).parent / _FILE if package and package.origin else None
     if file is not None and file.is_file():
         rows = np.loadtxt(file, delimiter=",", dtype=np.float32)
         pixels, labels = rows[:, :-1], rows[:, -1]

@@ -2,6 +2,8 @@
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +22,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Means, means_of, weighted_means, with_empty
 from fedprior.pages.page import Page
 
-_TAKEN_AS = {"fit_by": "fit"}  # `fit` is a method of estimators
+_STORED_AS = {"fit": "fit_by"}  # `fit` is a method of estimators
 
 
 class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
@@ -120,11 +122,12 @@ class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
     def _owner(self) -> str:
         return type(self).__name__
 
-    def _options(self, again: bool) -> dict[str, Any]:
-        """The parameters as functions take them; `again` skips what an unseen group needs not."""
-        left_out = ("strict", "above", "ranks", "leave_one_out") if again else ("strict",)
-        options = self.get_params(deep=False).items()
-        return {_TAKEN_AS.get(name, name): value for name, value in options if name not in left_out}
+    def _options(self, estimate: Callable[..., Any], again: bool) -> dict[str, Any]:
+        """What a function takes of the parameters; `again` skips what an unseen group needs not."""
+        left_out = ("covariates", *(("above", "ranks", "leave_one_out") if again else ()))
+        taken = [name for name in signature(estimate).parameters if name not in left_out]
+        stored = {name: _STORED_AS.get(name, name) for name in taken}
+        return {name: getattr(self, own) for name, own in stored.items() if own in vars(self)}
 
     @abstractmethod
     def _estimate(

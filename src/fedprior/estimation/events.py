@@ -110,4 +110,6 @@ class GroupEvents(GroupEstimator):
     def _estimate(
         self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_events(statistics, covariates=covariates, **self._options(again))
+        return estimate_events(
+            statistics, covariates=covariates, **self._options(estimate_events, again)
+        )

@@ -9,6 +9,10 @@ class Parameters(BaseEstimator):
     """An estimator whose `__init__` does nothing but store its arguments."""
 
     def _set_options(self, arguments: dict[str, Any]) -> None:
-        """Store the arguments of `__init__` under their own names, as scikit-learn requires."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
+        """Store the arguments of `__init__`, its `locals()`, under their own names.
+
+        They are those of the class that calls, not of a subclass with other ones.
+        """
+        for name, value in arguments.items():
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)

@@ -100,7 +100,9 @@ class GroupMeans(MeansEstimator):
     def _estimate(
         self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_means(statistics, covariates=covariates, **self._options(again))
+        return estimate_means(
+            statistics, covariates=covariates, **self._options(estimate_means, again)
+        )
 
 
 class GroupRates(GroupEstimator):
@@ -253,7 +255,9 @@ class GroupRates(GroupEstimator):
     def _estimate(
         self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
-        return estimate_rates(statistics, covariates=covariates, **self._options(again))
+        return estimate_rates(
+            statistics, covariates=covariates, **self._options(estimate_rates, again)
+        )
 
 
 class GroupMixture(MeansEstimator):
@@ -304,7 +308,7 @@ class GroupMixture(MeansEstimator):
         check.expect(covariates is None, self._owner, sentence)
         sentence = "a mixture needs each group's mean, and cannot be combined with count."
         check.expect(statistics.count is None, self._owner, sentence)
-        found = estimate_mixture(statistics, **self._options(again))
+        found = estimate_mixture(statistics, **self._options(estimate_mixture, again))
         if not again:
             self.centers_, self.probabilities_ = found.centers, found.probabilities
             self.noise_variance_ = found.noise_variance

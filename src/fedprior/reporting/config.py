@@ -343,8 +343,9 @@ def _keys(tables: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 def file_tables(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The tables of a file, on those of the file that it extends."""
-    if not path.suffix and not path.is_file():  # a folder of data may have the same name
-        path = _shipped(path.name)
+    known = path.parent == Path() and (SHIPPED / f"{path.name}.toml").is_file()
+    if not path.suffix and (not path.exists() or (known and path.is_dir())):
+        path = _shipped(path.name)  # also where a folder of data has the same name
     check.require(path not in above, "config", "extends", "free of cycles", str(path))
     try:
         tables = tomllib.loads(path.read_text())

@@ -43,7 +43,7 @@ class Settled:
     """A configuration with nothing left open, what to say of it, and what was tried.
 
     `tried` has a row for each training: method, model, options and the value of the metric on
-    validation rows, of which all count the same.
+    validation rows, a mean over clients, which count by their numbers of rows.
     """
 
     config: Config
@@ -132,7 +132,10 @@ class _Trials:
 
     def choose_options(self, name: str) -> None:
         """Lower rates for a client's own steps, and other options, each where it does better."""
-        for point in self._points(name) if self.open_rates else ():
+        points = list(self._points(name)) if self.open_rates else []
+        if points and name not in self.scores:  # its rates were given, and maybe the model
+            self.scores[name] = self._scores(self.config, self.clients, name, {})
+        for point in points:
             if self._takes(name, self._scores(self.config, self.clients, name, point)):
                 self.config = self._with(name, point)
 
@@ -143,8 +146,7 @@ class _Trials:
 
     def _takes(self, name: str, found: np.ndarray) -> bool:
         """Whether these scores of the clients are better by more than a standard error."""
-        before = self.scores.get(name, np.full(len(found), -np.inf))
-        gain, error = _gain(found, before, self.rows)
+        gain, error = _gain(found, self.scores[name], self.rows)
         if gain > error:
             self.scores[name] = found
         return bool(gain > error)
@@ -305,7 +307,7 @@ def _mixed(trials: _Trials, name: str) -> Iterator[str]:
         {"method": "mixed model", "model": "mixed model", key: metric.signed(value)}
     )
     gain, error = _gain(scores, trials.scores[name], trials.rows)
-    if gain > 0 and gain >= 2 * error:
+    if error > 0 and gain >= 2 * error:
         face = "PersonalRegression" if clients.classes is None else "PersonalClassifier"
         reached = f"{trials.value(value)} against {metric.words(metric.signed(best))}"
         yield (
@@ -333,11 +335,12 @@ def _gain(new: np.ndarray, old: np.ndarray, rows: np.ndarray) -> tuple[float, fl
     """The mean gain of clients that have both scores, and its standard error over clients."""
     with np.errstate(invalid="ignore"):  # minus infinity from itself is no gain
         gains = new - old
-    known = ~np.isnan(gains)
-    if not known.any():
-        return 0.0, 0.0
-    gains, share = gains[known], rows[known] / rows[known].sum()
-    mean, number = float(share @ gains), len(gains)
-    if number < 2 or not np.isfinite(mean):
+        known = ~np.isnan(gains)
+        if not known.any():
+            return 0.0, 0.0
+        gains, share = gains[known], rows[known] / rows[known].sum()
+        mean = float(share @ gains)
+    if share.max() == 1 or not np.isfinite(mean):
         return mean, 0.0
-    return mean, float(np.sqrt(share**2 @ (gains - mean) ** 2 * number / (number - 1)))
+    # Unbiased for independent rows, however many of them a client has.
+    return mean, float(np.sqrt(share**2 @ (gains - mean) ** 2 / (1 - share @ share)))
