@@ -66,8 +66,8 @@ only. There, five seeds and three rates (0.05, 0.1 and 0.2) were used, and most 
 highest of them, so that higher rates may change the order of those close to each other. AdaMAP's
 rows there are newer than those of the other methods, which were made with version 0.1.0 and have
 not changed since; all of AdaMAP's rows on this page are from before it could learn a `smoothing`
-below 0.1, which it wants where clients have few classes. The ablation has five seeds and two rates (0.1 and
-0.2).
+below 0.1, which it wants where clients have few classes. The ablation has five seeds and two rates
+(0.1 and 0.2).
 
 As published, AdaMAP is the only method that clips gradients, uses momentum at the server and
 averages over rounds. These are not about personalization, and every method can have them
