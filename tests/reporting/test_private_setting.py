@@ -52,6 +52,16 @@ def test_methods_with_personal_models_are_cautious(federation):
     assert not setting(clear, "adamap", federation).algorithm.discounts_noise
 
 
+def test_a_prior_that_noise_would_choose_is_refused(federation):
+    for judged in (0, 30):
+        config = read(None, [*PRIVATE, f"options.adamap.judge_every={judged}"])
+        if judged:
+            with pytest.raises(ValueError, match="judge_every must be 0 in a private run, got 30"):
+                setting(config, "adamap", federation)
+        else:
+            assert setting(config, "adamap", federation).algorithm.bears_noise
+
+
 @pytest.mark.parametrize("name", ["adamap", "ditto", "clustered"])
 def test_momentum_falls_with_the_noise(name):
     from fedprior.learning.catalog import method

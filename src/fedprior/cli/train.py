@@ -20,6 +20,7 @@ from fedprior.cli.scores import tables
 from fedprior.core import lock
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import write_json
+from fedprior.core.plain import plain
 from fedprior.core.scores import ACCURACY, METRICS
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def train(
         if resume is None:
             settings = folder.create(settings)
         if chosen is not None and chosen.tried:
-            write_json(folder.choice, {"tried": chosen.tried}, indent=2)
+            write_json(folder.choice, {"tried": plain(chosen.tried)}, indent=2)
         try:
             with nullcontext() if processes is None else diverted():
                 settled()

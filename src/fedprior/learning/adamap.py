@@ -91,8 +91,10 @@ def adamap(
     return judged(algorithm, every=judge_every, smoothing=frequencies)
 
 
-def fixed_under_noise(model: Model, noise: ChannelNoise) -> dict[str, int]:
+def fixed_under_noise(model: Model, noise: ChannelNoise, *, judge_every: int = 0) -> dict[str, int]:
     """Options for noisy messages: the prior is not judged, because noise would choose at random."""
+    rule, remedy = "0 in a private run", "Noise would choose the prior at random."
+    check.require(judge_every == 0, "adamap", "judge_every", rule, judge_every, remedy)
     return {"judge_every": 0}
 
 
