@@ -97,6 +97,25 @@ def show_json(document: dict[str, Any]) -> None:
     typer.echo(json.dumps(document))
 
 
+def show_lines(
+    document: dict[str, Any],
+    title: str,
+    lines: Sequence[Sequence[str]],
+    *,
+    report: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The page if it was asked for, then the object, or a table of `lines` (heads first)."""
+    write_page(report, document, quiet=quiet)
+    if as_json:
+        return show_json(document)
+    table = new_table(title, *lines[0])
+    for line in lines[1:]:
+        table.add_row(*line)
+    return show(table, *document.get("remarks", ()))
+
+
 def write_page(report: Path | None, document: dict[str, Any], *, quiet: bool) -> None:
     """The page of an experiment, if it was asked for."""
     from fedprior.experiments.page import document_page

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import (
-    Data,
-    Names,
-    Out,
-    Settings,
-    check_out,
-    data_root,
-    new_table,
-    show,
-    show_json,
-    write_page,
-)
+from fedprior.cli.experiment import Data, Names, Out, Settings, check_out, data_root, show_lines
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import say
 from fedprior.core import check
@@ -148,11 +137,6 @@ class _Request:
 def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet: bool) -> None:
     from fedprior.experiments.framework import PriorRow, table
 
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
+    title = f"Test samples, {len(document['seeds'])} seeds"
     lines = table([PriorRow(**row) for row in document["rows"]])
-    shown = new_table(f"Test samples, {len(document['seeds'])} seeds", *lines[0])
-    for line in lines[1:]:
-        shown.add_row(*line)
-    return show(shown, *document["remarks"])
+    show_lines(document, title, lines, report=report, as_json=as_json, quiet=quiet)

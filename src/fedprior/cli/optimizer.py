@@ -15,10 +15,7 @@ from fedprior.cli.experiment import (
     check_out,
     data_root,
     document_of,
-    new_table,
-    show,
-    show_json,
-    write_page,
+    show_lines,
 )
 from fedprior.cli.pages import check_report
 from fedprior.core import check
@@ -72,14 +69,7 @@ def optimizer(
         )
         rows = choice.rows(trials)
         document = document_of(_NAME, rows, choice.remarks(rows), seed=first, seeds=number)
-        lines = choice.table(rows)
         save(document, choice.markdown(rows), out)
         bar.say(f"Written to {out}")
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     title = f"Validation accuracy in percent, {len(methods)} methods in {len(settings)} settings"
-    table = new_table(title, *lines[0])
-    for line in lines[1:]:
-        table.add_row(*line)
-    show(table, *document["remarks"])
+    show_lines(document, title, choice.table(rows), report=report, as_json=as_json, quiet=quiet)

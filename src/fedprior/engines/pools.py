@@ -45,19 +45,21 @@ def _filled(split: Split) -> Split:
     Splits of other seeds then have the same shape and share compiled programs, and indices are
     valid even if the split has no rows.
     """
-    spare = -len(split.x) % _POOL_ROWS or (0 if len(split.x) else _POOL_ROWS)
-    if not spare:
+    length = _pool_length(len(split.x))
+    if length == len(split.x):
         return split
-    x = np.concatenate([split.x, np.zeros((spare, *split.x.shape[1:]), split.x.dtype)])
-    y = np.concatenate([split.y, np.zeros((spare, *split.y.shape[1:]), split.y.dtype)])
+    x, y = (padded_pools([rows], length)[0] for rows in (split.x, split.y))
     return Split(x, y, split.start, split.size)
+
+
+def _pool_length(rows: int) -> int:
+    return -(-max(1, rows) // _POOL_ROWS) * _POOL_ROWS
 
 
 def _pools(split: Split, mesh: Mesh) -> ClientData:
     """A pool for each shard, all of one length; `start` counts from the beginning of its own."""
     clients = mesh.everyone(split.num_clients).reshape(mesh.shards, -1)
-    longest = max(1, int(split.size[clients].sum(axis=1).max()))
-    length = -(-longest // _POOL_ROWS) * _POOL_ROWS
+    length = _pool_length(int(split.size[clients].sum(axis=1).max()))
     own = mesh.own(clients.ravel()).reshape(-1, clients.shape[1])
     parts = [
         Split.gather(

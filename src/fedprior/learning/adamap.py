@@ -13,7 +13,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
 from fedprior.learning.averaging import Weight
-from fedprior.learning.descent import masked_mean
+from fedprior.learning.descent import mean_loss
 from fedprior.learning.judging import ENTIRELY, judged, shrunk
 from fedprior.learning.method import ChannelNoise
 from fedprior.learning.optimizer import optimized, toward
@@ -119,13 +119,10 @@ def _fedavg_with_prior(
     def personalize(state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
         center, prior_samples = state["gamma"]["mean"], state["prior_samples"]
 
-        def objective(theta: PyTree, x: Array, y: Array, mask: Array) -> Array:
-            return masked_mean(model.loss(model.apply(theta, x), y), mask)
-
         def body(number: Array, carry: tuple[PyTree, Any, PyTree]) -> tuple[PyTree, Any, PyTree]:
             theta, rule, average = carry
             batch = steps.batches.read(memory["words"], number, data)
-            gradient = jax.grad(objective)(theta, *batch)
+            gradient = jax.grad(mean_loss(model))(theta, *batch)
             theta, rule = own.step(gradient, rule, theta, jnp.zeros((), jnp.int32))
             rate = 1 / jnp.maximum(number + 1 - last_steps // 2, 1)
             return theta, rule, toward(average, theta, rate)
