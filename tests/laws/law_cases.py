@@ -21,12 +21,16 @@ FAST = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=3))
 LINEAR, LAYERED = fedprior.models.logistic(2, 3), fedprior.mlp((2,), 3, hidden=(2,))
 
 OPTIMIZER = {"momentum": 0.5, "horizon": 2.0, "class_frequencies": True}
+SEVERAL = {"networks": 2, "class_frequencies": True}
 # Forms of a method that the laws run instead of the default one, and forms besides.
 OPTIONS = {
     "adamap": {"judge_every": 1, "last_steps": 3},
     "adaped-paper": {"method": "paper", "start": "initial"},
     "adaped-fine-tuning": {"catch_up": 3},
     "adaped-optimized": OPTIMIZER,
+    "adamap-several": {"judge_every": 1, "last_steps": 3, "networks": 2},
+    "adaped-several": SEVERAL,
+    "fedper-several": SEVERAL,
     "apfl": {"mixing_rate": 0.1},
     "fedavg-fine-tuning": {"fine_tuning_steps": 3, "weight": "samples"},
     "fedbabu": {"fine_tuning_steps": 3},
@@ -41,6 +45,7 @@ OPTIONS = {
 }
 FORMS = {"adaped-paper": "adaped"}
 FORMS |= {f"{name}-optimized": name for name in ("adaped", "fedem", "fedrod", "shared-subspace")}
+FORMS |= {f"{name}-several": name for name in ("adamap", "adaped", "fedper")}
 # Methods that need a body and a head.
 LAYERS = {"fedbabu", "fedper", "fedrep", "fedrod", "lg-fedavg", "pfedvem"}
 NAMES = sorted([*catalog.METHODS, *FORMS, "cautious", "multitask"])
@@ -56,8 +61,9 @@ def algorithm_of(name, steps=FAST, **options):
         alone, inner = algorithm_of("local", steps), algorithm_of("ditto", steps, **options)
         inner = fedprior.learning.adaptive_clip(inner)
         return fedprior.learning.cautious(inner, alone, deviation=0.01)
-    model = LAYERED if FORMS.get(name, name) in LAYERS else LINEAR
     options = {**OPTIONS.get(name, {}), **options}
+    layered = FORMS.get(name, name) in LAYERS or "networks" in options
+    model = LAYERED if layered else LINEAR
     return catalog.method(FORMS.get(name, name)).build(model, options, steps=steps)
 
 

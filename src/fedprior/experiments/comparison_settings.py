@@ -17,7 +17,7 @@ from fedprior.reporting.tables import as_tables
 
 GRID = (0.05, 0.075, 0.1, 0.125, 0.15, 0.2)  # the paper's
 QUICK_GRID = (0.1,)
-_CIFAR10_GRID = (0.02, 0.05, 0.1)
+_CIFAR10_GRID = (0.02, 0.05, 0.1, 0.2)
 _QUICK = 5  # a quick run has this part of the rounds
 
 
@@ -148,7 +148,7 @@ METHODS = (
 )
 # Our own method with one ingredient left out, and with all of them: then it is FedAvg with
 # fine-tuning at a rate of its own.
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+ABLATED: dict[str, tuple[str, dict[str, Any]]] = {
     "without-frequencies": ("adamap", {"class_frequencies": False}),
     "without-momentum": ("adamap", {"momentum": 0.0}),
     "without-cutting": ("adamap", {"gradient_norm": 1e9}),
@@ -168,6 +168,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+SEVERAL = {
+    f"{name}-three-networks": (name, {"networks": 3}) for name in ("adamap", "fedavg-fine-tuning")
+}
+VARIANTS = {**ABLATED, **SEVERAL}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +220,7 @@ class Comparison:
 
 # Seeds that no design has seen: AdaMAP was made on 100 to 102.
 _FRESH: dict[str, Any] = {"seeds": 10, "first": 1000}
-_FRESH |= {"equal_seeds": 5, "equal_grid": (0.05, 0.1, 0.2)}
+_FRESH |= {"equal_grid": (0.05, 0.1, 0.2, 0.4)}
 COMPARISONS = {
     "table1": Comparison(settings=TABLE1, methods=METHODS, **_FRESH),
     "beyond": Comparison(settings=BEYOND, methods=METHODS, **_FRESH),
@@ -226,11 +230,11 @@ COMPARISONS = {
         grid=_CIFAR10_GRID,
         seeds=3,
         first=1000,
-        equal_grid=_CIFAR10_GRID[1:],
+        equal_grid=_CIFAR10_GRID[2:],
     ),
     "ablation": Comparison(
         settings=(*TABLE1, *BEYOND),
-        methods=("adamap", *VARIANTS),
+        methods=("adamap", *ABLATED, "adamap-three-networks"),
         seeds=5,
         first=2000,
         grid=(0.1, 0.2),

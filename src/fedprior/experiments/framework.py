@@ -30,6 +30,8 @@ from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison_report import interval
+from fedprior.experiments.comparison_settings import SEVERAL, VARIANTS
+from fedprior.experiments.comparison_settings import method as method_of
 from fedprior.experiments.optimizers import FREQUENCIES
 from fedprior.learning import catalog
 from fedprior.learning.judging import ENTIRELY
@@ -43,7 +45,7 @@ SAMPLES = (10, 30, 120, 1200)
 FRAMEWORK_METHODS = (
     *(OWN, MEAN, INTEGRATED, "fedavg", "fedavg-fine-tuning", "gaussian-em", "local"),
 )
-FEW_METHODS = (OWN, MEAN, "fedavg", "fedavg-fine-tuning", "local")
+FEW_METHODS = (OWN, MEAN, "fedavg", "fedavg-fine-tuning", "local", *SEVERAL)
 METRICS = ("accuracy", "log_loss", "calibration_error")
 Values = dict[str, list[float]]  # of each metric, by seed
 
@@ -63,8 +65,10 @@ class PriorSetting:
         schedule = replace(self.config.training, rounds=max(1, self.config.training.rounds // 5))
         return replace(self, config=replace(self.config, training=schedule))
 
-    def options(self, method: str) -> dict[str, Any]:
-        return FREQUENCIES.of(catalog.method(method)) if self.alike else {}
+    def options(self, name: str) -> dict[str, Any]:
+        """Those of a method or of a variant."""
+        known, varied = VARIANTS.get(name, (name, {}))
+        return {**(FREQUENCIES.of(catalog.method(known)) if self.alike else {}), **varied}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +178,7 @@ def _metrics(
     cache.enable()
     name = OWN if method == MEAN else method
     study = Study(setting.config, Facts.of(next(iter(drawn.values()))))
-    training = study.training(name, setting.options(name))
+    training = study.training(method_of(name).name, setting.options(name))
     family = Family(lambda: training.algorithm, ())
     seeds = Seeds(tuple(drawn), tuple(drawn.values()), training.cohort)
     models = jax.tree.map(

@@ -20,9 +20,9 @@ from fedprior.privacy.planning import noise_to_signal
 # Fields of `Steps` that a method's options may change. The number of steps is the same for all
 # methods, because budgets are compared by it.
 _STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
-# Options of `optimized`: of a server that adds up increments, and of any client with classes.
+# Options of `optimized`: of a server that adds up increments, and of any client.
 _SERVER_OPTIONS = ("momentum", "horizon")
-_CLIENT_OPTIONS = ("class_frequencies", "smoothing")
+_CLIENT_OPTIONS = ("class_frequencies", "smoothing", "networks")
 
 
 class MethodWarning(UserWarning):
@@ -135,5 +135,6 @@ class Method:
             momentum = options.get("momentum", self.default("momentum"))
             if check.is_traced(momentum) or momentum > 0:
                 size = tree.size(jax.eval_shape(model.init, random.root(0)))
+                size *= options.get("networks", 1)
                 changed["momentum"] = calmed(momentum, noise.to_signal(size))
         return changed

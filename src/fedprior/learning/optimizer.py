@@ -1,4 +1,4 @@
-"""What any method can have beside its own rules: momentum, an average, class frequencies.
+"""What any method can have: momentum, an average, class frequencies, several networks.
 
 None of it is about personalization, and all of it moves scores. As options of every method, it
 lets methods be compared with the same optimizer (`reproduce --equal`).
@@ -26,6 +26,7 @@ from fedprior.core.algorithm import (
 )
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.ensemble import ensemble
 from fedprior.models.offset import Offset
 
 # Noise to signal at which momentum is halved: it amplifies noise as well as increments.
@@ -41,9 +42,10 @@ def optimized(
     horizon: float = 1.0,
     class_frequencies: bool = False,
     smoothing: float = 1.0,
+    networks: int = 1,
     **options: Any,
 ) -> Algorithm:
-    """`factory(model, **options)` with server momentum, an average and class frequencies.
+    """`factory(model, **options)` with what is no part of a method.
 
     The server adds `momentum` to the mean increments of the networks (and bases) that clients train
     by gradient steps, and keeps an average of them over about `horizon` rounds, at least 1: that is
@@ -54,6 +56,10 @@ def optimized(
     With `class_frequencies`, client i predicts P_i(y | x) ~ exp(f(theta_i, x)_y) pi_i(y) in every
     part of the method. pi_i are the class frequencies of its own training samples, `smoothing`
     added to every count; they stay with the client. A quantity has none.
+
+    With several `networks`, clients train all of them, from different initial draws, and average
+    their predictions: p(y | x) = mean of p(y | x, theta_i^k), or the mean output for a quantity.
+    Messages and gradient steps are as many times as large.
 
     With the defaults it is the method itself.
 
@@ -82,14 +88,14 @@ def optimized(
         )
     given = {"momentum": momentum, "horizon": horizon}
     served = [name for name, kept in _kept(**given).items() if kept]
-    if not served:
-        return algorithm
-    if algorithm.moved is None:
-        rule = "left out: the server adds up no increments of a shared model"
-        raise ValueError(check.message(owner, served[0], rule, given[served[0]]))
-    server = _Server(method=algorithm, moved=algorithm.moved, **given)
-    names = ("init", "enroll", "local", "update", "personalize")
-    return replace(algorithm, **{name: getattr(server, name) for name in names})
+    if served:
+        if algorithm.moved is None:
+            rule = "left out: the server adds up no increments of a shared model"
+            raise ValueError(check.message(owner, served[0], rule, given[served[0]]))
+        server = _Server(method=algorithm, moved=algorithm.moved, **given)
+        names = ("init", "enroll", "local", "update", "personalize")
+        algorithm = replace(algorithm, **{name: getattr(server, name) for name in names})
+    return ensemble(algorithm, networks)
 
 
 def calmed(momentum: float, noise_to_signal: float) -> float:

@@ -38,15 +38,20 @@ def mixed(model: Model) -> Predict:
 
     def predict(theta: Theta, x: Array) -> Array:
         outputs = jax.vmap(model.apply, in_axes=(0, None))(theta["components"], x)
-        if getattr(model, "regression", False):
-            return jnp.tensordot(theta["shares"], outputs, axes=1)
-        classes = outputs.ndim == 3 and outputs.shape[2] > 1
-        rule, remedy = "logits, (samples, classes)", "One of a quantity has regression=True."
-        check.require(classes, "mixture", "the model's output", rule, outputs.shape[1:], remedy)
-        shares = jnp.log(jnp.maximum(theta["shares"], 1e-30))[:, None, None]
-        return jax.scipy.special.logsumexp(shares + jax.nn.log_softmax(outputs), axis=0)
+        return averaged(outputs, theta["shares"], model)
 
     return predict
+
+
+def averaged(outputs: Array, shares: Array, model: Model) -> Array:
+    """Mean prediction of several models with these shares, from their stacked outputs."""
+    if getattr(model, "regression", False):
+        return jnp.tensordot(shares, outputs, axes=1)
+    classes = outputs.ndim == 3 and outputs.shape[2] > 1
+    rule, remedy = "logits, (samples, classes)", "One of a quantity has regression=True."
+    check.require(classes, "mixture", "the model's output", rule, outputs.shape[1:], remedy)
+    logs = jnp.log(jnp.maximum(shares, 1e-30))[:, None, None]
+    return jax.scipy.special.logsumexp(logs + jax.nn.log_softmax(outputs), axis=0)
 
 
 def require_classifier(name: str, model: Model) -> None:
