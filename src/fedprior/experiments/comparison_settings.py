@@ -169,7 +169,8 @@ ABLATED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 SEVERAL = {
-    f"{name}-three-networks": (name, {"networks": 3}) for name in ("adamap", "fedavg-fine-tuning")
+    "adamap-3-networks": ("adamap", {"networks": 3}),
+    "fine-tuning-3-networks": ("fedavg-fine-tuning", {"networks": 3}),
 }
 VARIANTS = {**ABLATED, **SEVERAL}
 
@@ -234,7 +235,7 @@ COMPARISONS = {
     ),
     "ablation": Comparison(
         settings=(*TABLE1, *BEYOND),
-        methods=("adamap", *ABLATED, "adamap-three-networks"),
+        methods=("adamap", *ABLATED, "adamap-3-networks"),
         seeds=5,
         first=2000,
         grid=(0.1, 0.2),
