@@ -70,12 +70,8 @@ def is_finite(tree: PyTree) -> Array:
     import jax
     import jax.numpy as jnp
 
-    checks = [
-        jnp.all(jnp.isfinite(leaf))
-        for leaf in jax.tree.leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.floating)
-    ]
-    return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.all(jnp.isfinite(flatten(leaves)))  # one pass over one vector
 
 
 def size(tree: PyTree) -> int:
