@@ -52,12 +52,19 @@ class Descent:
             norm = jnp.sqrt(tree.squared_norm(gradient))
             shrink = self.clip / jnp.maximum(norm, self.clip)
             gradient = tree.combine(lambda g: g * shrink, gradient)
-        if not (isinstance(self.weight_decay, float) and self.weight_decay == 0):
+        if not _is(self.weight_decay, 0):
             gradient = tree.combine(lambda g, p: g + self.weight_decay * p, gradient, parameters)
         if self.rule is not None:
             gradient, rule_state = self.rule.update(gradient, rule_state, parameters)
-        rate = self.rate * jnp.asarray(self.decay) ** (time // self.steps_per_epoch)
+        rate = self.rate
+        if not _is(self.decay, 1):
+            rate = rate * jnp.asarray(self.decay) ** (time // self.steps_per_epoch)
         return tree.combine(lambda p, g: p - rate * g, parameters, gradient), rule_state
+
+
+def _is(option: Any, number: float) -> bool:
+    """Whether an option that a sweep may trace is known to be this number."""
+    return isinstance(option, float) and option == number
 
 
 def descend(
