@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fedprior.core import tree
 from fedprior.core.algorithm import Array, Memory, PyTree, State
+from fedprior.core.programs import lasting
 from fedprior.data.federation import POOLED_AXES, ClientData
 from fedprior.engines import room
 from fedprior.engines.mesh import AXIS, ONE, ROWS, SAME, SLOTS, Mesh, added
@@ -145,7 +146,7 @@ def play_rounds(
 _MODELS = Models(state=SAME, memories=ROWS, enrolled=ROWS, secrets=SAME)
 
 
-@partial(jax.jit, static_argnames=("rules", "mesh"), donate_argnames="models")
+@partial(lasting, static_argnames=("rules", "mesh"), donate_argnames="models")
 def _compiled(
     models: Models, *given: Any, rules: Rules, mesh: Mesh = ONE
 ) -> tuple[Models, dict[str, Array]]:
