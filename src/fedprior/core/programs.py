@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 # On a GPU, autotuning takes longer than it saves for such programs; on a CPU, a lower optimization
@@ -25,8 +26,9 @@ _GRAPHS = {
 class _Program:
     """A jitted function with the compiler's options for the backend in use."""
 
-    on_cpu: Any
-    on_gpu: Any
+    function: Callable[..., Any]
+    options: dict[str, Any]
+    compiler: dict[str, dict[str, Any]]  # by backend; of no other one are options known
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         return self._here(*given, **named)
@@ -34,29 +36,21 @@ class _Program:
     def lower(self, *given: Any, **named: Any) -> Any:
         return self._here.lower(*given, **named)
 
-    @property
+    @cached_property
     def _here(self) -> Any:
         import jax
 
-        return self.on_cpu if jax.default_backend() == "cpu" else self.on_gpu
+        given = self.compiler.get(jax.default_backend())
+        return jax.jit(self.function, compiler_options=given, **self.options)
 
 
 def brief(function: Callable[..., Any], **options: Any) -> _Program:
     """`jax.jit` for a program that runs for a few seconds at most."""
-    import jax
-
-    return _Program(
-        on_cpu=jax.jit(function, compiler_options=_ON_CPU, **options),
-        on_gpu=jax.jit(function, compiler_options=_ON_GPU, **options),
-    )
+    return _Program(function, options, {"cpu": _ON_CPU, "gpu": _ON_GPU})
 
 
 def lasting(function: Callable[..., Any], **options: Any) -> _Program:
     """`jax.jit` for a program of many small steps that runs often, such as rounds."""
     import jax
 
-    graphs = _GRAPHS if jax.__version_info__ >= (0, 10) else None
-    return _Program(
-        on_cpu=jax.jit(function, **options),
-        on_gpu=jax.jit(function, compiler_options=graphs, **options),
-    )
+    return _Program(function, options, {"gpu": _GRAPHS} if jax.__version_info__ >= (0, 10) else {})
