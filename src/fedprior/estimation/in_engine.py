@@ -15,7 +15,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.warehouse.engine import narwhals
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.sums import PLACE, GroupSums, sum_groups
 from fedprior.estimation.groups import EstimationWarning
 from fedprior.estimation.result import Estimates

@@ -19,7 +19,7 @@ from fedprior.data.warehouse.connect import (
     reason,
     table_or_none,
 )
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame

@@ -132,10 +132,6 @@ class PersonalEstimator(OnPages, Parameters, ABC):
         summary = summary_of(found, self.level, held)
         return regression_page({**summary, **told}, found.columns(self.level))
 
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
-
     @abstractmethod
     def _specification(self) -> Specification:
         """The options of the fit."""
