@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.plain import picked
 from fedprior.core.tallies import in_order
 from fedprior.data.federation import Federation
 from fedprior.engines.metrics import Metrics, finite
@@ -81,11 +82,7 @@ class Finished:
             file,
             {"test": self.test, "valid": self.valid, "metrics": dict(own)},
             identity=identity,
-            history=self.history,
-            planned=self.planned,
-            ended_by=self.ended_by,
-            released=self.released,
-            evaluation=self.evaluation,
+            **picked(self, "history", "planned", "ended_by", "released", "evaluation"),
             overall={name: finite(value) for name, value in measured.items()},
         )
 
