@@ -20,7 +20,7 @@ from fedprior.estimation.result import Estimates
 from fedprior.pages.page import Page
 from fedprior.reporting import answers
 from fedprior.reporting import estimates as reporting
-from fedprior.reporting.outputs import save
+from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import Question
 
 _MOST_PARAMETERS = 20
@@ -45,9 +45,7 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
             typer.echo(json.dumps(found))
         else:
             _print(question, groups, estimates, spent)
-    for path in (question.out, question.plot, question.report):
-        if path is not None:
-            watcher.say(f"Written to {path}")
+    watcher.written(question.out, question.plot, question.report)
 
 
 def _estimate(question: Question, groups: Groups) -> tuple[Estimates, dict[str, Any] | None]:
@@ -96,15 +94,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
     def describe() -> Page:
         return answers.page(told, reporting.table(question, groups, estimates))
 
-    save(
-        "estimate",
-        out=question.out,
-        write=write,
-        plot=question.plot,
-        draw=draw,
-        report=question.report,
-        page=describe,
-    )
+    save_asked(question, write=write, draw=draw, page=describe)
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:

@@ -43,6 +43,12 @@ class _Lines:
         """Print one line."""
         self.console.print(line, markup=False, soft_wrap=True)
 
+    def written(self, *places: object) -> None:
+        """Say what was written, but for places that are None."""
+        for place in places:
+            if place is not None:
+                self.say(f"Written to {place}")
+
     def busy(self, what: str) -> AbstractContextManager[object]:
         """A line that stands on a terminal while something goes on."""
         return self.console.status(what) if self.console.is_terminal else nullcontext()

@@ -20,7 +20,7 @@ from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
 from fedprior.reporting import answers
 from fedprior.reporting import regression as reporting
-from fedprior.reporting.outputs import save
+from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regression import RegressAnswer
 
@@ -48,9 +48,7 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
         typer.echo(json.dumps(form.summary(found) | more))
     else:
         show(found)
-    for path in (question.out, question.plot, question.report):
-        if path is not None:
-            watcher.say(f"Written to {path}")
+    watcher.written(question.out, question.plot, question.report)
 
 
 def _levels() -> _Form:
@@ -74,15 +72,7 @@ def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[
 
         return draw_coefficients(found.analysis, path)
 
-    save(
-        "regress",
-        out=question.out,
-        write=write,
-        plot=question.plot,
-        draw=draw,
-        report=question.report,
-        page=lambda: answers.page(told, rows),
-    )
+    save_asked(question, write=write, draw=draw, page=lambda: answers.page(told, rows))
 
 
 def _print(answer: RegressAnswer) -> None:

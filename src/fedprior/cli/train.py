@@ -229,8 +229,7 @@ def train(
     lost = secure and settings.privacy.mechanism == "matrix"
     for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
-    if plot is not None:
-        watcher.say(f"Written to {plot}")
+    watcher.written(plot)
     write_report("train", report, lambda: page_of(folder.path), watcher.say)
 
 

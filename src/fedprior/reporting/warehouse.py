@@ -27,7 +27,7 @@ from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
 from fedprior.pages.page import Page
 from fedprior.reporting import answers as saved
-from fedprior.reporting.outputs import save as save_all
+from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
@@ -129,7 +129,7 @@ def _save_files(
     def describe() -> Page:
         return saved.page(told, rows)
 
-    save_all(_OWNER, out=question.out, write=write, report=question.report, page=describe)
+    save_asked(question, write=write, page=describe)
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
