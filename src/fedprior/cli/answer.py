@@ -216,8 +216,9 @@ def print_changed(
     console: Console, groups: Groups, estimates: Estimates, parts: dict[str, np.ndarray]
 ) -> None:
     """A table of groups for each part, with their intervals as bars on one scale."""
+    drawn = (estimates.lower, estimates.personal, estimates.upper, estimates.raw)
     bars = {
-        title: [Bar(*(float(each[place]) for each in _bar_columns(estimates))) for place in places]
+        title: [Bar(*(float(each[place]) for each in drawn)) for place in places]
         for title, places in parts.items()
     }
     scale = [bar for each in bars.values() for bar in each]
@@ -226,10 +227,6 @@ def print_changed(
             shown = _groups_table(f"{title} groups", groups, estimates, places)
             add_bars(shown, console, bars[title], scale=scale, names=("personal", "raw"))
             console.print(keep_numbers(shown, console.width))
-
-
-def _bar_columns(estimates: Estimates) -> tuple[np.ndarray, ...]:
-    return estimates.lower, estimates.personal, estimates.upper, estimates.raw
 
 
 def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:

@@ -285,16 +285,13 @@ def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:
     row |= {f"{name}_se": error for name, error in population.standard_errors.items()}
     if guarantee is not None:
         row |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "noise": guarantee.noise}
-    return {name: _single(value) for name, value in row.items()}
+    kinds = {name: object if isinstance(value, str) else None for name, value in row.items()}
+    return {name: np.array([value], kinds[name]) for name, value in row.items()}
 
 
 def summary(estimates: Estimates) -> dict[str, Any]:
     """The summary with None in place of numbers that JSON has no word for."""
     return plain(estimates.summary())
-
-
-def _single(value: Any) -> np.ndarray:
-    return np.array([value], object if isinstance(value, str) else None)
 
 
 def _embedded() -> Groups:

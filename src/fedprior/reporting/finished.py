@@ -91,7 +91,8 @@ class Finished:
         """The training in a file."""
         saved = checkpoint.read_checkpoint(file, identity=identity)
         facts, empty = saved.facts, np.empty(clients.num_clients)
-        overall = {name: _number(value) for name, value in facts.get("overall", {}).items()}
+        noted = facts.get("overall", {}).items()
+        overall = {name: np.nan if value is None else value for name, value in noted}
         like = {"test": empty, "valid": empty, "metrics": dict.fromkeys(overall, empty)}
         arrays = saved.tree(like)
         metrics = None
@@ -108,7 +109,3 @@ class Finished:
             evaluation=facts.get("evaluation", {}),
             released=facts.get("released"),
         )
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

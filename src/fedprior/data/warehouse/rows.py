@@ -48,7 +48,8 @@ def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: boo
         alias: _number(owner, name, schema[name], careful=careful)
         for alias, name in roles.numbers.items()
     }
-    whole = {alias: _is_whole(schema[name]) for alias, name in roles.numbers.items()}
+    kinds = {alias: schema[name] for alias, name in roles.numbers.items()}
+    whole = {alias: kind.is_integer() or kind == nw.Boolean for alias, kind in kinds.items()}
     if roles.outcome is not None:
         truth = schema[roles.outcome] == nw.Boolean
         return _outcomes(cells, truth=truth, whole=whole["y"])
@@ -72,10 +73,6 @@ def _number(owner: str, name: str, kind: Any, *, careful: bool) -> Any:
     if careful and is_float(kind):
         column = nw.when(~column.is_nan()).then(column)
     return column if kind == nw.Float64 else column.cast(nw.Float64)
-
-
-def _is_whole(kind: Any) -> bool:
-    return bool(kind.is_integer()) or kind == nw.Boolean
 
 
 def _complete(cells: Mapping[str, Any]) -> dict[str, Any]:
