@@ -5,6 +5,8 @@ To be imported where narwhals is known to be there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -157,17 +159,14 @@ def _measurements(cells: dict[str, Any]) -> FrameMeasure:
 def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> FrameMeasure:
     """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
     s, t = nw.col("s"), nw.col("t")
-    wrong = (s < 0) | (s > t) | _fractional(whole)
-    return FrameMeasure(
-        cells=_complete(cells),
-        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
-        statistics={"n": _count("all"), "successes": _count("ones")},
-        finite=nw.col("ones") + nw.col("all"),
-        faults=(
-            *(_infinite(alias) for alias in "st"),
-            *(_not_whole(alias) for alias in "st"),
-            FrameFault(s > t, "s", f"at most the trials in column {roles.trials!r}", beside="t"),
-        ),
+    rule = f"at most the trials in column {roles.trials!r}"
+    return _summed(
+        cells,
+        (s < 0) | (s > t) | _fractional(whole),
+        {"n": _count("all"), "successes": _count("ones")},
+        _not_whole("s"),
+        _not_whole("t"),
+        FrameFault(s > t, "s", rule, beside="t"),
     )
 
 
@@ -175,27 +174,32 @@ def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> F
     """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
     s, t = nw.col("s"), nw.col("t")
     wrong = (s < 0) | _fractional({"s": whole["s"]})
+    exposure, statistics = nw.col("used").cast(nw.Float64), {"events": _count("ones")}
     if roles.exposure is None:
-        return FrameMeasure(
-            cells=cells,
-            sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum()},
-            statistics={"exposure": nw.col("used").cast(nw.Float64), "events": _count("ones")},
-            finite=nw.col("ones"),
-            faults=(_infinite("s"), _not_whole("s")),
-        )
-    wrong = wrong | (t < 0) | ((s > 0) & ~(t > 0))
-    remedy = "Events need an exposure above 0."
+        return _summed(cells, wrong, {"exposure": exposure, **statistics}, _not_whole("s"))
+    impossible, rule = (s > 0) & ~(t > 0), f"0 where column {roles.exposure!r} is 0"
+    return _summed(
+        cells,
+        wrong | (t < 0) | impossible,
+        {"exposure": nw.col("all"), **statistics},
+        _not_whole("s"),
+        FrameFault(t < 0, "t", "at least 0"),
+        FrameFault(impossible, "s", rule, "Events need an exposure above 0."),
+    )
+
+
+def _summed(
+    cells: dict[str, Any], wrong: Any, statistics: dict[str, Any], *faults: FrameFault
+) -> FrameMeasure:
+    """Sums of s and, where there is one, of t; rows where `wrong` are refused for the faults."""
+    names = {alias: {"s": "ones", "t": "all"}[alias] for alias in cells}
+    sums = {name: nw.col(alias).sum() for alias, name in names.items()}
     return FrameMeasure(
         cells=_complete(cells),
-        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
-        statistics={"exposure": nw.col("all"), "events": _count("ones")},
-        finite=nw.col("ones") + nw.col("all"),
-        faults=(
-            *(_infinite(alias) for alias in "st"),
-            _not_whole("s"),
-            FrameFault(t < 0, "t", "at least 0"),
-            FrameFault((s > 0) & ~(t > 0), "s", f"0 where column {roles.exposure!r} is 0", remedy),
-        ),
+        sums=_base("s", _one_where(wrong).sum()) | sums,
+        statistics=statistics,
+        finite=reduce(add, map(nw.col, sums)),
+        faults=(*map(_infinite, cells), *faults),
     )
 
 
