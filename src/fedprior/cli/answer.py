@@ -16,6 +16,7 @@ from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
+from fedprior.estimation.page.answer import half_width_decimals
 from fedprior.estimation.result import Estimates
 from fedprior.pages.page import Page
 from fedprior.reporting import answers
@@ -244,8 +245,7 @@ def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.n
 
 def _digits(estimates: Estimates) -> str:
     """Decimals that show half an interval to two digits; a general format beyond eight."""
-    width = float(np.median(estimates.upper - estimates.lower))
-    if not (math.isfinite(width) and width > 0):
+    shown = half_width_decimals(float(np.median(estimates.upper - estimates.lower)))
+    if shown is None:
         return ".4g"
-    decimals = max(0, 1 - math.floor(math.log10(width / 2)))
-    return f".{decimals}f" if decimals <= 8 else ".6g"
+    return f".{max(0, shown)}f" if shown <= 8 else ".6g"
