@@ -49,7 +49,7 @@ def check_central_keys(channel: CentralGaussian, *, confidence: float) -> Findin
     start = agreement.initial_state()
     noise += [kept(close_round(agreement, start, {}, round)).totals[:1] / scale for round in _FAR]
     what = f"{_ROUNDS} rounds of 7 runs of another seed, method or setting, and rounds up to 2^20"
-    return _compared(f"{_name(channel)}, in the engine", np.concatenate(noise), what, confidence)
+    return _compared(channel, np.concatenate(noise), what, confidence)
 
 
 def check_local_keys(channel: LocalGaussian, *, confidence: float) -> Finding:
@@ -70,16 +70,14 @@ def check_local_keys(channel: LocalGaussian, *, confidence: float) -> Finding:
         upload, _ = take_part(agreement, start, None, data.client(client), client, round)
         noise.append(upload[None] / channel.scale)
     what = "3 clients, alone, together and on their own machines, over rounds, seeds and methods"
-    finding = _compared(
-        f"{_name(channel)}, in the engine", np.concatenate(noise), what, confidence / 2 + 0.5
-    )
+    finding = _compared(channel, np.concatenate(noise), what, confidence / 2 + 0.5)
     faults = deviations(together, math.sqrt(3), alarm=(1 - confidence) / 2)
     if faults:
         faults = ("the clients of a round do not draw independently: " + faults[0],)
     return replace(finding, confidence=confidence, faults=(*finding.faults, *faults))
 
 
-def _compared(name: str, noise: np.ndarray, what: str, confidence: float) -> Finding:
+def _compared(channel: Any, noise: np.ndarray, what: str, confidence: float) -> Finding:
     """Compare all pairs of rows of unit noise by their correlation."""
     from scipy.stats import norm
 
@@ -100,7 +98,7 @@ def _compared(name: str, noise: np.ndarray, what: str, confidence: float) -> Fin
         faults += deviations(noise, 1.0, alarm=(1 - confidence) / 2)
     return Finding(
         family="keys",
-        mechanism=name,
+        mechanism=f"{type(channel).__name__}, in the engine",
         detail=f"{what}: {pairs:,} pairs of releases of {size:,} numbers",
         detects=f"a correlation of {limit + float(norm.isf(1 - POWER)) / math.sqrt(size):.2f}",
         confidence=confidence,
@@ -187,7 +185,3 @@ def _agreements(rows: np.ndarray, cohort: Cohort) -> Iterator[Agreement]:
     yield Agreement.of(method, federation, identity="another", **fields)
     yield Agreement.of(other, federation, **fields)
     yield Agreement.of(method, federation, **fields | {"channel": replace(channel, clip=2.0)})
-
-
-def _name(channel: Any) -> str:
-    return type(channel).__name__

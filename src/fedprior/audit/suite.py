@@ -33,6 +33,7 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import check
+from fedprior.core.algorithm import Algorithm
 from fedprior.engines import cache as programs
 from fedprior.learning.adamap import adamap
 from fedprior.learning.adaped import adaped
@@ -242,11 +243,13 @@ def _law() -> Iterator[Task]:
     """Methods that read their clock, their batches and their clip in different ways."""
     some = Steps(local_steps=2, batches=Batches(size=2))
     passes = Steps(local_epochs=2, decay=0.9, steps_per_epoch=3, batches=Batches(size=2))
-    yield _law_of("AdaMAP", lambda: adamap(logistic(2), steps=some, judge_every=0))
-    yield _law_of("AdaPeD by epochs, decaying", lambda: adaped(logistic(2), steps=passes))
-    yield _law_of(
-        "FedAvg with an adaptive clip", lambda: adaptive_clip(fedavg(logistic(2), steps=some))
-    )
+    cases: dict[str, Callable[[], Algorithm]] = {
+        "AdaMAP": lambda: adamap(logistic(2), steps=some, judge_every=0),
+        "AdaPeD by epochs, decaying": lambda: adaped(logistic(2), steps=passes),
+        "FedAvg with an adaptive clip": lambda: adaptive_clip(fedavg(logistic(2), steps=some)),
+    }
+    for name, make in cases.items():
+        yield _task(law.check_replacement, name, make)
 
 
 def _runs(runs: int, options: dict[str, Any]) -> Iterator[Task]:
@@ -274,10 +277,6 @@ def _one_run(run: Subject, runs: int, options: dict[str, Any]) -> Iterator[Task]
 
 def _task(check: Callable[..., Finding], *subject: Any, **options: Any) -> Task:
     return Task(check.__name__.replace("_", " "), partial(check, *subject, **options))
-
-
-def _law_of(name: str, make: Callable[[], Any]) -> Task:
-    return _task(law.check_replacement, name, make)
 
 
 def _in_engine(inner: Callable[..., Finding], channel: Any, **options: Any) -> Task:

@@ -16,11 +16,12 @@ from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
+from fedprior.estimation.page.answer import half_width_decimals
 from fedprior.estimation.result import Estimates
 from fedprior.pages.page import Page
 from fedprior.reporting import answers
 from fedprior.reporting import estimates as reporting
-from fedprior.reporting.outputs import save
+from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import Question
 
 _MOST_PARAMETERS = 20
@@ -45,9 +46,7 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
             typer.echo(json.dumps(found))
         else:
             _print(question, groups, estimates, spent)
-    for path in (question.out, question.plot, question.report):
-        if path is not None:
-            watcher.say(f"Written to {path}")
+    watcher.written(question.out, question.plot, question.report)
 
 
 def _estimate(question: Question, groups: Groups) -> tuple[Estimates, dict[str, Any] | None]:
@@ -96,15 +95,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
     def describe() -> Page:
         return answers.page(told, reporting.table(question, groups, estimates))
 
-    save(
-        "estimate",
-        out=question.out,
-        write=write,
-        plot=question.plot,
-        draw=draw,
-        report=question.report,
-        page=describe,
-    )
+    save_asked(question, write=write, draw=draw, page=describe)
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
@@ -226,8 +217,9 @@ def print_changed(
     console: Console, groups: Groups, estimates: Estimates, parts: dict[str, np.ndarray]
 ) -> None:
     """A table of groups for each part, with their intervals as bars on one scale."""
+    drawn = (estimates.lower, estimates.personal, estimates.upper, estimates.raw)
     bars = {
-        title: [Bar(*(float(each[place]) for each in _bar_columns(estimates))) for place in places]
+        title: [Bar(*(float(each[place]) for each in drawn)) for place in places]
         for title, places in parts.items()
     }
     scale = [bar for each in bars.values() for bar in each]
@@ -236,10 +228,6 @@ def print_changed(
             shown = _groups_table(f"{title} groups", groups, estimates, places)
             add_bars(shown, console, bars[title], scale=scale, names=("personal", "raw"))
             console.print(keep_numbers(shown, console.width))
-
-
-def _bar_columns(estimates: Estimates) -> tuple[np.ndarray, ...]:
-    return estimates.lower, estimates.personal, estimates.upper, estimates.raw
 
 
 def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:
@@ -257,8 +245,7 @@ def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.n
 
 def _digits(estimates: Estimates) -> str:
     """Decimals that show half an interval to two digits; a general format beyond eight."""
-    width = float(np.median(estimates.upper - estimates.lower))
-    if not (math.isfinite(width) and width > 0):
+    shown = half_width_decimals(float(np.median(estimates.upper - estimates.lower)))
+    if shown is None:
         return ".4g"
-    decimals = max(0, 1 - math.floor(math.log10(width / 2)))
-    return f".{decimals}f" if decimals <= 8 else ".6g"
+    return f".{max(0, shown)}f" if shown <= 8 else ".6g"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import Data, Names, Settings, check_out, data_root, new_table, show
+from fedprior.cli.experiment import Data, Names, Settings, check_out, data_root, show, table_of
 from fedprior.cli.pages import check_report, write_report
 from fedprior.core import check
 
@@ -183,9 +183,7 @@ def _print(document: dict[str, Any], settings: "Sequence[Setting]", beside: dict
         own = [row for row in rows if row.setting == setting.name]
         if own:
             kept = [name for name in columns(own) if name != "worst decile"]
-            table = new_table(f"{setting.title}: test accuracy in percent", *kept)
-            for row in own:
-                table.add_row(*cells(row, kept))
-            tables.append(table)
+            lines = [kept, *(cells(row, kept) for row in own)]
+            tables.append(table_of(f"{setting.title}: test accuracy in percent", lines))
     words = verdicts(beside, settings) if len(beside) > 1 else []
     show(*tables, *document["remarks"], *words, f"Again: {document['command']}")

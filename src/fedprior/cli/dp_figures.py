@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, new_table, show
+from fedprior.cli.experiment import check_out, data_root, show, table_of
 from fedprior.cli.pages import check_report, write_report
 from fedprior.cli.progress import counting, say
 from fedprior.core import check
@@ -105,10 +105,9 @@ def _print(rows: "list[PrivateRow]") -> None:
     tables = []
     for setting in dict.fromkeys(row.setting for row in rows):
         title = f"{setting}: test accuracy in percent, mean over clients"
-        table = new_table(title, *kept)
-        for row in rows:
-            if row.setting == setting:
-                shown = dict(zip(COLUMNS, cells(row), strict=True))
-                table.add_row(*(shown[name] for name in kept))
-        tables.append(table)
+        own = [
+            dict(zip(COLUMNS, cells(row), strict=True)) for row in rows if row.setting == setting
+        ]
+        lines = [kept, *([shown[name] for name in kept] for shown in own)]
+        tables.append(table_of(title, lines))
     show(*tables, *remarks(rows))

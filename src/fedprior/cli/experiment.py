@@ -60,8 +60,8 @@ def data_of(name: str, data: Path | None) -> Path:
     return data_folder(name, None if near and not (_NEAR / name).is_dir() else root)
 
 
-def new_table(title: str, *columns: str, caption: str = "") -> Table:
-    """Words on the left, figures on the right; the command that reproduces it below."""
+def table_of(title: str, lines: Sequence[Sequence[str]], *, caption: str = "") -> Table:
+    """A table of `lines`, the heads first; words are on the left, figures on the right."""
     made = Table(
         title=title or None,
         caption=caption or None,
@@ -69,9 +69,11 @@ def new_table(title: str, *columns: str, caption: str = "") -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    for column in columns:
+    for column in lines[0]:
         words = column in _WORDS
         made.add_column(column, justify="left" if words else "right", overflow="fold")
+    for line in lines[1:]:
+        made.add_row(*line)
     return made
 
 
@@ -92,33 +94,22 @@ def document_of(
     return {**document, "remarks": list(remarks)} if remarks else document
 
 
-def show_json(document: dict[str, Any]) -> None:
-    """The object on standard output."""
-    typer.echo(json.dumps(document))
-
-
 def show_lines(
     document: dict[str, Any],
     title: str,
     lines: Sequence[Sequence[str]],
-    *,
+    *beside: Table,
+    caption: str = "",
     report: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """The page if it was asked for, then the object, or a table of `lines` (heads first)."""
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
-    table = new_table(title, *lines[0])
-    for line in lines[1:]:
-        table.add_row(*line)
-    return show(table, *document.get("remarks", ()))
-
-
-def write_page(report: Path | None, document: dict[str, Any], *, quiet: bool) -> None:
-    """The page of an experiment, if it was asked for."""
+    """The page if it was asked for, then the object, or a table of `lines`, others and remarks."""
     from fedprior.experiments.page import document_page
 
     tell = partial(say, quiet=quiet)
     write_report(document["experiment"], report, lambda: document_page(document), tell)
+    if as_json:
+        return typer.echo(json.dumps(document))
+    table = table_of(title, lines, caption=caption)
+    return show(table, *beside, *document.get("remarks", ()))

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
+from fedprior.cli.experiment import document_of, show_lines
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 from fedprior.core import check
@@ -35,13 +35,9 @@ def linear(
     with counting("linear", quiet=quiet) as watch:
         rows = run(seeds=range(seed, seed + runs), quick=quick, watch=watch)
     document = document_of("linear", rows, remarks(rows), seed=seed, runs=runs)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     clients = "1,000" if quick else "10,000"
     title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
     command = f"fedprior reproduce linear --runs {runs} --seed {seed}" + " --quick" * quick
-    table = new_table(title, "d", "method", "error", "the paper says", caption=command)
-    for row in rows:
-        table.add_row(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "")
-    return show(table, *remarks(rows))
+    lines = [("d", "method", "error", "the paper says")]
+    lines += [(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "") for row in rows]
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import document_of, new_table, show, show_json, write_page
+from fedprior.cli.experiment import document_of, show_lines
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import counting
 
@@ -37,21 +37,13 @@ def logistic(
     if plot is not None:
         draw_losses(rows, plot)
     document = document_of("logistic", rows, remarks(rows), seed=seed)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     groups = "1,000" if quick else "10,000"
     title = f"Held-out log-loss, {groups} groups of 5 to 40 rows, 5 features"
     command = f"fedprior reproduce logistic --seed {seed}" + " --quick" * quick
-    columns = ("scale", "method", "log-loss", "behind personal", "variance")
-    table = new_table(title, *columns, caption=command)
+    lines = [("scale", "method", "log-loss", "behind personal", "variance")]
     for row in rows:
         behind = "" if row.method == "personal" else f"{row.behind:.4f} ± {row.behind_se:.4f}"
-        table.add_row(
-            f"{row.scale:g}",
-            row.method + (f" ({row.note})" if row.note else ""),
-            f"{row.log_loss:.4f}",
-            behind,
-            "" if row.variance is None else f"{row.variance:.4f}",
-        )
-    return show(table, *remarks(rows))
+        variance = "" if row.variance is None else f"{row.variance:.4f}"
+        name = row.method + (f" ({row.note})" if row.note else "")
+        lines.append((f"{row.scale:g}", name, f"{row.log_loss:.4f}", behind, variance))
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)

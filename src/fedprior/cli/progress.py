@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 from rich.console import Console
@@ -43,9 +43,38 @@ class _Lines:
         """Print one line."""
         self.console.print(line, markup=False, soft_wrap=True)
 
+    def written(self, *places: object) -> None:
+        """Say what was written, but for places that are None."""
+        for place in places:
+            if place is not None:
+                self.say(f"Written to {place}")
+
     def busy(self, what: str) -> AbstractContextManager[object]:
         """A line that stands on a terminal while something goes on."""
         return self.console.status(what) if self.console.is_terminal else nullcontext()
+
+
+def _columns(*between: ProgressColumn | str) -> list[ProgressColumn]:
+    """What is done, a bar, then these columns (or fields of a task), and the time left."""
+    more = (TextColumn(f"{{task.fields[{x}]}}") if isinstance(x, str) else x for x in between)
+    return [TextColumn("{task.description}"), BarColumn(), *more, TimeRemainingColumn()]
+
+
+class _Bars(_Lines):
+    """Lines, and bars on a terminal as long as the context is."""
+
+    def __init__(self, *between: ProgressColumn | str, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        off = quiet or not self.console.is_terminal
+        shown = _columns(*between)
+        self._bar = Progress(*shown, console=self.console, transient=True, disable=off)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
 
 class Watcher(_Lines):
@@ -93,16 +122,8 @@ class Watcher(_Lines):
         return f"{self.metric.label} {self.metric.words(self.metric.signed(score))}"
 
     def _bar(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[score]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-        )
+        shown = _columns(MofNCompleteColumn(), "score", "speed")
+        return Progress(*shown, console=self.console, transient=True)
 
 
 class _Count(ProgressColumn):
@@ -112,29 +133,12 @@ class _Count(ProgressColumn):
         return Text(f"{int(task.completed)} of {int(task.total or 0)} trainings")
 
 
-class Trainings(_Lines):
+class Trainings(_Bars):
     """Shows how many trainings of each sweep and of `total` in all are done, and the time left."""
 
     def __init__(self, *, quiet: bool, total: int = 0) -> None:
-        super().__init__(quiet=quiet)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            _Count(),
-            TextColumn("{task.fields[found]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=quiet or not self.console.is_terminal,
-        )
+        super().__init__(_Count(), "found", quiet=quiet)
         self._all = self._bar.add_task("all", total=total, visible=total > 0, found="")
-
-    def __enter__(self) -> "Trainings":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def part(self, *names: str) -> Callable[..., None]:
         """Return a progress callback for the sweep with this name.
@@ -175,14 +179,8 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[..., None]]:
     if quiet or not console.is_terminal:
         yield lambda done, total, what="": None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    shown = _columns(MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def move(done: float, total: float, what: str = "") -> None:
@@ -208,30 +206,13 @@ def busy(what: str, *, quiet: bool) -> AbstractContextManager[object]:
     return _Lines(quiet=quiet).busy(what)
 
 
-class Rehearsing(_Lines):
+class Rehearsing(_Bars):
     """Shows the rounds of a rehearsal: how many are done, who answered, the time left."""
 
     def __init__(self, *, quiet: bool, rounds: int) -> None:
-        super().__init__(quiet=quiet)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[answered]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=quiet or not self.console.is_terminal,
-        )
+        super().__init__(MofNCompleteColumn(), "answered", quiet=quiet)
         self._task = self._bar.add_task("starting", total=rounds, answered="")
         self._round = 0
-
-    def __enter__(self) -> "Rehearsing":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def seen(self, progress: dict[str, Any]) -> None:
         """Take what the run says of itself."""

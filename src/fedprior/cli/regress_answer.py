@@ -18,19 +18,15 @@ from fedprior.data.writing import write_table
 from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.holdout import HeldOut
+from fedprior.regression.page import METRICS
 from fedprior.reporting import answers
 from fedprior.reporting import regression as reporting
-from fedprior.reporting.outputs import save
+from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regression import RegressAnswer
 
 _BESIDE = 3  # coefficients up to which correlations fit beside them
 _MOST_CORRELATIONS = 10  # coefficients up to which they fit into a table of their own
-_METRICS = {
-    "rmse": "root mean squared error",
-    "log_loss": "log loss",
-    "deviance": "mean Poisson deviance",
-}
 _Form = tuple[Any, Callable[[Any], None]]  # regress, summary and document; what prints
 _SCALES = {"gaussian": "", "poisson": " of the log rate"}
 
@@ -48,9 +44,7 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
         typer.echo(json.dumps(form.summary(found) | more))
     else:
         show(found)
-    for path in (question.out, question.plot, question.report):
-        if path is not None:
-            watcher.say(f"Written to {path}")
+    watcher.written(question.out, question.plot, question.report)
 
 
 def _levels() -> _Form:
@@ -74,15 +68,7 @@ def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[
 
         return draw_coefficients(found.analysis, path)
 
-    save(
-        "regress",
-        out=question.out,
-        write=write,
-        plot=question.plot,
-        draw=draw,
-        report=question.report,
-        page=lambda: answers.page(told, rows),
-    )
+    save_asked(question, write=write, draw=draw, page=lambda: answers.page(told, rows))
 
 
 def _print(answer: RegressAnswer) -> None:
@@ -213,7 +199,7 @@ def _variances(found: Analysis) -> Table:
 
 def _held_out(held: HeldOut) -> Table:
     table = named_table(
-        "Held-out prediction", "", _METRICS[held.metric], "personal is lower by", "95%"
+        "Held-out prediction", "", METRICS[held.metric], "personal is lower by", "95%"
     )
     table.add_row("personal", f"{held.personal:.4g}", "", "")
     for name, error, gain, (low, high) in (

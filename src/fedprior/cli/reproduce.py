@@ -14,10 +14,9 @@ from fedprior.cli.experiment import (
     Data,
     data_of,
     document_of,
-    new_table,
     show,
-    show_json,
-    write_page,
+    show_lines,
+    table_of,
 )
 from fedprior.cli.framework import few_samples, framework
 from fedprior.cli.linear import linear
@@ -63,10 +62,7 @@ def reproduce(context: typer.Context, as_json: asked.AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"format": 1, "experiments": EXPERIMENTS}))
         return
-    table = new_table("", *EXPERIMENTS[0])
-    for row in EXPERIMENTS:
-        table.add_row(*row.values())
-    show(table)
+    show(table_of("", [list(EXPERIMENTS[0]), *(list(row.values()) for row in EXPERIMENTS)]))
 
 
 @app.command()
@@ -89,17 +85,14 @@ def bernoulli(
     check_report("bernoulli", report)
     with counting("bernoulli", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
-    command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     document = document_of("bernoulli", rows, [], seed=seed, runs=runs)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
-    table = new_table(title, "population", "method", "gain", "the paper says", caption=command)
+    command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
+    lines = [("population", "method", "gain", "the paper says")]
     for row in rows:
         shown = f"{row.gain:.2f} ± {row.gain_sd:.2f}"
-        table.add_row(row.population, row.method, shown, f"{row.paper_says:.1f}")
-    show(table)
+        lines.append((row.population, row.method, shown, f"{row.paper_says:.1f}"))
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -123,26 +116,28 @@ def elections(
     votes = read_votes(data_of("elections", data))
     with counting("elections", quiet=quiet) as watch:
         rows = run(votes, watch=watch)
-    remarks = reasons(votes, rows)
     facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
-    document = document_of("elections", rows, remarks, **facts)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
-    years = [str(year) for year in votes.years]
-    title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
-    columns = ("outcome", "method", "gain", "the paper says", "expected")
-    table = new_table(title, *columns, caption="fedprior reproduce elections")
-    by_year = new_table("The same by the election left out", "outcome", "method", *years)
+    document = document_of("elections", rows, reasons(votes, rows), **facts)
+    lines = [("outcome", "method", "gain", "the paper says", "expected")]
+    by_year = [["outcome", "method", *map(str, votes.years)]]
     for row in rows:
         says = f"{row.paper_says} ± {row.paper_says_sd}" if row.paper_says is not None else ""
         digits = 3 if row.outcome == "votes" else 1
         mean = f"{row.gain:.{digits}f} ± {row.gain_sd:.{digits}f}"
         expected = "" if row.expected is None else f"{row.expected:.{digits}f}"
-        table.add_row(row.outcome, row.method, mean, says, expected)
-        shown = [f"{value:.1f}" for value in row.by_election.values()]
-        by_year.add_row(row.outcome, row.method, *shown)
-    show(table, by_year, *remarks)
+        lines.append((row.outcome, row.method, mean, says, expected))
+        shown = (f"{value:.1f}" for value in row.by_election.values())
+        by_year.append([row.outcome, row.method, *shown])
+    show_lines(
+        document,
+        f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties",
+        lines,
+        table_of("The same by the election left out", by_year),
+        caption="fedprior reproduce elections",
+        report=report,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 @app.command("gaussian-dp")
@@ -172,23 +167,17 @@ def gaussian_dp(
     if plot is not None:
         draw(rows, plot)
     document = document_of("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
     command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
-    columns = ("method", "epsilon", "true\nepsilon", "risk", "simulated", "gain")
-    table = new_table(title, *columns, caption=command)
+    lines = [["method", "epsilon", "true\nepsilon", "risk", "simulated", "gain"]]
     for row in rows:
-        budget = (row.epsilon, row.true_epsilon)
-        table.add_row(
-            row.method,
-            *("" if value is None else f"{value:.3g}" for value in budget),
-            "" if row.risk is None else f"{row.risk:.5f}",
-            f"{row.simulated:.5f} ± {row.simulated_se:.5f}",
-            f"{row.gain:.1f}",
+        budget = (
+            "" if value is None else f"{value:.3g}" for value in (row.epsilon, row.true_epsilon)
         )
-    show(table, *remarks(rows))
+        risk = "" if row.risk is None else f"{row.risk:.5f}"
+        simulated = f"{row.simulated:.5f} ± {row.simulated_se:.5f}"
+        lines.append([row.method, *budget, risk, simulated, f"{row.gain:.1f}"])
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
 
 
 @app.command("private-rates")
@@ -212,18 +201,16 @@ def private_rates(
     with counting("private-rates", quiet=quiet) as watch:
         rows = run(runs=runs, seed=seed, watch=watch)
     document = document_of("private-rates", rows, [], seed=seed, runs=runs)
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
     title = f"Gain over raw rates in percent, {runs} settings for each population"
     command = f"fedprior reproduce private-rates --runs {runs} --seed {seed}"
-    columns = ("population", "promised", "realized", "broken", "worse\nthan raw", "shared")
-    table = new_table(title, *columns, "coverage", caption=command)
+    lines = [
+        ["population", "promised", "realized", "broken", "worse\nthan raw", "shared", "coverage"]
+    ]
     for row in rows:
         shares = (row.broken, row.worse, row.shared, row.coverage)
         gains = (f"{row.promised:.1f}", f"{row.realized:.1f}")
-        table.add_row(row.population, *gains, *(f"{100 * each:.1f}%" for each in shares))
-    show(table)
+        lines.append([row.population, *gains, *(f"{100 * each:.1f}%" for each in shares)])
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -248,23 +235,15 @@ def batting(
     careers = read_careers(data_of("empirical_bayes", data))
     with counting("batting", quiet=quiet) as watch:
         rows = run(careers, watch=watch)
-    words = remarks(careers, rows)
-    document = document_of("batting", rows, words, num_players=len(careers.first.n))
-    write_page(report, document, quiet=quiet)
-    if as_json:
-        return show_json(document)
-    title = f"Later batting averages from the first season, {len(careers.first.n):,} players"
-    columns = ["players", "method", "error", "gain\nover raw", "over\npooled"]
-    columns += ["at-bats:\nover raw", "over\npooled "]
-    table = new_table(title, *columns, caption="fedprior reproduce batting")
+    number = len(careers.first.n)
+    document = document_of("batting", rows, remarks(careers, rows), num_players=number)
+    title = f"Later batting averages from the first season, {number:,} players"
+    command = "fedprior reproduce batting"
+    lines = [["players", "method", "error", "gain\nover raw", "over\npooled"]]
+    lines[0] += ["at-bats:\nover raw", "over\npooled "]
     for row in rows:
-        table.add_row(
-            row.players,
-            row.method,
-            f"{row.rmse:.4f}",
-            f"{row.gain:.1f}",
-            f"{row.gain_over_pooled:.1f}",
-            f"{row.gain_by_at_bats:.1f}",
-            f"{row.gain_over_pooled_by_at_bats:.1f}",
-        )
-    show(table, *words)
+        gains = [row.gain, row.gain_over_pooled]
+        gains += [row.gain_by_at_bats, row.gain_over_pooled_by_at_bats]
+        words = (f"{gain:.1f}" for gain in gains)
+        lines.append([row.players, row.method, f"{row.rmse:.4f}", *words])
+    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)

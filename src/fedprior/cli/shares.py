@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 
 if TYPE_CHECKING:
     from fedprior.privacy.deployments import DistributedNoise
@@ -24,16 +25,13 @@ class Shared(NamedTuple):
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON object; noise is in clips of one update."""
-        noise = self.noise
+        own = ("noise_multiplier", "epsilon")
         return {
             "cohort_size": self.size,
             "missing": self.missing,
             "relation": "replace-one",
-            "share": noise.scale,
-            "noise_multiplier": noise.noise_multiplier,
-            "epsilon": noise.epsilon,
-            "complete_noise_multiplier": noise.complete_noise_multiplier,
-            "complete_epsilon": noise.complete_epsilon,
+            "share": self.noise.scale,
+            **picked(self.noise, *own, *(f"complete_{name}" for name in own)),
             "trusts": _trusts(),
         }
 

@@ -104,9 +104,7 @@ def sweep(
         for name, row in summary["methods"].items():
             if row["chosen"] is None:
                 bar.say(f"{name}: nothing is chosen, at every point a training diverged.")
-        bar.say(f"Written to {folder.path}")
-        if plot is not None:
-            bar.say(f"Written to {plot}")
+        bar.written(folder.path, plot)
         write_report("sweep", report, lambda: page_of(folder.path), bar.say)
     if as_json:
         typer.echo(json.dumps(summary))

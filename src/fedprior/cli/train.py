@@ -147,18 +147,12 @@ def train(
         _check_baseline(baseline, settings)
         settings = _shared(settings, devices, processes, process, coordinator)
     else:
-        switches_on = {
-            "allow_delta": allow_delta,
-            "release_scores": release_scores,
-            "unprotected_scores": unprotected_scores,
-        }
-        switched = [f"privacy.{name}=true" for name, on in switches_on.items() if on]
+        names = ("allow_delta", "release_scores", "unprotected_scores")
+        switched = [f"privacy.{name}=true" for name in names if given[name]]
         if score_epsilon is not None:
             switched.append(f"privacy.score_epsilon={score_epsilon!r}")
-        places = {"ledger": ledger, "key": key}
-        switched += [
-            f"privacy.{name}={json.dumps(str(place))}" for name, place in places.items() if place
-        ]
+        places = {name: given[name] for name in ("ledger", "key") if given[name]}
+        switched += [f"privacy.{name}={json.dumps(str(each))}" for name, each in places.items()]
         settings = asked.configured("train", config, given, [*switched, *(changes or [])])
         shown = plot or (report and settings.privacy.noise != "secure")
         settings = asked.scored_on_the_way(settings) if shown else settings
@@ -229,8 +223,7 @@ def train(
     lost = secure and settings.privacy.mechanism == "matrix"
     for line in _told(summary, as_json=as_json, secure=secure, lost=_LOST if lost else ""):
         watcher.say(line)
-    if plot is not None:
-        watcher.say(f"Written to {plot}")
+    watcher.written(plot)
     write_report("train", report, lambda: page_of(folder.path), watcher.say)
 
 

@@ -34,9 +34,7 @@ def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
             typer.echo(json.dumps(found))
         else:
             _print(question, model, answers)
-    for place in (question.out, question.out_table, question.report):
-        if place is not None:
-            watcher.say(f"Written to {place}")
+    watcher.written(question.out, question.out_table, question.report)
 
 
 def _as_json(question: Question, model: Any) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""Values as JSON has them."""
+"""Values as JSON has them, and attributes by their names."""
 
 import math
 from typing import Any
 
 import numpy as np
+
+
+def picked(source: Any, *names: str) -> dict[str, Any]:
+    """The attributes of these names."""
+    return {name: getattr(source, name) for name in names}
 
 
 def plain(value: Any) -> Any:

@@ -205,7 +205,8 @@ def _known(
         check.require(several, owner, "classes", "a list of at least 2 names", classes)
         return tuple(words)
     labels = np.concatenate([part for client in clients for part in client.y])
-    is_quantity = _has_fractions(labels) if regression is None else regression
+    fractions = labels.dtype.kind == "f" and bool((labels != np.rint(labels)).any())
+    is_quantity = fractions if regression is None else regression
     if is_quantity and labels.dtype.kind not in "iuf":
         rule = "numeric for regression"
         raise ValueError(check.message(owner, "labels", rule, str(labels.dtype)))
@@ -220,7 +221,3 @@ def _classes(labels: np.ndarray) -> tuple[str, ...]:
 def _words(labels: np.ndarray) -> np.ndarray:
     """Labels as text, alike whether one client stored 3 and another 3.0."""
     return names(np.ma.MaskedArray(labels, np.zeros(len(labels), bool)))
-
-
-def _has_fractions(labels: np.ndarray) -> bool:
-    return labels.dtype.kind == "f" and bool((labels != np.rint(labels)).any())

@@ -124,36 +124,26 @@ def measurements(numbers: Numbers, value: str, stderr: str) -> Measure:
 
 def counts(numbers: Numbers, successes: str, trials: str) -> Measure:
     """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
-    s, t = numbers.cell("s", successes), numbers.cell("t", trials)
-    both = "FILTER (WHERE s IS NOT NULL AND t IS NOT NULL)"
-    fits = "s >= 0 AND s <= t AND s = trunc(s) AND t = trunc(t)"
-    return Measure(
-        cells=(s, t),
-        sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
-        f"sum(t) {both} AS t, {_repeats()}, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
-        fetched=f"CAST(t AS BIGINT) AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
-        bad="wrong + cells - s_count - t_count",
-        strange="NOT isfinite(s) OR NOT isfinite(t)",
-        faults=(
-            *_numeric(s),
-            *_numeric(t),
-            Fault("s < 0 OR s <> trunc(s)", successes, "whole numbers of at least 0", "s"),
-            Fault("t < 0 OR t <> trunc(t)", trials, "whole numbers of at least 0", "t"),
-            Fault(
-                f"s > t AND NOT {is_nan('s')}",
-                successes,
-                f"at most the trials in column {trials!r}",
-                "CAST(s AS BIGINT) || ' of ' || CAST(t AS BIGINT)",
-            ),
+    return _summed(
+        numbers,
+        successes,
+        trials,
+        "s >= 0 AND s <= t AND s = trunc(s) AND t = trunc(t)",
+        "CAST(t AS BIGINT)",
+        _whole("t", trials),
+        Fault(
+            f"s > t AND NOT {is_nan('s')}",
+            successes,
+            f"at most the trials in column {trials!r}",
+            "CAST(s AS BIGINT) || ' of ' || CAST(t AS BIGINT)",
         ),
     )
 
 
 def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
     """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
-    s = numbers.cell("s", events)
-    whole = Fault("s < 0 OR s <> trunc(s)", events, "whole numbers of at least 0", "s")
     if exposure is None:
+        s = numbers.cell("s", events)
         return Measure(
             cells=(s,),
             sums=f"{_counts(numbers, s)}, count(s) AS n_rows, sum(s) AS s, "
@@ -162,25 +152,33 @@ def events(numbers: Numbers, events: str, exposure: str | None) -> Measure:
             fetched=f"CAST(n_rows AS DOUBLE) AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
             bad="wrong + cells - s_count",
             strange="NOT isfinite(s)",
-            faults=(*_numeric(s), whole),
+            faults=(*_numeric(s), _whole("s", events)),
         )
-    t = numbers.cell("t", exposure)
+    return _summed(
+        numbers,
+        events,
+        exposure,
+        "s >= 0 AND s = trunc(s) AND t >= 0 AND (t > 0 OR s = 0)",
+        "t",
+        Fault("t < 0", exposure, "at least 0", "t"),
+        Fault("t = 0 AND s > 0", events, f"0 where column {exposure!r} is 0", "s"),
+    )
+
+
+def _summed(
+    numbers: Numbers, happened: str, sizes: str, fits: str, size: str, *faults: Fault
+) -> Measure:
+    """Sums of the columns s and t; `fits` holds in a good row, `size` is n in the table of sums."""
+    s, t = numbers.cell("s", happened), numbers.cell("t", sizes)
     both = "FILTER (WHERE s IS NOT NULL AND t IS NOT NULL)"
-    fits = "s >= 0 AND s = trunc(s) AND t >= 0 AND (t > 0 OR s = 0)"
     return Measure(
         cells=(s, t),
         sums=f"{_counts(numbers, s, t)}, count(*) {both} AS n_rows, sum(s) {both} AS s, "
         f"sum(t) {both} AS t, {_repeats()}, count(*) FILTER (WHERE NOT ({fits})) AS wrong",
-        fetched=f"t AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
+        fetched=f"{size} AS n, CAST(s AS BIGINT) AS successes, {_REPEATS}",
         bad="wrong + cells - s_count - t_count",
         strange="NOT isfinite(s) OR NOT isfinite(t)",
-        faults=(
-            *_numeric(s),
-            *_numeric(t),
-            whole,
-            Fault("t < 0", exposure, "at least 0", "t"),
-            Fault("t = 0 AND s > 0", events, f"0 where column {exposure!r} is 0", "s"),
-        ),
+        faults=(*_numeric(s), *_numeric(t), _whole("s", happened), *faults),
     )
 
 
@@ -229,6 +227,11 @@ def _counts(numbers: Numbers, *cells: Cell) -> str:
     ]
     own = [f"count({cell.alias}) AS {cell.alias}_count" for cell in cells]
     return f"{', '.join(own)}, {' + '.join(filled)} AS cells"
+
+
+def _whole(alias: str, column: str) -> Fault:
+    rule = "whole numbers of at least 0"
+    return Fault(f"{alias} < 0 OR {alias} <> trunc({alias})", column, rule, alias)
 
 
 def _numeric(cell: Cell) -> tuple[Fault, Fault]:

@@ -155,7 +155,7 @@ def encode_rows(
     x = encoder.inputs(table.columns)
     if not named:
         return x, y, np.full(len(x), "")
-    clients = _key(table)
+    clients = np.ma.MaskedArray(table.key)
     missing = np.flatnonzero(np.ma.getmaskarray(clients))
     if len(missing):
         shown = " and ".join(map(repr, encoder.client))
@@ -246,10 +246,6 @@ def _listed(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def _key(table: Table) -> np.ma.MaskedArray:
-    return np.ma.MaskedArray(table.key)
-
-
 def _rows(table: Table, keep: np.ndarray) -> Table:
     columns = {each: values[keep] for each, values in table.columns.items()}
     return Table(columns=columns, kinds=table.kinds, source=table.source)
@@ -257,7 +253,7 @@ def _rows(table: Table, keep: np.ndarray) -> Table:
 
 def _keep(table: Table, label: str) -> tuple[np.ndarray, Table, dict[str, int]]:
     """Client names of the rows that have a client and a label, those rows, and the other rows."""
-    clients = _key(table)
+    clients = np.ma.MaskedArray(table.key)
     no_client = np.ma.getmaskarray(clients)
     no_label = np.ma.getmaskarray(table.columns[label]) & ~no_client
     keep = ~no_client & ~no_label

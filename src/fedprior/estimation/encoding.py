@@ -11,8 +11,7 @@ from fedprior.core import check
 from fedprior.data import frames
 from fedprior.data.arrow import Frame
 from fedprior.data.warehouse.engine import narwhals, wrap
-from fedprior.data.warehouse.folds import sum_folds, without_fold
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.roles import Roles
 from fedprior.estimation.in_engine import Answers, fit_frame, fit_sums
 
 
@@ -187,6 +186,8 @@ def _keys(roles: Roles) -> list[str]:
 def _out_of_fold(model: Any, frame: Any, roles: Roles, fold: str, name: str) -> tuple[Any, Any]:
     """Encodings by key and fold, and each fold's number for unseen groups."""
     owner, nw = type(model).__name__, narwhals(type(model).__name__)
+    from fedprior.data.warehouse.folds import sum_folds, without_fold
+
     sums, parts = sum_folds(owner, frame, roles, fold)
     kept, unseen = [], []
     for part in parts:

@@ -1,7 +1,6 @@
 """The base of the estimators in `table`: rows kept, labels, unseen groups, data frames."""
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -25,7 +24,7 @@ from fedprior.pages.page import Page
 _STORED_AS = {"fit": "fit_by"}  # `fit` is a method of estimators
 
 
-class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
+class GroupEstimator(OnFrames, OnPages, Parameters):
     """Common part of the estimators of many small groups; use one of its subclasses.
 
     Fitted attributes with one entry per group: `groups_` (labels), `n_`, `raw_`, `personal_`,
@@ -39,8 +38,8 @@ class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
 
     strict: bool
     level: float
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     _kind: ClassVar[str] = "means"
+    _function: ClassVar[Callable[..., Any]]  # from statistics to estimates
 
     def predict(self, groups: Any, *, covariates: Any = None) -> np.ndarray:
         """Return the personal estimate of each label.
@@ -118,10 +117,6 @@ class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
         check_is_fitted(self, "estimates_")
         return self.estimates_.sentence
 
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
-
     def _options(self, estimate: Callable[..., Any], again: bool) -> dict[str, Any]:
         """What a function takes of the parameters; `again` skips what an unseen group needs not."""
         left_out = ("covariates", *(("above", "ranks", "leave_one_out") if again else ()))
@@ -129,15 +124,15 @@ class GroupEstimator(OnFrames, OnPages, Parameters, ABC):
         stored = {name: _STORED_AS.get(name, name) for name in taken}
         return {name: getattr(self, own) for name, own in stored.items() if own in vars(self)}
 
-    @abstractmethod
     def _estimate(
         self, statistics: Any, *, covariates: Covariates | None = None, again: bool = False
     ) -> Estimates:
         """Estimates from sufficient statistics; `again` is that of `_options`."""
+        estimate = type(self)._function
+        return estimate(statistics, covariates=covariates, **self._options(estimate, again))
 
     def _check(self) -> None:
-        for name, known in self._choices.items():
-            check.choice(self._owner, name, getattr(self, name), known)
+        self._check_choices()
         check.require(0 < self.level < 1, self._owner, "level", "above 0 and below 1", self.level)
 
     def _keep(self, rows: int, *columns: np.ndarray | None) -> Any:
@@ -316,8 +311,7 @@ class MeansEstimator(GroupEstimator):
             if each is not None
         }
         rows = numeric.same_length(self._owner, **columns)
-        whole = (columns["n"] >= 0) & (columns["n"] == np.rint(columns["n"]))
-        numeric.check_rows(self._owner, "n", columns["n"], whole, "whole numbers of at least 0")
+        numeric.check_whole(self._owner, "n", columns["n"])
         if covariates is not None and not self.strict:  # a gap is a group to be predicted
             gaps = np.any(
                 [np.isnan(each.reshape(rows, -1)).any(axis=1) for each in columns.values()], axis=0

@@ -1,6 +1,6 @@
 """`GroupEvents`: rows of events over an exposure in, one better rate a group out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -8,9 +8,7 @@ import numpy as np
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
 from fedprior.estimation.conjugate.estimate import estimate_events
-from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.estimator import GroupEstimator
-from fedprior.estimation.result import Estimates
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Events, repeats_of
 
@@ -30,7 +28,7 @@ class GroupEvents(GroupEstimator):
     """
 
     _kind: ClassVar[str] = "events"
-
+    _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_events)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "population": ("gamma", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
@@ -64,23 +62,14 @@ class GroupEvents(GroupEstimator):
         """
         self._check()
         happened = numeric.numbers(self._owner, "events", events)
-        whole = (happened >= 0) & (happened == np.rint(happened))
-        numeric.check_rows(self._owner, "events", happened, whole, "whole numbers of at least 0")
+        numeric.check_whole(self._owner, "events", happened)
         over = np.ones(len(happened))
         if exposure is not None:
             over = numeric.numbers(self._owner, "exposure", exposure)
-        rows = numeric.same_length(self._owner, events=happened, exposure=over)
-        numeric.check_rows(self._owner, "exposure", over, over >= 0, "at least 0")
-        impossible = (happened > 0) & (over == 0)
+        numeric.same_length(self._owner, events=happened, exposure=over)
         remedy = "Events need an exposure above 0."
-        numeric.check_rows(
-            self._owner, "events", happened, ~impossible, "0 where exposure is 0", remedy
-        )
-        if groups is None:
-            factor = labels.Factor(np.arange(rows), np.arange(rows))
-        else:
-            factor = labels.factorize(self._owner, "groups", groups)
-            numeric.same_length(self._owner, events=happened, groups=factor.place)
+        numeric.check_exposure(self._owner, "events", happened, over, remedy)
+        factor = labels.of_rows(self._owner, groups, events=happened)
         factor, keep, found = self._complete(factor, covariates, happened, over)
         levels = len(factor.levels)
         statistics = Events(
@@ -106,10 +95,3 @@ class GroupEvents(GroupEstimator):
         are read. Without `exposure` every row has an exposure of 1.
         """
         return cls(**parameters)._fit_table(frame, group, events=events, exposure=exposure)
-
-    def _estimate(
-        self, statistics: Events, *, covariates: Covariates | None = None, again: bool = False
-    ) -> Estimates:
-        return estimate_events(
-            statistics, covariates=covariates, **self._options(estimate_events, again)
-        )

@@ -148,8 +148,7 @@ class GroupLevels(OnPages, Parameters):
         return self._called or type(self).__name__
 
     def _check(self) -> None:
-        for name, known in self._choices.items():
-            check.choice(self._owner, name, getattr(self, name), known)
+        self._check_choices()
         check.fraction(self._owner, level=self.level)
         check.require(self.level < 1, self._owner, "level", "below 1", self.level)
         if self.noise_variance is not None:
@@ -170,22 +169,16 @@ class GroupLevels(OnPages, Parameters):
             check.expect(fits, self._owner, f"{name} belong to the family {family}.")
         if self.family == "gaussian":
             return self._precision(values, standard_errors)
-        whole = (values >= 0) & (values == np.rint(values))
-        numeric.check_rows(self._owner, "y", values, whole, "whole numbers of at least 0")
+        numeric.check_whole(self._owner, "y", values)
         cells = given[own[self.family]]
         size = np.ones(len(values))
         if cells is not None:
             size = numeric.numbers(self._owner, own[self.family], cells)
             numeric.same_length(self._owner, y=values, **{own[self.family]: size})
         if self.family == "binomial":
-            whole = (size >= 0) & (size == np.rint(size))
-            numeric.check_rows(self._owner, "trials", size, whole, "whole numbers of at least 0")
-            rule = "at most the number of trials"
-            numeric.check_rows(self._owner, "y", values, ~(values > size), rule)
-            return size
-        numeric.check_rows(self._owner, "exposure", size, size >= 0, "at least 0")
-        possible = ~((values > 0) & (size == 0))
-        numeric.check_rows(self._owner, "y", values, possible, "0 where exposure is 0")
+            numeric.check_trials(self._owner, "y", values, size)
+        else:
+            numeric.check_exposure(self._owner, "y", values, size)
         return size
 
     def _precision(self, values: np.ndarray, standard_errors: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.arrow import Frame
 from fedprior.data.frames import column_names, taken
-from fedprior.estimation.numeric import frame_kind, missing_cells, numbers, single
+from fedprior.estimation.numeric import frame_kind, missing_cells, numbers, same_length, single
 
 _SPAN = 4  # a table of all whole numbers in the range is cheaper than a sort up to this many a row
 
@@ -112,6 +112,16 @@ def look_up(
             rule = f"{known}, as they were in fit"
             raise TypeError(check.message(owner, name, rule, first, "Convert them."))
     return place
+
+
+def of_rows(owner: str, groups: Any, **first: np.ndarray) -> Factor:
+    """The labels of the rows of a column; without labels each row is a group, 0, 1, ..."""
+    if groups is None:
+        rows = len(*first.values())
+        return Factor(np.arange(rows), np.arange(rows))
+    factor = factorize(owner, "groups", groups)
+    same_length(owner, **first, groups=factor.place)
+    return factor
 
 
 def one_row_each(owner: str, groups: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:

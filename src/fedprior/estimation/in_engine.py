@@ -15,7 +15,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.data.warehouse.engine import narwhals
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.sums import PLACE, GroupSums, sum_groups
 from fedprior.estimation.groups import EstimationWarning
 from fedprior.estimation.result import Estimates
@@ -99,7 +99,7 @@ def _fit_means(model: Any, sums: GroupSums) -> Any:
     reason = _needs_groups(model, sums)
     sample: Estimates | None = None
     if reason is None and sums.groups > READ:
-        sample = model._estimate(_means(sums.statistics(every=-(-sums.groups // READ))))
+        sample = model._estimate(Means(**sums.statistics(every=-(-sums.groups // READ))))
         if "noise_freedom" in sample.population.parameters:
             reason = "the noise differs between groups (noise='common' takes it to be equal)"
     if sample is None or reason is not None:
@@ -151,7 +151,7 @@ def _by_size(sums: GroupSums, n: np.ndarray, estimates: Estimates) -> Any:
 def _fit_all(model: Any, sums: GroupSums, note: str) -> Any:
     """Means from the sums of every group; the answers go back by the group's place."""
     placed = sums.placed()
-    statistics = _means(placed.statistics())
+    statistics = Means(**placed.statistics())
     model._learn(statistics, np.arange(len(statistics.n)), None)
     _tell(model, [note] if note else [])
     numbers = model._columns()
@@ -159,10 +159,6 @@ def _fit_all(model: Any, sums: GroupSums, note: str) -> Any:
     frame = placed.frame.select(*sums.keys, PLACE)
     joined = frame.join(sums.engine.upload(lookup), on=PLACE, how="left")
     return joined.select(*sums.keys, *numbers)
-
-
-def _means(found: dict[str, np.ndarray]) -> Means:
-    return Means(**found)
 
 
 def _needs_groups(model: Any, sums: GroupSums) -> str | None:

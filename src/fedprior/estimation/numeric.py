@@ -66,6 +66,27 @@ def check_rows(
         check.require(False, owner, name, rule, int(value) if value.is_integer() else value, where)
 
 
+def check_whole(owner: str, name: str, values: np.ndarray, *, least: int = 0) -> None:
+    """Raise for the first value that is no whole number of at least `least`."""
+    whole = (values >= least) & (values == np.rint(values))
+    check_rows(owner, name, values, whole, f"whole numbers of at least {least}")
+
+
+def check_trials(owner: str, name: str, successes: np.ndarray, trials: np.ndarray) -> None:
+    """Raise for trials that are no whole numbers, and for more successes than trials."""
+    check_whole(owner, "trials", trials)
+    check_rows(owner, name, successes, ~(successes > trials), "at most the number of trials")
+
+
+def check_exposure(
+    owner: str, name: str, events: np.ndarray, exposure: np.ndarray, remedy: str = ""
+) -> None:
+    """Raise for an exposure below 0, and for events without an exposure."""
+    check_rows(owner, "exposure", exposure, exposure >= 0, "at least 0")
+    possible = ~((events > 0) & (exposure == 0))
+    check_rows(owner, name, events, possible, "0 where exposure is 0", remedy)
+
+
 def same_length(owner: str, **columns: Any) -> int:
     """Return the common length of all `columns` that are not None, which must be at least 1."""
     lengths = {name: len(each) for name, each in columns.items() if each is not None}

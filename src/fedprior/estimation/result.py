@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprior.core.plain import picked
 from fedprior.estimation.covariates import Coefficients
 from fedprior.estimation.levels.result import Levels
 from fedprior.estimation.meta import MetaAnalysis
@@ -190,14 +191,8 @@ class Estimates:
 
     def columns(self) -> dict[str, np.ndarray]:
         """What `fedprior estimate --out` writes behind the group's name."""
-        found = {
-            self.size_name: np.asarray(self.n),
-            "raw": self.raw,
-            "personal": self.personal,
-            "weight": self.weight,
-            "lower": self.lower,
-            "upper": self.upper,
-        }
+        names = ("raw", "personal", "weight", "lower", "upper")
+        found = {self.size_name: np.asarray(self.n), **picked(self, *names)}
         if self.above is not None:
             found["above"] = self.above
         if self.ranks is not None:
@@ -224,27 +219,16 @@ class Estimates:
     def summary(self) -> dict[str, Any]:
         """What `fedprior estimate --json` prints."""
         population = self.population
+        law = ("kind", "fitted_by", "mean", "heterogeneity", "parameters", "standard_errors")
+        gains = ("gain_over_raw", "gain_over_pooled", "gains_are_bounds", "sentence")
         summary: dict[str, Any] = {
             "format": 1,
             "num_groups": self.num_groups,
-            "population": {
-                "kind": population.kind,
-                "fitted_by": population.fitted_by,
-                "mean": np.asarray(population.mean).tolist(),
-                "heterogeneity": population.heterogeneity,
-                "parameters": population.parameters,
-                "standard_errors": population.standard_errors,
-                "by_size": population.by_size,
-            },
-            "gain_over_raw": self.gain_over_raw,
-            "gain_over_pooled": self.gain_over_pooled,
-            "gains_are_bounds": self.gains_are_bounds,
-            "sentence": self.sentence,
-            "notes": list(self.notes),
-            "level": self.level,
-            "size_name": self.size_name,
-            "checks": self.checks,
+            "population": picked(population, *law, "by_size"),
+            **picked(self, *gains, "notes", "level", "size_name", "checks"),
         }
+        summary["population"]["mean"] = np.asarray(population.mean).tolist()
+        summary["notes"] = list(self.notes)
         if population.atoms is not None and population.weights is not None:
             summary["population"]["atoms"] = population.atoms.tolist()
             summary["population"]["weights"] = population.weights.tolist()

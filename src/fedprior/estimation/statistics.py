@@ -285,11 +285,10 @@ def with_empty(statistics: Any, number: int = 1) -> Any:
     n = np.append(statistics.n, none)
     if isinstance(statistics, Shares):
         return Shares(counts=np.pad(statistics.counts, ((0, number), (0, 0))))
+    count = None if statistics.count is None else np.append(statistics.count, none + 1)
     if isinstance(statistics, Events):
-        count = None if statistics.count is None else np.append(statistics.count, none + 1)
         return Events(exposure=n, events=np.append(statistics.events, none), count=count)
     if isinstance(statistics, Counts):
-        count = None if statistics.count is None else np.append(statistics.count, none + 1)
         return Counts(n=n, successes=np.append(statistics.successes, none), count=count)
     nothing = np.full((number, *np.shape(statistics.mean)[1:]), np.nan)
     within, variance, scatter = (
@@ -297,7 +296,6 @@ def with_empty(statistics: Any, number: int = 1) -> Any:
         for each in (statistics.within, statistics.variance, statistics.scatter)
     )
     mean = np.concatenate([statistics.mean, nothing])
-    count = None if statistics.count is None else np.append(statistics.count, none + 1)
     return Means(n=n, mean=mean, within=within, variance=variance, count=count, scatter=scatter)
 
 

@@ -52,6 +52,7 @@ class GroupMeans(MeansEstimator):
     True
     """
 
+    _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_means)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "population": ("gaussian", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
@@ -97,13 +98,6 @@ class GroupMeans(MeansEstimator):
         """
         return cls(**parameters)._fit_table(frame, group, value=value, stderr=stderr)
 
-    def _estimate(
-        self, statistics: Means, *, covariates: Covariates | None = None, again: bool = False
-    ) -> Estimates:
-        return estimate_means(
-            statistics, covariates=covariates, **self._options(estimate_means, again)
-        )
-
 
 class GroupRates(GroupEstimator):
     """p_i ~ population, outcomes of group i ~ Bernoulli(p_i): p_i estimated for every group.
@@ -120,7 +114,7 @@ class GroupRates(GroupEstimator):
     """
 
     _kind: ClassVar[str] = "rates"
-
+    _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_rates)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "population": ("beta", *SHAPES, "point", "auto"),
         "fit_by": ("likelihood", "moments"),
@@ -182,22 +176,14 @@ class GroupRates(GroupEstimator):
         check.expect(count is None or groups is None, self._owner, sentence)
         won = numeric.numbers(self._owner, "successes", successes)
         n = numeric.numbers(self._owner, "trials", trials)
-        rows = numeric.same_length(self._owner, successes=won, trials=n)
-        for name, each in {"successes": won, "trials": n}.items():
-            whole = (each >= 0) & (each == np.rint(each))
-            numeric.check_rows(self._owner, name, each, whole, "whole numbers of at least 0")
-        few = ~(won > n)
-        numeric.check_rows(self._owner, "successes", won, few, "at most the number of trials")
-        if groups is None:
-            factor = labels.Factor(np.arange(rows), np.arange(rows))
-        else:
-            factor = labels.factorize(self._owner, "groups", groups)
-            numeric.same_length(self._owner, successes=won, groups=factor.place)
+        numeric.same_length(self._owner, successes=won, trials=n)
+        numeric.check_whole(self._owner, "successes", won)
+        numeric.check_trials(self._owner, "successes", won, n)
+        factor = labels.of_rows(self._owner, groups, successes=won)
         times = None if count is None else numeric.numbers(self._owner, "count", count)
         if times is not None:
             numeric.same_length(self._owner, successes=won, count=times)
-            whole = (times >= 1) & (times == np.rint(times))
-            numeric.check_rows(self._owner, "count", times, whole, "whole numbers of at least 1")
+            numeric.check_whole(self._owner, "count", times, least=1)
         factor, keep, found = self._complete(factor, covariates, won, n, times)
         levels, stands = len(factor.levels), None
         if times is not None:
@@ -250,13 +236,6 @@ class GroupRates(GroupEstimator):
         check.expect(part and (outcome is None) == counts, owner, sentence)
         return cls(**parameters)._fit_table(
             frame, group, outcome=outcome, successes=successes, trials=trials
-        )
-
-    def _estimate(
-        self, statistics: Counts, *, covariates: Covariates | None = None, again: bool = False
-    ) -> Estimates:
-        return estimate_rates(
-            statistics, covariates=covariates, **self._options(estimate_rates, again)
         )
 
 

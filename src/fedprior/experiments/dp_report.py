@@ -84,7 +84,7 @@ def markdown(rows: Sequence[PrivateRow]) -> str:
 def remarks(rows: Sequence[PrivateRow]) -> list[str]:
     """What was measured, which methods beat local and which fall below, and what psi does."""
     lines = [_terms(rows)]
-    for setting in _settings(rows):
+    for setting in dict.fromkeys(row.setting for row in rows):
         own = [row for row in rows if row.setting == setting]
         lines += [_against_local(setting, own), _path(setting, own)]
     for method, name in (
@@ -108,10 +108,6 @@ def remarks(rows: Sequence[PrivateRow]) -> list[str]:
     if not winners:
         lines.append("No private method was found that beats local by 2 standard errors.")
     return [line for line in lines if line]
-
-
-def _settings(rows: Sequence[PrivateRow]) -> list[str]:
-    return list(dict.fromkeys(row.setting for row in rows))
 
 
 def _terms(rows: Sequence[PrivateRow]) -> str:

@@ -149,14 +149,15 @@ def remarks(rows: Sequence[MeanError]) -> list[str]:
         "The paper prints a figure without values, and neither delta nor the bound on the "
         f"population's mean; {DELTA:g} and {BOUND:g} are ours.",
     ]
-    least = min((row for row in rows if row.method == "paper"), key=_claimed)
+    printed = [row for row in rows if row.method == "paper"]
+    least = min(printed, key=_claimed)
     sound = next(row for row in rows if row.method == "default" and row.epsilon == least.epsilon)
     lines.append(
         f"The printed noise is larger than it need be at small epsilon: at {least.epsilon:g} it "
         f"has epsilon {least.true_epsilon:.2f}, and gains {least.gain:.1f}% over local where the "
         f"analytic mechanism gains {sound.gain:.1f}% (ERRATA 5, 8)."
     )
-    broken = [row for row in rows if row.method == "paper" and _true(row) > _claimed(row)]
+    broken = [row for row in printed if (row.true_epsilon or 0.0) > _claimed(row)]
     if broken:
         worst = max(broken, key=_claimed)
         lines.append(
@@ -172,10 +173,6 @@ def remarks(rows: Sequence[MeanError]) -> list[str]:
 
 def _claimed(row: MeanError) -> float:
     return row.epsilon or 0.0
-
-
-def _true(row: MeanError) -> float:
-    return row.true_epsilon or 0.0
 
 
 def draw(rows: Sequence[MeanError], path: Path) -> None:

@@ -65,7 +65,8 @@ def _table_page(document: dict[str, Any]) -> Page:
     known = {each["name"]: each for each in EXPERIMENTS}
     what = known.get(name, {}).get("measures", "")
     remarks = document.get("remarks", [])
-    single = [key for key, value in (rows[0] if rows else {}).items() if _is_cell(value)]
+    first = rows[0] if rows else {}
+    single = [key for key in first if isinstance(first[key], str | int | float | None)]
     cells = tuple(tuple(_cell(row.get(key)) for key in single) for row in rows)
     head = tuple(key.replace("_", " ") for key in single)
     blocks: list[Block] = [SmallTable(title="Rows", head=head, cells=cells)]
@@ -92,10 +93,6 @@ def _command(document: dict[str, Any]) -> str:
         if option in document:
             words += [f"--{option}", str(document[option])]
     return " ".join(words)
-
-
-def _is_cell(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
 
 
 def _cell(value: Any) -> Cell:

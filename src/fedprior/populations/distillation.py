@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from fedprior.core import check
 from fedprior.core.algorithm import Array, PyTree
+from fedprior.core.plain import picked
 from fedprior.core.protocols import Gamma, Population, Predict
 
 Direction = Literal["forward", "reverse", "squared"]
@@ -41,13 +42,8 @@ class Distillation(Population):
 
     def __post_init__(self) -> None:
         owner = "Distillation"
-        check.positive(
-            owner,
-            initial_psi=self.initial_psi,
-            psi_floor=self.psi_floor,
-            temperature=self.temperature,
-            degrees=self.degrees,
-        )
+        names = ("initial_psi", "psi_floor", "temperature", "degrees")
+        check.positive(owner, **picked(self, *names))
         check.choice(owner, "direction", self.direction, get_args(Direction))
         check.choice(owner, "normalizer", self.normalizer, get_args(Normalizer))
         if self.normalizer == "exact" and self.direction != "forward":

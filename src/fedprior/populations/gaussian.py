@@ -35,7 +35,8 @@ class Gaussian(Maximizable):
 
     def penalty(self, gamma: Gamma, w: PyTree, predict: Predict, x: Array, mask: Array) -> Array:
         scale = self._scale(gamma, w)
-        squared = tree.squared_norm(tree.combine(_standard, w, gamma["mean"], scale))
+        standard = tree.combine(lambda own, mean, sd: (own - mean) / sd, w, gamma["mean"], scale)
+        squared = tree.squared_norm(standard)
         xp = squared.__array_namespace__()
         logs = sum_entries(tree.combine(xp.log, scale))
         return squared / 2 + logs + tree.size(w) * math.log(2 * math.pi) / 2
@@ -89,10 +90,6 @@ class Gaussian(Maximizable):
         if self.per_coordinate and "scale" in gamma:
             return gamma["scale"]
         return like(gamma.get("scale", self.scale), w)
-
-
-def _standard(own: Array, mean: Array, scale: Array) -> Array:
-    return (own - mean) / scale
 
 
 def like(value: Array, w: PyTree) -> PyTree:

@@ -65,9 +65,9 @@ def epsilon(spent: Spent, *, delta: float, relation: Relation = "add-remove") ->
         whole = [(replace(event, overflow=0.0), rounds) for event, rounds in spent]
         bounds = [math.fsum(epsilon([one], delta=share, relation=relation) for one in whole)]
     if not bounds:
+        names = {f"{event.mechanism} with {event.sampling} sampling" for event, _ in spent}
         raise PrivacyError(
-            f"epsilon: events must have a proof under {relation}, got "
-            f"{', '.join(sorted({_name(event) for event, _ in spent}))}. "
+            f"epsilon: events must have a proof under {relation}, got {', '.join(sorted(names))}. "
             "Sampling a fixed number of clients has one under replace-one, Poisson under both."
         )
     return float(min(bounds))
@@ -105,10 +105,6 @@ def _as_everyone(event: Event) -> Event:
     """Treat Poisson sampling at rate 1 as no sampling, which has an exact bound."""
     unsampled = event.sampling == "poisson" and event.rate == 1
     return replace(event, sampling="everyone") if unsampled else event
-
-
-def _name(event: Event) -> str:
-    return f"{event.mechanism} with {event.sampling} sampling"
 
 
 def _closed(spent: Spent, delta: float, relation: Relation) -> Iterator[float]:

@@ -5,6 +5,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, Literal
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 
 Noise = Literal["simulated", "secure"]
 
@@ -51,17 +52,8 @@ class Guarantee:
 
     def describe(self) -> dict[str, Any]:
         """Return the guarantee as a JSON object."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "unit": self.unit,
-            "neighbors": self.neighbors,
-            "trust": self.trust,
-            "mechanism": self.mechanism,
-            "noise": self.noise,
-            "valid_for_release": self.noise == "secure",
-            "bits": self.bits,
-        }
+        told = picked(self, "epsilon", "delta", "unit", "neighbors", "trust", "mechanism", "noise")
+        return {**told, "valid_for_release": self.noise == "secure", "bits": self.bits}
 
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""

@@ -19,6 +19,7 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import sync_folder
+from fedprior.core.plain import picked
 from fedprior.privacy import charging, fields, keys, opening
 from fedprior.privacy.charging import Charge, Request, charges
 from fedprior.privacy.events import Event
@@ -264,7 +265,7 @@ class Ledger:
             self.terms = opening.adopted(self.terms, self._records[0], self.path)
             return
         original = opening.stated(self._records)
-        mine = {name: getattr(self.terms, name) for name in original}
+        mine = picked(self.terms, *original)
         if original != {**mine, "budget": original["budget"]}:
             raise PrivacyError(
                 f"ledger: {self.path} must continue under its original terms ({original}), got "

@@ -8,6 +8,7 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.files import make_folder, naming, sync_folder
+from fedprior.core.plain import picked
 from fedprior.privacy import keys
 from fedprior.privacy.events import Relation
 from fedprior.privacy.held import HeldFile
@@ -40,7 +41,7 @@ def first_line(
         "shared": shared,
         "key": key_name(key),
         "purpose": purpose,
-        **{name: getattr(terms, name) for name in _TERMS},
+        **picked(terms, *_TERMS),
         "view": None if shared else terms.view,
         "noise": None if shared else terms.noise,
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.core.check import PrivacyError
+from fedprior.core.plain import picked
 from fedprior.privacy import planning
 from fedprior.privacy.accounting import check_delta, epsilon
 from fedprior.privacy.cohort import Poisson
@@ -47,12 +48,9 @@ class Plan:
         names = ("view", "relation", "epsilon", "delta")
         return {
             "format": FORMAT,
-            "noise_multiplier": self.noise_multiplier,
-            "rounds": self.rounds,
-            "views": [{name: getattr(view, name) for name in names} for view in self.views],
-            "paper_bound": self.paper_bound,
-            "noise_to_signal": self.noise_to_signal,
-            "verdict": self.verdict,
+            **picked(self, "noise_multiplier", "rounds"),
+            "views": [picked(view, *names) for view in self.views],
+            **picked(self, "paper_bound", "noise_to_signal", "verdict"),
         }
 
 

@@ -29,12 +29,12 @@ from fedprior.pages.page import (
 
 _MOST = 6  # coefficients with a chart each
 _CELLS = 200_000  # groups times coefficients that are drawn
-_ENDS = {"coefficient": "", "lower": "_lower", "upper": "_upper"}  # in keys, and in the table
-_METRICS = {
+METRICS = {
     "rmse": "root mean squared error",
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
+_ENDS = {"coefficient": "", "lower": "_lower", "upper": "_upper"}  # in keys, and in the table
 
 
 def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] | None) -> Page:
@@ -47,11 +47,13 @@ def regression_page(summary: Mapping[str, Any], table: Mapping[str, np.ndarray] 
     names = coefficients(table)
     rows = _rows(answer, names)
     shown = names[: max(1, min(_MOST, _CELLS // max(len(rows), 1)))]
+    listed = tuple(key for key in rows.columns if not key.startswith("separate "))
+    listing = Listing(title="Search and sort", rows=rows, columns=listed, order="name")
     sections = [
         *_population(answer),
         Section("Every group", tuple(_charts(answer, rows, shown)), text=_left(names, shown)),
         *_held_out(answer),
-        Section("All groups", (_listing(rows),)),
+        Section("All groups", (listing,)),
         Section("What was assumed and what was checked", (_notes(answer),)),
     ]
     return Page(
@@ -88,7 +90,7 @@ def _lead(answer: Summarized, number: int) -> str:
         for gain, other in zip(gains, ("separate fits", "a pooled fit"), strict=True)
         if math.isfinite(gain)
     ]
-    error = f" Their {_METRICS[held['metric']]} is {' and '.join(parts)}." if parts else ""
+    error = f" Their {METRICS[held['metric']]} is {' and '.join(parts)}." if parts else ""
     return f"{answer.summary.get('sentence') or ''}{error}".strip()
 
 
@@ -185,11 +187,6 @@ def _rows(answer: Summarized, names: list[str]) -> Rows:
     return Rows(columns=columns)
 
 
-def _listing(rows: Rows) -> Listing:
-    shown = tuple(key for key in rows.columns if not key.startswith("separate "))
-    return Listing(title="Search and sort", rows=rows, columns=shown, order="name")
-
-
 def _left(names: list[str], shown: list[str]) -> str:
     if len(shown) == len(names):
         return ""
@@ -282,7 +279,7 @@ def _errors(held: Mapping[str, Any]) -> SmallTable:
         gain = percent(known(held[f"gain_over_{other}"]))
         cells.append((other, figure(held[other]), gain, ends))
     head = ("fit", "error", "personal is lower by", "95% interval")
-    title = f"Held-out rows: {_METRICS[held['metric']]}"
+    title = f"Held-out rows: {METRICS[held['metric']]}"
     return SmallTable(title=title, head=head, cells=tuple(cells))
 
 

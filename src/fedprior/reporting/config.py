@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedprior.core import check, formats
+from fedprior.core.plain import picked
 from fedprior.core.scores import MetricName
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
@@ -248,7 +249,7 @@ class Config:
     def _check_matrix(self) -> None:
         owner, privacy = "config privacy", self.privacy
         names = ("bands", "separation", "participations")
-        check.count(owner, least=0, **{name: getattr(privacy, name) for name in names})
+        check.count(owner, least=0, **picked(privacy, *names))
         given = [name for name in (*names, "coefficients") if getattr(privacy, name)]
         given += ["strategy"] if privacy.strategy != "banded" else []
         if privacy.mechanism != "matrix":
@@ -269,28 +270,12 @@ class Config:
         owner, training = "config training", self.training
         check.count(
             owner,
-            rounds=training.rounds,
-            local_steps=training.local_steps,
-            steps_per_epoch=training.steps_per_epoch,
-            checkpoint_every=training.checkpoint_every,
+            **picked(training, "rounds", "local_steps", "steps_per_epoch", "checkpoint_every"),
         )
-        check.count(
-            owner,
-            least=0,
-            cohort_size=training.cohort_size,
-            newcomers=training.newcomers,
-            parts=training.parts,
-            batch_size=training.batch_size,
-            devices=training.devices,
-            evaluate_every=training.evaluate_every,
-        )
-        check.nonnegative(
-            owner,
-            theta_rate=training.theta_rate,
-            gamma_rate=training.gamma_rate,
-            weight_decay=training.weight_decay,
-            clip=training.clip,
-        )
+        names = ("cohort_size", "newcomers", "parts", "batch_size", "devices", "evaluate_every")
+        check.count(owner, least=0, **picked(training, *names))
+        rates = ("theta_rate", "gamma_rate", "weight_decay", "clip")
+        check.nonnegative(owner, **picked(training, *rates))
         check.fraction(owner, decay=training.decay)
         for name, value in as_tables(training).items():
             whole = isinstance(value, int) and not isinstance(value, bool)

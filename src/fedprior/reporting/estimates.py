@@ -11,7 +11,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.files import write_atomically
-from fedprior.core.plain import plain
+from fedprior.core.plain import picked, plain
 from fedprior.data.aggregate import Groups, aggregate
 from fedprior.data.cells import MISSING
 from fedprior.data.writing import write_table, writing
@@ -19,7 +19,7 @@ from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Events, Means, Repeats, Shares
 from fedprior.reporting import answers
-from fedprior.reporting.question import Question
+from fedprior.reporting.question import COLUMNS, Question
 
 if TYPE_CHECKING:
     from fedprior.privacy.ledger import Ledger
@@ -33,32 +33,20 @@ def open_groups(question: Question) -> Iterator[Groups]:
     if question.file is None:
         yield _embedded()
         return
+    missing = MISSING if question.missing is None else question.missing
     if question.category is not None:
         from fedprior.data.categories import count_categories
 
         with count_categories(
             question.file,
-            group=question.group,
             category=question.category,
-            missing=MISSING if question.missing is None else question.missing,
-            strict=question.strict,
+            **picked(question, "group", "strict"),
+            missing=missing,
         ) as groups:
             yield groups
         return
-    with aggregate(
-        question.file,
-        group=question.group,
-        value=question.value,
-        stderr=question.stderr,
-        successes=question.successes,
-        trials=question.trials,
-        outcome=question.outcome,
-        covariates=question.covariates,
-        events=question.events,
-        exposure=question.exposure,
-        missing=MISSING if question.missing is None else question.missing,
-        strict=question.strict,
-    ) as groups:
+    names = (*COLUMNS, "group", "covariates", "strict")
+    with aggregate(question.file, **picked(question, *names), missing=missing) as groups:
         if question.structure is None:
             _check_number(groups, question)
             _check_identified(groups, question)
@@ -140,15 +128,8 @@ def _openly(groups: Groups, question: Question) -> Estimates:
         return estimate_levels(groups, question)
     if question.kind == "shares":
         return _shares(groups, question)
-    options: dict[str, Any] = {
-        "fit": question.fit,
-        "by_size": question.by_size,
-        "level": question.level,
-        "intervals": question.intervals,
-        "above": question.above,
-        "ranks": question.ranks,
-        "covariates": _covariates(groups, question),
-    }
+    options = picked(question, "fit", "by_size", "level", "intervals", "above", "ranks")
+    options["covariates"] = _covariates(groups, question)
     if question.kind == "events":
         from fedprior.estimation.conjugate.estimate import estimate_events
 
@@ -163,18 +144,12 @@ def _openly(groups: Groups, question: Question) -> Estimates:
 
     noise = None if question.noise_scale is None else question.noise_scale**2
     population = question.population or "gaussian"
-    options |= {"noise_variance": noise, "noise": question.noise}
-    options |= {"leave_one_out": question.leave_one_out}
+    options |= {**picked(question, "noise", "leave_one_out"), "noise_variance": noise}
     return estimate_means(_means(groups), population=population, **options)
 
 
 def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> Estimates:
-    options: dict[str, Any] = {
-        "epsilon": question.epsilon,
-        "seed": question.seed,
-        "level": question.level,
-        "ledger": ledger,
-    }
+    options = {**picked(question, "epsilon", "seed", "level"), "ledger": ledger}
     if question.kind == "rates":
         from fedprior.estimation.private.rates import estimate_rates_privately
 
@@ -187,8 +162,7 @@ def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> E
         return estimate_events_privately(_events(groups), **options)
     from fedprior.estimation.private.means import estimate_means_privately
 
-    options |= {"delta": question.delta or 0.0, "low": question.low, "high": question.high}
-    options["allow_delta"] = question.allow_delta
+    options |= {**picked(question, "low", "high", "allow_delta"), "delta": question.delta or 0.0}
     if question.noise_scale is not None:
         options["noise_variance"] = question.noise_scale**2
     return estimate_means_privately(_means(groups), **options)
@@ -311,16 +285,13 @@ def _population_row(estimates: Estimates) -> dict[str, np.ndarray]:
     row |= {f"{name}_se": error for name, error in population.standard_errors.items()}
     if guarantee is not None:
         row |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "noise": guarantee.noise}
-    return {name: _single(value) for name, value in row.items()}
+    kinds = {name: object if isinstance(value, str) else None for name, value in row.items()}
+    return {name: np.array([value], kinds[name]) for name, value in row.items()}
 
 
 def summary(estimates: Estimates) -> dict[str, Any]:
     """The summary with None in place of numbers that JSON has no word for."""
     return plain(estimates.summary())
-
-
-def _single(value: Any) -> np.ndarray:
-    return np.array([value], object if isinstance(value, str) else None)
 
 
 def _embedded() -> Groups:

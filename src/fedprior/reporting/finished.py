@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.plain import picked
 from fedprior.core.tallies import in_order
 from fedprior.data.federation import Federation
 from fedprior.engines.metrics import Metrics, finite
@@ -81,11 +82,7 @@ class Finished:
             file,
             {"test": self.test, "valid": self.valid, "metrics": dict(own)},
             identity=identity,
-            history=self.history,
-            planned=self.planned,
-            ended_by=self.ended_by,
-            released=self.released,
-            evaluation=self.evaluation,
+            **picked(self, "history", "planned", "ended_by", "released", "evaluation"),
             overall={name: finite(value) for name, value in measured.items()},
         )
 
@@ -94,7 +91,8 @@ class Finished:
         """The training in a file."""
         saved = checkpoint.read_checkpoint(file, identity=identity)
         facts, empty = saved.facts, np.empty(clients.num_clients)
-        overall = {name: _number(value) for name, value in facts.get("overall", {}).items()}
+        noted = facts.get("overall", {}).items()
+        overall = {name: np.nan if value is None else value for name, value in noted}
         like = {"test": empty, "valid": empty, "metrics": dict.fromkeys(overall, empty)}
         arrays = saved.tree(like)
         metrics = None
@@ -111,7 +109,3 @@ class Finished:
             evaluation=facts.get("evaluation", {}),
             released=facts.get("released"),
         )
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

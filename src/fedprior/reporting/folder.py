@@ -21,6 +21,11 @@ from fedprior.reporting.config import Config, file_tables, read
 from fedprior.reporting.tables import as_tables
 
 
+def inside(name: str) -> property:
+    """The file of this name in the folder `path` of an object."""
+    return property(lambda self: self.path / name)
+
+
 @dataclass(frozen=True)
 class Folder:
     """config.toml, metrics.jsonl, clients.parquet, summary.json, privacy/, checkpoint/, model/.
@@ -33,33 +38,13 @@ class Folder:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.toml"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def clients(self) -> Path:
-        return self.path / "clients.parquet"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def evaluation(self) -> Path:
-        return self.path / "evaluation.json"
-
-    @property
-    def progress(self) -> Path:
-        return self.path / "progress.jsonl"
-
-    @property
-    def choice(self) -> Path:
-        return self.path / "choice.json"
+    config = inside("config.toml")
+    metrics = inside("metrics.jsonl")
+    clients = inside("clients.parquet")
+    summary = inside("summary.json")
+    evaluation = inside("evaluation.json")
+    progress = inside("progress.jsonl")
+    choice = inside("choice.json")
 
     def part(self, method: str, seed: int) -> Path:
         """The checkpoint folder of one method and seed."""

@@ -19,6 +19,8 @@ POPULATIONS = {
     "shares": ("dirichlet",),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
+# The columns of numbers.
+COLUMNS = ("value", "stderr", "successes", "trials", "outcome", "events", "exposure")
 _OWNER = "estimate"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.core.plain import plain
+from fedprior.core.plain import picked, plain
 from fedprior.estimation.group_levels import GroupLevels
 from fedprior.estimation.groups import factorize
 from fedprior.estimation.levels.table import level_table
@@ -45,9 +45,7 @@ def regress(question: RegressQuestion) -> LevelsAnswer:
     model = GroupLevels(
         family=family,
         structure=str(question.structure),
-        criterion=question.criterion,
-        level=question.level,
-        strict=question.strict,
+        **picked(question, "criterion", "level", "strict"),
     )
     model._called = table.source
     exposure = None if question.exposure is None else table.columns[question.exposure]

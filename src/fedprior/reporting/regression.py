@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 from fedprior.data.reader import Table
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
@@ -83,12 +84,8 @@ def _analyze(question: RegressQuestion, table: Table) -> Analysis:
     specification = Specification(
         owner=owner,
         family="binomial" if family == "multinomial" else family,
-        population=question.population,
-        covariance=question.covariance,
-        criterion=question.criterion,
-        method=question.method,
-        num_components=question.num_components,
-        seed=question.seed,
+        **picked(question, "population", "covariance", "criterion", "method"),
+        **picked(question, "num_components", "seed"),
     )
     return analyze(
         {each: values for each, values in table.columns.items() if each not in used},

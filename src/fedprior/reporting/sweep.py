@@ -20,7 +20,7 @@ from fedprior.core.files import (
 )
 from fedprior.data.writing import write_table
 from fedprior.engines.sweep import Sweep, sweep
-from fedprior.reporting.folder import Folder
+from fedprior.reporting.folder import Folder, inside
 from fedprior.reporting.sweep_plan import SweepPlan
 from fedprior.reporting.tables import as_tables
 
@@ -37,17 +37,9 @@ class SweepFolder:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.toml"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "sweep.json"
-
-    @property
-    def trainings(self) -> Path:
-        return self.path / "trainings.parquet"
+    config = inside("config.toml")
+    summary = inside("sweep.json")
+    trainings = inside("trainings.parquet")
 
     def part(self, name: str) -> Path:
         """Where a method's finished points are kept."""

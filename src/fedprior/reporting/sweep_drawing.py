@@ -41,8 +41,10 @@ def draw_options(
             markersize=4,
             alpha=0.5,
         )
+        others = [name for name in each.chosen if name != option]
+        alike = [all(p[name] == each.chosen[name] for name in others) for p in each.points]
         line = sorted((at[str(p[option])], means[i]) for i, p in enumerate(each.points)
-                      if _alike(p, each.chosen, option) and np.isfinite(means[i]))  # fmt: skip
+                      if alike[i] and np.isfinite(means[i]))  # fmt: skip
         if not line:
             continue
         axes.plot(*zip(*line, strict=True), markersize=5, linewidth=1.3, **look.line())
@@ -60,7 +62,3 @@ def draw_options(
 def _means(swept: Sweep) -> np.ndarray:
     """Of each point over clients and seeds; not finite where a training diverged."""
     return np.nanmean(swept.valid, axis=2).mean(axis=1)
-
-
-def _alike(point: Mapping[str, Any], chosen: Mapping[str, Any], option: str) -> bool:
-    return all(point[name] == chosen[name] for name in chosen if name != option)

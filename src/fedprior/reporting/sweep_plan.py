@@ -7,6 +7,7 @@ from typing import Any
 
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
+from fedprior.core.plain import picked
 from fedprior.core.scores import Metric
 from fedprior.data import standard_input
 from fedprior.data.federation import Federation
@@ -151,7 +152,7 @@ def _check(config: Config, over: Values) -> None:
 
 def _complete(config: Config) -> Config:
     """Places from the root of the disk, and the content of files of one's own."""
-    given = {name: getattr(config.data, name) for name in _PLACES}
+    given = picked(config.data, *_PLACES)
     whole: dict[str, Any] = {
         name: standard_input.resolved(place) for name, place in given.items() if place
     }

@@ -1,7 +1,7 @@
 """A training run: methods x seeds, each resumable, into one folder."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -67,32 +67,23 @@ def train(
     means: list[dict[str, Any]] = []  # that were released
     evaluations: list[dict[str, Any]] = []
     known: dict[int, Federation] = {}
-    for seed in config.all_seeds:
-        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
-        known[seed] = clients
-        study = Study(config, Facts.of(clients))
-        for name in config.methods:
-            job = _Job(study.training(name), config, folder, seed, clients, resume)
-            done = _finish(job, watch)
-            done.add_to(scores[name], seed)
-            evaluations.append({"method": name, "seed": seed, **done.evaluation})
-            if done.released is not None:
-                means.append({"method": name, "seed": seed, **done.released})
-            if scores_stay(config.privacy) and METHODS[name].alone:
-                continue
-            ends.append(done.end(name, seed))
-            lines += [
-                {
-                    "method": name,
-                    "seed": seed,
-                    "round": number + 1,
-                    **shown_entry(entry, config.privacy, study.metric),
-                }
-                for number, entry in enumerate(done.history)
-            ]
+    for job in _jobs(config, folder, resume):
+        name, seed, metric = job.name, job.seed, job.training.metric
+        known[seed], which = job.clients, {"method": name, "seed": seed}
+        done = _finish(job, watch)
+        done.add_to(scores[name], seed)
+        evaluations.append({**which, **done.evaluation})
+        if done.released is not None:
+            means.append({**which, **done.released})
+        if scores_stay(config.privacy) and METHODS[name].alone:
+            continue
+        ends.append(done.end(name, seed))
+        lines += [
+            {**which, "round": number, **shown_entry(entry, config.privacy, metric)}
+            for number, entry in enumerate(done.history, start=1)
+        ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_atomically(folder.metrics, text.encode())
-    metric = study.metric
     _write_clients(config, folder, known, scores, evaluations, metric)
     if scores_stay(config.privacy):
         scores = {}
@@ -265,6 +256,15 @@ class _Job:
             return released.release(result, privacy, ledger, self.folder.part(self.name, self.seed))
 
 
+def _jobs(config: Config, folder: Folder, resume: bool) -> Iterator[_Job]:
+    """The trainings of a run, one seed after the other."""
+    for seed in config.all_seeds:
+        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        study = Study(config, Facts.of(clients))
+        for name in config.methods:
+            yield _Job(study.training(name), config, folder, seed, clients, resume)
+
+
 def _finish(job: _Job, watch: Watch) -> Finished:
     """Run a job, or read it from the folder."""
     name, seed, folder = job.name, job.seed, job.folder
@@ -309,13 +309,9 @@ def follow(config: Config, folder: Folder, *, resume: bool) -> None:
 
     They must see the folder, where checkpoints are.
     """
-    for seed in config.all_seeds:
-        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
-        study = Study(config, Facts.of(clients))
-        for name in config.methods:
-            if not (resume and folder.scores(name, seed).exists()):
-                job = _Job(study.training(name), config, folder, seed, clients, resume)
-                job.simulate(lambda progress: None, lambda count, thetas: None)
+    for job in _jobs(config, folder, resume):
+        if not (resume and folder.scores(job.name, job.seed).exists()):
+            job.simulate(lambda progress: None, lambda count, thetas: None)
 
 
 def check_run(config: Config) -> tuple[Federation, list[str]]:

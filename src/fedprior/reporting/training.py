@@ -11,6 +11,7 @@ from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.identity import Identity
 from fedprior.core import check
 from fedprior.core.algorithm import Algorithm
+from fedprior.core.plain import picked
 from fedprior.core.protocols import Channel, Cohort, is_private
 from fedprior.core.scores import ACCURACY, Metric, target_of
 from fedprior.core.scores import chosen as chosen_metric
@@ -86,7 +87,7 @@ class Training:
     def arguments(self) -> dict[str, Any]:
         """What `simulate` takes beside the algorithm, the clients and the seed."""
         names = ("rounds", "cohort", "channel", "evaluate_every", "patience")
-        return {name: getattr(self, name) for name in names} | {"metric": self.metric.name}
+        return picked(self, *names) | {"metric": self.metric.name}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 from fedprior.data.aggregate import Groups
 from fedprior.data.warehouse.connect import (
     Address,
@@ -19,15 +20,15 @@ from fedprior.data.warehouse.connect import (
     reason,
     table_or_none,
 )
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
 from fedprior.pages.page import Page
 from fedprior.reporting import answers as saved
-from fedprior.reporting.outputs import save as save_all
-from fedprior.reporting.question import Question
+from fedprior.reporting.outputs import save_asked
+from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
 _SHOWN = 5  # groups that moved most, and groups that moved least
@@ -69,16 +70,7 @@ def fit(database: Database, question: Question) -> Any:
         there = table_or_none(database.backend, question.out_table) is not None
         sentence = f"--out-table {question.out_table} exists already. Overwrite it with --force."
         check.expect(question.force or not there, _OWNER, sentence)
-    roles = Roles(
-        group=question.group,
-        outcome=question.outcome,
-        value=question.value,
-        stderr=question.stderr,
-        successes=question.successes,
-        trials=question.trials,
-        events=question.events,
-        exposure=question.exposure,
-    )
+    roles = Roles(group=question.group, **picked(question, *COLUMNS))
     return fit_frame(_model(question), native, roles, owner=table)
 
 
@@ -86,15 +78,8 @@ def _model(question: Question) -> Any:
     from fedprior.estimation.events import GroupEvents
     from fedprior.estimation.table import GroupMeans, GroupRates
 
-    options: dict[str, Any] = {
-        "fit_by": question.fit,
-        "by_size": question.by_size,
-        "level": question.level,
-        "intervals": question.intervals,
-        "above": question.above,
-        "ranks": question.ranks,
-        "strict": question.strict,
-    }
+    options = picked(question, "by_size", "level", "intervals", "above", "ranks", "strict")
+    options["fit_by"] = question.fit
     if question.population is not None:
         options["population"] = question.population
     if question.kind == "events":
@@ -144,7 +129,7 @@ def _save_files(
     def describe() -> Page:
         return saved.page(told, rows)
 
-    save_all(_OWNER, out=question.out, write=write, report=question.report, page=describe)
+    save_asked(question, write=write, page=describe)
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:

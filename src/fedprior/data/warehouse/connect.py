@@ -75,15 +75,13 @@ def address(owner: str, option: str, url: str) -> Address:
     if parts is None or stray:
         raise ValueError(f"{owner}: {sentence}")
     asked = [part.partition("=") for part in parts.query.split("&")]
-    words = [value for key, _, value in asked if _is_secret(key)]
+    words = [
+        value for key, _, value in asked if any(each in unquote(key).lower() for each in _SECRET)
+    ]
     secrets = {each for word in (parts.password, *words) if word for each in (word, unquote(word))}
     user = f"{parts.username}@" if parts.username else ""
     place = parts.netloc.rpartition("@")[2]
     return Address(url, scheme, f"{scheme}://{user}{place}{parts.path}", tuple(sorted(secrets)))
-
-
-def _is_secret(key: str) -> bool:
-    return any(word in unquote(key).lower() for word in _SECRET)
 
 
 def connect(owner: str, found: Address) -> Any:

@@ -94,16 +94,13 @@ class Polars(ByKey):
         return {column.name: _plain(column.to_numpy()) for column in frame.to_native().collect()}
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
-        import narwhals
         import polars
 
-        return narwhals.from_native(polars.LazyFrame(dict(columns)))
+        return _wrapped(polars.LazyFrame(dict(columns)))
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
-        import narwhals
-
         _no_table(table)
-        return narwhals.from_native(frame.to_native().collect().lazy())
+        return _wrapped(frame.to_native().collect().lazy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +125,7 @@ class DuckDB(ByKey):
             self._check_answers(native, table)
         made = f"CREATE {'OR REPLACE ' * replace}TABLE {identifier(table)}"
         _query(native, f"{made} AS FROM {_GIVEN}")
-        return self._wrapped(native, f"FROM {identifier(table)}")
+        return self._selected(native, f"FROM {identifier(table)}")
 
     @staticmethod
     def _check_answers(native: Any, table: str) -> None:
@@ -142,13 +139,11 @@ class DuckDB(ByKey):
     def _keep(self, native: Any, select: str, columns: Any = None) -> Any:
         name = new_name()
         _query(native, f"CREATE TEMP TABLE {name} AS {select}", columns)
-        return self._wrapped(native, f"FROM {name}")
+        return self._selected(native, f"FROM {name}")
 
     @staticmethod
-    def _wrapped(native: Any, select: str) -> Any:
-        import narwhals
-
-        return narwhals.from_native(native.query(new_name(), select))
+    def _selected(native: Any, select: str) -> Any:
+        return _wrapped(native.query(new_name(), select))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,33 +157,29 @@ class Spark:
 
     def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
         """By a hash of the keys: an order of all rows would move them to one machine."""
-        import narwhals
         from pyspark.sql import functions
 
         native = frame.to_native()
         code = functions.xxhash64(*(functions.col(key) for key in keys))
-        return narwhals.from_native(native.filter(functions.pmod(code, functions.lit(every)) == 0))
+        return _wrapped(native.filter(functions.pmod(code, functions.lit(every)) == 0))
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
-        import narwhals
         import pyarrow
 
         session = self.frame.sparkSession
-        return narwhals.from_native(session.createDataFrame(pyarrow.table(dict(columns))))
+        return _wrapped(session.createDataFrame(pyarrow.table(dict(columns))))
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
-        import narwhals
-
         native = frame.to_native()
         if table is None:
             # A cached frame may be computed again, and float sums in another order.
-            return narwhals.from_native(native.localCheckpoint())
+            return _wrapped(native.localCheckpoint())
         session = self.frame.sparkSession
         if replace and session.catalog.tableExists(table):
             columns = session.table(table).columns
             check.require(columns == native.columns, "Spark", "table", ANSWERS, table)
         native.write.mode("overwrite" if replace else "errorifexists").saveAsTable(table)
-        return narwhals.from_native(session.table(table))
+        return _wrapped(session.table(table))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +194,6 @@ class Ibis(ByKey):
 
     def thin(self, frame: Any, keys: Sequence[str], every: int) -> Any:
         """By a hash of the keys, where the backend has one, which saves to sort them."""
-        import narwhals
-
         native = frame.to_native()
         code = sum(native[key].hash() % every for key in keys)
         some = native.filter(code % every == 0)
@@ -212,36 +201,39 @@ class Ibis(ByKey):
             some.limit(0).to_pyarrow()
         except Exception:  # no hash for keys of this type: only the backend knows
             return super().thin(frame, keys, every)
-        return narwhals.from_native(some)
+        return _wrapped(some)
 
     def read(self, frame: Any) -> dict[str, np.ndarray]:
         return _arrow_arrays(frame.to_native().to_pyarrow())
 
     def upload(self, columns: Mapping[str, np.ndarray]) -> Any:
-        import narwhals
         import pyarrow
 
         backend, table = self.backend, pyarrow.table(dict(columns))
         if backend.name == "postgres":
-            return narwhals.from_native(copied(backend, table))
-        return narwhals.from_native(backend.create_table(new_name(), table, temp=True))
+            return _wrapped(copied(backend, table))
+        return _wrapped(backend.create_table(new_name(), table, temp=True))
 
     def write(self, frame: Any, table: str | None = None, *, replace: bool = False) -> Any:
-        import narwhals
-
         backend, native = self.backend, frame.to_native()
         if table is None:
-            return narwhals.from_native(kept(backend, native))
+            return _wrapped(kept(backend, native))
         check_name(backend, table)
         schema, _, name = table.rpartition(".")
         if backend.name not in ("postgres", "duckdb"):
             made = backend.create_table(name, native, database=schema or None, overwrite=replace)
-            return narwhals.from_native(made)
+            return _wrapped(made)
         with transaction(backend) as run:
             if replace:
                 drop(backend, run, table, keeping=self.frame)
             run(f"CREATE TABLE {identifier(table)} AS {backend.compile(native)}")
-        return narwhals.from_native(backend.table(name, database=schema or None))
+        return _wrapped(backend.table(name, database=schema or None))
+
+
+def _wrapped(native: Any) -> Any:
+    import narwhals
+
+    return narwhals.from_native(native)
 
 
 def _query(native: Any, statement: str, fedprior_lookup_columns: Any = None) -> None:

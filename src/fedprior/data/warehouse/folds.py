@@ -1,17 +1,21 @@
-"""Sums of each group over all folds but one, from sums by group and fold."""
+"""Sums of each group over all folds but one, from sums by group and fold.
+
+To be imported where narwhals is known to be there.
+"""
 
 from dataclasses import replace
 from typing import Any
 
+import narwhals as nw
+
 from fedprior.core import check
-from fedprior.data.warehouse.engine import narwhals, wrap
-from fedprior.data.warehouse.rows import Roles
+from fedprior.data.warehouse.engine import wrap
+from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.sums import GroupSums, sum_groups
 
 
 def sum_folds(owner: str, native: Any, roles: Roles, fold: str) -> tuple[GroupSums, list[Any]]:
     """The sums by group and fold, and the folds in order; every row must have one."""
-    nw = narwhals(owner)
     sums = sum_groups(owner, native, replace(roles, fold=fold))
     without = wrap(owner, native).filter(nw.col(fold).is_null()).select(fold).head(1)
     check.expect(
@@ -25,7 +29,6 @@ def sum_folds(owner: str, native: Any, roles: Roles, fold: str) -> tuple[GroupSu
 
 def without_fold(sums: GroupSums, fold: Any) -> GroupSums:
     """The sums of each group over all folds but this one; means are taken about the center."""
-    nw = narwhals(sums.owner)
     *keys, last = sums.keys
     rest = sums.frame.filter(nw.col(last) != fold)
     names = rest.collect_schema().names()
@@ -46,8 +49,6 @@ def without_fold(sums: GroupSums, fold: Any) -> GroupSums:
 
 def _values(rest: Any, keys: list[str], center: float) -> Any:
     """The sum of within + sum of n (mean - middle)^2 is the sum of squares about the joint mean."""
-    import narwhals as nw
-
     shift, n = nw.col("mean") - center, nw.col("n")
     rest = rest.select(*keys, "n", "within", s=n * shift, q=n * shift * shift)
     added = rest.group_by(*keys).agg(nw.col("n", "within", "s", "q").sum())
@@ -64,8 +65,6 @@ def _values(rest: Any, keys: list[str], center: float) -> Any:
 
 def _measurements(rest: Any, keys: list[str], center: float) -> Any:
     """Means by inverse variance."""
-    import narwhals as nw
-
     precision = 1 / nw.col("variance")
     rest = rest.select(*keys, "n", w=precision, s=precision * (nw.col("mean") - center))
     added = rest.group_by(*keys).agg(nw.col("n", "w", "s").sum())

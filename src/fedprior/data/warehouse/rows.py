@@ -1,42 +1,21 @@
-"""What is summed over a group's rows, as narwhals expressions, and which rows are refused."""
+"""What is summed over a group's rows, as narwhals expressions, and which rows are refused.
+
+To be imported where narwhals is known to be there.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
+import narwhals as nw
+
 from fedprior.core import check
-from fedprior.data.warehouse.engine import narwhals
+from fedprior.data.warehouse.roles import Roles, is_float
 
 _LARGEST = 1.7976931348623157e308  # beyond it is infinity
 _LEAST_ERROR, _LARGEST_ERROR = 1e-150, 1e150  # standard errors whose squares are numbers
-
-
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """Which columns are what; one of outcome, value, successes with trials, or events."""
-
-    group: tuple[str, ...]
-    outcome: str | None = None
-    value: str | None = None
-    stderr: str | None = None
-    successes: str | None = None
-    trials: str | None = None
-    events: str | None = None
-    exposure: str | None = None
-    fold: str | None = None  # summed apart from the other rows of the group
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.group if self.fold is None else (*self.group, self.fold)
-
-    @property
-    def numbers(self) -> dict[str, str]:
-        """The columns of numbers by their aliases."""
-        if self.outcome is not None:
-            return {"y": self.outcome}
-        if self.value is not None:
-            return _given(x=self.value, e=self.stderr)
-        return _given(s=self.events or self.successes, t=self.exposure or self.trials)
 
 
 class FrameFault(NamedTuple):
@@ -71,9 +50,10 @@ def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: boo
         alias: _number(owner, name, schema[name], careful=careful)
         for alias, name in roles.numbers.items()
     }
-    whole = {alias: _is_whole(schema[name]) for alias, name in roles.numbers.items()}
+    kinds = {alias: schema[name] for alias, name in roles.numbers.items()}
+    whole = {alias: kind.is_integer() or kind == nw.Boolean for alias, kind in kinds.items()}
     if roles.outcome is not None:
-        truth = schema[roles.outcome] == narwhals(owner).Boolean
+        truth = schema[roles.outcome] == nw.Boolean
         return _outcomes(cells, truth=truth, whole=whole["y"])
     if roles.value is not None:
         return _values(cells) if roles.stderr is None else _measurements(cells)
@@ -82,18 +62,8 @@ def measure(owner: str, roles: Roles, schema: Mapping[str, Any], *, careful: boo
     return _counts(cells, whole, roles)
 
 
-def is_float(kind: Any) -> bool:
-    """Whether a column of this kind may hold NaN."""
-    return bool(kind.is_float())
-
-
-def _given(**columns: str | None) -> dict[str, str]:
-    return {alias: name for alias, name in columns.items() if name is not None}
-
-
 def _number(owner: str, name: str, kind: Any, *, careful: bool) -> Any:
     """A column as float64, NULL where it is missing. Sums of whole numbers are exact to 2^53."""
-    nw = narwhals(owner)
     column = nw.col(name)
     if kind == nw.Boolean:  # PostgreSQL has no cast from truth values to numbers but integer
         truth = nw.when(~column).then(nw.lit(0, nw.Int32))
@@ -107,16 +77,8 @@ def _number(owner: str, name: str, kind: Any, *, careful: bool) -> Any:
     return column if kind == nw.Float64 else column.cast(nw.Float64)
 
 
-def _is_whole(kind: Any) -> bool:
-    import narwhals as nw
-
-    return bool(kind.is_integer()) or kind == nw.Boolean
-
-
 def _complete(cells: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of rows that have all of them."""
-    import narwhals as nw
-
     if len(cells) == 1:
         return dict(cells)
     (first, x), (second, y) = cells.items()
@@ -124,29 +86,21 @@ def _complete(cells: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_where(condition: Any) -> Any:
-    import narwhals as nw
-
     return nw.when(condition).then(nw.lit(1, nw.Int32)).otherwise(nw.lit(0, nw.Int32))
 
 
 def _base(alias: str, wrong: Any) -> dict[str, Any]:
-    import narwhals as nw
-
     found = {"rows": nw.len(), "used": nw.col(alias).count()}
     return found if wrong is None else found | {"wrong": wrong}
 
 
 def _infinite(alias: str) -> FrameFault:
-    import narwhals as nw
-
     column = nw.col(alias)
     return FrameFault((column > _LARGEST) | (column < -_LARGEST), alias, "finite")
 
 
 def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> FrameMeasure:
     """y^2 - y is 0 for 0 and 1, above 0 for any other whole number; its square for any number."""
-    import narwhals as nw
-
     y = nw.col("y")
     apart = y * y - y
     wrong = None if truth else (apart if whole else apart * apart).sum()
@@ -162,8 +116,6 @@ def _outcomes(cells: dict[str, Any], *, truth: bool, whole: bool) -> FrameMeasur
 
 def _values(cells: dict[str, Any]) -> FrameMeasure:
     """n, mean and sum of squares around the mean: engines update the variance safely."""
-    import narwhals as nw
-
     x = nw.col("x")
     return FrameMeasure(
         cells=cells,
@@ -180,8 +132,6 @@ def _values(cells: dict[str, Any]) -> FrameMeasure:
 
 def _measurements(cells: dict[str, Any]) -> FrameMeasure:
     """Estimates of one number: mean sum(x / e^2) / sum(1 / e^2), variance 1 / sum(1 / e^2)."""
-    import narwhals as nw
-
     x, e, used, total = nw.col("x"), nw.col("e"), nw.col("used"), nw.col("total")
     good = (e > _LEAST_ERROR) & (e < _LARGEST_ERROR)
     precision = nw.when(good).then(1 / (e * e))
@@ -208,57 +158,53 @@ def _measurements(cells: dict[str, Any]) -> FrameMeasure:
 
 def _counts(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> FrameMeasure:
     """Successes and trials, summed; every row must be whole numbers with 0 <= s <= t."""
-    import narwhals as nw
-
     s, t = nw.col("s"), nw.col("t")
-    wrong = (s < 0) | (s > t) | _fractional(whole)
-    return FrameMeasure(
-        cells=_complete(cells),
-        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
-        statistics={"n": _count("all"), "successes": _count("ones")},
-        finite=nw.col("ones") + nw.col("all"),
-        faults=(
-            *(_infinite(alias) for alias in "st"),
-            *(_not_whole(alias) for alias in "st"),
-            FrameFault(s > t, "s", f"at most the trials in column {roles.trials!r}", beside="t"),
-        ),
+    rule = f"at most the trials in column {roles.trials!r}"
+    return _summed(
+        cells,
+        (s < 0) | (s > t) | _fractional(whole),
+        {"n": _count("all"), "successes": _count("ones")},
+        _not_whole("s"),
+        _not_whole("t"),
+        FrameFault(s > t, "s", rule, beside="t"),
     )
 
 
 def _events(cells: dict[str, Any], whole: Mapping[str, bool], roles: Roles) -> FrameMeasure:
     """Events and exposure, summed; without a column of exposure, each row has an exposure of 1."""
-    import narwhals as nw
-
     s, t = nw.col("s"), nw.col("t")
     wrong = (s < 0) | _fractional({"s": whole["s"]})
+    exposure, statistics = nw.col("used").cast(nw.Float64), {"events": _count("ones")}
     if roles.exposure is None:
-        return FrameMeasure(
-            cells=cells,
-            sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum()},
-            statistics={"exposure": nw.col("used").cast(nw.Float64), "events": _count("ones")},
-            finite=nw.col("ones"),
-            faults=(_infinite("s"), _not_whole("s")),
-        )
-    wrong = wrong | (t < 0) | ((s > 0) & ~(t > 0))
-    remedy = "Events need an exposure above 0."
+        return _summed(cells, wrong, {"exposure": exposure, **statistics}, _not_whole("s"))
+    impossible, rule = (s > 0) & ~(t > 0), f"0 where column {roles.exposure!r} is 0"
+    return _summed(
+        cells,
+        wrong | (t < 0) | impossible,
+        {"exposure": nw.col("all"), **statistics},
+        _not_whole("s"),
+        FrameFault(t < 0, "t", "at least 0"),
+        FrameFault(impossible, "s", rule, "Events need an exposure above 0."),
+    )
+
+
+def _summed(
+    cells: dict[str, Any], wrong: Any, statistics: dict[str, Any], *faults: FrameFault
+) -> FrameMeasure:
+    """Sums of s and, where there is one, of t; rows where `wrong` are refused for the faults."""
+    names = {alias: {"s": "ones", "t": "all"}[alias] for alias in cells}
+    sums = {name: nw.col(alias).sum() for alias, name in names.items()}
     return FrameMeasure(
         cells=_complete(cells),
-        sums=_base("s", _one_where(wrong).sum()) | {"ones": s.sum(), "all": t.sum()},
-        statistics={"exposure": nw.col("all"), "events": _count("ones")},
-        finite=nw.col("ones") + nw.col("all"),
-        faults=(
-            *(_infinite(alias) for alias in "st"),
-            _not_whole("s"),
-            FrameFault(t < 0, "t", "at least 0"),
-            FrameFault((s > 0) & ~(t > 0), "s", f"0 where column {roles.exposure!r} is 0", remedy),
-        ),
+        sums=_base("s", _one_where(wrong).sum()) | sums,
+        statistics=statistics,
+        finite=reduce(add, map(nw.col, sums)),
+        faults=(*map(_infinite, cells), *faults),
     )
 
 
 def _fractional(whole: Mapping[str, bool]) -> Any:
     """Whether one of the numbers has a fraction; columns of whole numbers are not looked at."""
-    import narwhals as nw
-
     found = nw.lit(False)
     for alias, always in whole.items():
         if not always:
@@ -267,8 +213,6 @@ def _fractional(whole: Mapping[str, bool]) -> Any:
 
 
 def _not_whole(alias: str) -> FrameFault:
-    import narwhals as nw
-
     column = nw.col(alias)
     return FrameFault(
         (column < 0) | (column != column.floor()), alias, "whole numbers of at least 0"
@@ -276,6 +220,4 @@ def _not_whole(alias: str) -> FrameFault:
 
 
 def _count(name: str) -> Any:
-    import narwhals as nw
-
     return nw.col(name).cast(nw.Int64)

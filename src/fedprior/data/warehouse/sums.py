@@ -3,14 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedprior.core import check
 from fedprior.data.aggregate import counted
 from fedprior.data.warehouse.engine import Engine, engine_of, narwhals, wrap
-from fedprior.data.warehouse.rows import FrameFault, FrameMeasure, Roles, is_float, measure
+from fedprior.data.warehouse.roles import Roles, is_float
+
+if TYPE_CHECKING:
+    from fedprior.data.warehouse.rows import FrameFault, FrameMeasure
 
 PLACE = "place"
 
@@ -112,12 +115,14 @@ def _check_columns(owner: str, roles: Roles, known: Sequence[str]) -> None:
 
 def _attempt(
     owner: str, engine: Engine, frame: Any, roles: Roles, schema: Any, *, careful: bool
-) -> tuple[FrameMeasure, Any, dict[str, float]] | None:
+) -> "tuple[FrameMeasure, Any, dict[str, float]] | None":
     """The table of sums and its totals; None where a careful pass has to follow.
 
     Numbers are first taken as they stand, which costs nothing: NaN, infinity and huge numbers turn
     sums into one of them, or make the engine raise.
     """
+    from fedprior.data.warehouse.rows import measure
+
     asked = measure(owner, roles, schema, careful=careful)
     keys = {f"key_{number}": name for number, name in enumerate(roles.keys)}
     nw = narwhals(owner)
@@ -142,7 +147,7 @@ def _attempt(
 
 
 def _totals(
-    engine: Engine, kept: Any, keys: list[str], kinds: list[Any], asked: FrameMeasure
+    engine: Engine, kept: Any, keys: list[str], kinds: list[Any], asked: "FrameMeasure"
 ) -> dict[str, float]:
     import narwhals as nw
 
@@ -184,7 +189,7 @@ def _named(keys: list[str], kinds: list[Any]) -> Any:
 
 
 def _refuse(
-    owner: str, engine: Engine, rows: Any, roles: Roles, faults: tuple[FrameFault, ...]
+    owner: str, engine: Engine, rows: Any, roles: Roles, faults: "tuple[FrameFault, ...]"
 ) -> None:
     """Raise for a row with a fault, if there is one."""
     import narwhals as nw
@@ -210,7 +215,7 @@ def _finished(
     engine: Engine,
     kept: Any,
     roles: Roles,
-    asked: FrameMeasure,
+    asked: "FrameMeasure",
     totals: dict[str, float],
     strict: bool,
 ) -> GroupSums:

@@ -1,6 +1,6 @@
 """Personalized rates of successes and of events, from the group's own data and all others'."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -65,17 +65,7 @@ def estimate_rates(
     >>> estimate_rates(counts, prior=(5, 15)).personal.tolist()
     [0.175, 0.225, 0.25, 0.35]
     """
-    options = RateOptions(
-        population=population,
-        fit=fit,
-        method=method,
-        by_size=by_size,
-        covariates=covariates,
-        prior=prior,
-        level=level,
-        intervals=intervals,
-        above=above,
-    )
+    options = RateOptions.of(locals())
     options.check(BINOMIAL, len(statistics.n))
     pairs = collapse(statistics, merge=covariates is None)
     answer = _answer(pairs, options, minus_one=minus_one)
@@ -107,16 +97,7 @@ def estimate_events(
     >>> estimate_events(events, prior=(3, 20)).personal.round(4).tolist()
     [0.1667, 0.1167]
     """
-    options = RateOptions(
-        population=population,
-        fit=fit,
-        by_size=by_size,
-        covariates=covariates,
-        prior=prior,
-        level=level,
-        intervals=intervals,
-        above=above,
-    )
+    options = RateOptions.of(locals())
     options.check(POISSON, len(statistics.n))
     pairs = collapse_events(statistics, merge=covariates is None)
     answer = _answer(pairs, options)
@@ -136,6 +117,11 @@ class RateOptions:
     level: float = 0.95
     intervals: str = "default"
     above: float | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "RateOptions":
+        """The options among the arguments of an estimate, its `locals()`."""
+        return cls(**{each.name: given[each.name] for each in fields(cls) if each.name in given})
 
     def check(self, family: CountFamily, num_rows: int) -> None:
         """Raise for options that are unknown or cannot be combined."""

@@ -62,7 +62,8 @@ def regress(
     `start` is the common population. With `by_size`, or with many groups, estimates use the mode,
     and the posterior widens their intervals.
     """
-    own = size_design(pairs) if by_size else _constant_design(len(pairs.n))
+    ones = np.ones((len(pairs.n), 1))
+    own = size_design(pairs) if by_size else RegressionColumns(ones, ones)
     scaled = None
     if covariates is not None:
         scaled = covariates.scaled((pairs.n > 0) & (pairs.count > 0), pairs.count)
@@ -88,10 +89,6 @@ def _check_number(pairs: Pairs, design: RegressionColumns) -> None:
     remedy = "Take fewer covariates, or do without by_size."
     owner = pairs.family.owner
     check.require(groups > terms, owner, "number of groups with data", rule, groups, remedy)
-
-
-def _constant_design(rows: int) -> RegressionColumns:
-    return RegressionColumns(np.ones((rows, 1)), np.ones((rows, 1)))
 
 
 def variance_left(found: Regressed, pairs: Pairs) -> float:

@@ -128,12 +128,15 @@ def percent(value: float) -> Cell:
     return cell(value / 100, "percent", 1)
 
 
+def half_width_decimals(width: float) -> int | None:
+    """Decimals that show half of an interval of this width to two digits; None if it has none."""
+    return 1 - math.floor(math.log10(width / 2)) if math.isfinite(width) and width > 0 else None
+
+
 def decimals(width: float, style: Style = "number") -> int:
-    """Decimals that show half of an interval of this width to two digits."""
-    if not (math.isfinite(width) and width > 0):
-        return 3
-    shown = 1 - math.floor(math.log10(width / 2))
-    return min(max(0, shown - 2 * (style == "percent")), 8)
+    """The same for a number on a page, from 0 to 8."""
+    shown = half_width_decimals(width)
+    return 3 if shown is None else min(max(0, shown - 2 * (style == "percent")), 8)
 
 
 def digits_of(answer: Summarized, lower: np.ndarray, upper: np.ndarray) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.core.plain import picked
 from fedprior.core.version import __version__
 from fedprior.estimation.page.parts import Parts
 from fedprior.estimation.page.whole import estimates_page
@@ -45,10 +46,7 @@ def _parts(estimates: Estimates, names: list[str], coordinates: Sequence[str] | 
         parts=list(coordinates or (f"coordinate {place}" for place in range(number))),
         n=np.asarray(estimates.n, np.float64),
         weight=np.asarray(estimates.weight, np.float64),
-        raw=estimates.raw,
-        personal=estimates.personal,
-        lower=estimates.lower,
-        upper=estimates.upper,
+        **picked(estimates, "raw", "personal", "lower", "upper"),
     )
 
 

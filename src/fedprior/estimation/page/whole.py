@@ -70,7 +70,8 @@ def _title(answer: Summarized) -> str:
     what = _TITLES.get(answer.kind, "Estimates")
     if answer.summary.get("meta_analysis"):
         what = "Meta-analysis"
-    private = "Private estimate of a population: " * (answer.table is None and _is_private(answer))
+    alone = answer.table is None and bool(answer.summary.get("privacy"))
+    private = "Private estimate of a population: " * alone
     if asked.get("of") and asked.get("group"):
         return f"{private}{what} of {asked['of']} by {' and '.join(asked['group'])}"
     return f"{private}{what} of {_number(answer):,} groups"
@@ -80,10 +81,6 @@ def _number(answer: Summarized) -> int:
     if answer.summary.get("num_groups"):
         return int(answer.summary["num_groups"])
     return 0 if answer.table is None else len(next(iter(answer.table.values())))
-
-
-def _is_private(answer: Summarized) -> bool:
-    return bool(answer.summary.get("privacy"))
 
 
 def _lead(answer: Summarized) -> str:

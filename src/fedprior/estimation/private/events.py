@@ -97,14 +97,8 @@ def _guarded(report: Report, there: np.ndarray, high: float) -> Callable[[Rounds
         notes = (*fitted.notes, _PROVEN.format(high))
         if weighing.fell_back or population.mean + _NEAR * error < 1:
             return fitted._replace(notes=notes)
-        kept = weighing._replace(
-            own=np.where(there, 1.0, 0.0),
-            risk=np.where(there, weighing.local, weighing.risk),
-            note=_TOO_LOW.format(high),
-            fell_back=True,
-            gains=(0.0, 0.0),
-        )
-        return fitted._replace(weighing=kept, notes=notes)
+        kept = weighing.fallen_back(there, _TOO_LOW.format(high))
+        return fitted._replace(weighing=kept._replace(gains=(0.0, 0.0)), notes=notes)
 
     return fit
 

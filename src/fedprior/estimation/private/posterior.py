@@ -49,6 +49,11 @@ class Weighing(NamedTuple):
     fell_back: bool = False  # every group keeps its raw value
     gains: tuple[float, float] | None = None  # bounds over raw and over pooled, in percent
 
+    def fallen_back(self, there: np.ndarray, note: str) -> "Weighing":
+        """Every group with data, where `there`, keeps its raw value; the note says why."""
+        own, risk = np.where(there, 1.0, 0.0), np.where(there, self.local, self.risk)
+        return self._replace(own=own, risk=risk, note=note, fell_back=True)
+
 
 def on_square(
     log_likelihood: Callable[[np.ndarray, np.ndarray], np.ndarray], low: float, high: float

@@ -84,13 +84,7 @@ def _guarded(fitted: Fitted, known: Variances, ball: Ball, limits: tuple[float, 
     typical = known.theta + float(known.sampling.mean())
     if not seems_to_miss(ball, away=center - ball.center, error=error, variance=typical):
         return fitted
-    there, weighing = known.size > 0, fitted.weighing
-    kept = weighing._replace(
-        own=np.where(there, 1.0, 0.0),
-        risk=np.where(there, weighing.local, weighing.risk),
-        note=MISSED.format(*limits),
-        fell_back=True,
-    )
+    kept = fitted.weighing.fallen_back(known.size > 0, MISSED.format(*limits))
     return fitted._replace(weighing=kept)
 
 

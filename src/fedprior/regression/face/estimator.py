@@ -1,13 +1,14 @@
 """The base of personal regressions: columns, labels, intervals, frames, held-out errors."""
 
 import warnings
-from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 from fedprior.core.version import __version__
 from fedprior.data import frames
 from fedprior.estimation import groups as labels
@@ -19,9 +20,10 @@ from fedprior.pages.page import Page
 from fedprior.regression.face.analysis import Analysis, analyze
 from fedprior.regression.face.holdout import HeldOut, compare
 from fedprior.regression.face.specification import Specification
+from fedprior.regression.result import Family
 
 
-class PersonalEstimator(OnPages, Parameters, ABC):
+class PersonalEstimator(OnPages, Parameters):
     """Common part of regressions in which every group has its own coefficients.
 
     Fitted attributes with one row per group: `groups_` (labels), `n_`, `theta_` and
@@ -36,19 +38,10 @@ class PersonalEstimator(OnPages, Parameters, ABC):
     """
 
     _fitted: ClassVar[str] = "analysis_"
-    population: str
-    covariance: str
+    _family: ClassVar[Family]
     method: str
-    num_components: int | str
     fixed: Any
-    intercept: bool
-    center: bool
-    standardize: bool
-    restarts: int
-    max_rounds: int | None
-    seed: int
     level: float
-    strict: bool
 
     def fit(self, X: Any, y: Any, groups: Any) -> Self:
         """Fit to rows with features X, target y and the label of each row's group."""
@@ -70,11 +63,7 @@ class PersonalEstimator(OnPages, Parameters, ABC):
                 _single(self._owner, y),
                 groups,
                 specification=self._specification(),
-                fixed=self.fixed,
-                intercept=self.intercept,
-                center=self.center,
-                standardize=self.standardize,
-                strict=self.strict,
+                **picked(self, "fixed", "intercept", "center", "standardize", "strict"),
                 exposure=exposure,
             )
         )
@@ -132,17 +121,11 @@ class PersonalEstimator(OnPages, Parameters, ABC):
         summary = summary_of(found, self.level, held)
         return regression_page({**summary, **told}, found.columns(self.level))
 
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
-
-    @abstractmethod
     def _specification(self) -> Specification:
-        """The options of the fit."""
-
-    def _shared(self) -> dict[str, Any]:
-        names = ("population", "covariance", "method", "num_components", "restarts", "max_rounds")
-        return {"owner": self._owner, **{name: getattr(self, name) for name in (*names, "seed")}}
+        """The options of the fit: those of a specification that this estimator has."""
+        known = {each.name for each in fields(Specification)}
+        own = {name: value for name, value in vars(self).items() if name in known}
+        return Specification(owner=self._owner, family=self._family, **own)
 
     def _learn(self, analysis: Analysis) -> None:
         fit = analysis.fit

@@ -11,7 +11,6 @@ from fedprior.estimation import numeric
 from fedprior.regression.face.analysis import Analysis
 from fedprior.regression.face.counts import deviances
 from fedprior.regression.face.estimator import PersonalEstimator
-from fedprior.regression.face.specification import Specification
 
 
 class PersonalRegression(RegressorMixin, PersonalEstimator):
@@ -40,6 +39,8 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
     >>> model.predict([[1.0], [1.0]], groups=[3, 99]).shape
     (2,)
     """
+
+    _family = "gaussian"
 
     def __init__(
         self,
@@ -70,9 +71,6 @@ class PersonalRegression(RegressorMixin, PersonalEstimator):
         """Return R^2 of `predict`."""
         return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
-    def _specification(self) -> Specification:
-        return Specification(criterion=self.criterion, **self._shared())
-
 
 class PersonalPoisson(RegressorMixin, PersonalEstimator):
     """y ~ Poisson(exposure exp(x theta_i + fixed beta)), theta_i ~ N(mean, covariance).
@@ -92,6 +90,8 @@ class PersonalPoisson(RegressorMixin, PersonalEstimator):
     >>> model.predict([[0.0], [0.0]], groups=[3, 99], exposure=[1.0, 2.0]).shape
     (2,)
     """
+
+    _family = "poisson"
 
     def __init__(
         self,
@@ -152,17 +152,6 @@ class PersonalPoisson(RegressorMixin, PersonalEstimator):
         _check_present(self._owner, "exposure", over)
         return over
 
-    def _specification(self) -> Specification:
-        return Specification(
-            owner=self._owner,
-            family="poisson",
-            covariance=self.covariance,
-            method=self.method,
-            approximation=self.approximation,
-            max_rounds=self.max_rounds,
-            seed=self.seed,
-        )
-
     def _learn(self, analysis: Analysis) -> None:
         super()._learn(analysis)
         self.dispersion_ = analysis.dispersion
@@ -193,6 +182,8 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
     >>> model.predict_proba([[0.0], [0.0]], groups=[3, 99]).shape
     (2, 2)
     """
+
+    _family = "binomial"
 
     def __init__(
         self,
@@ -234,9 +225,6 @@ class PersonalClassifier(ClassifierMixin, PersonalEstimator):
     def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def _specification(self) -> Specification:
-        return Specification(family="binomial", approximation=self.approximation, **self._shared())
 
     def _learn(self, analysis: Analysis) -> None:
         super()._learn(analysis)

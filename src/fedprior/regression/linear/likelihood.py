@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from fedprior.core.plain import picked
 from fedprior.regression.linear.reduction import Reduction, TurnedGroups, whiten
 from fedprior.regression.linear.structure import expand, restrict_slope
 
@@ -63,9 +64,7 @@ def covariance_profile(
         relative=relative,
         log_determinant=log_determinant,
         normal=cross[:-1, :-1],
-        log_normal=solved.log_normal,
-        coefficients=solved.coefficients,
-        squares=solved.squares,
+        **picked(solved, "log_normal", "coefficients", "squares"),
         determinant_slope=restrict_slope(inner, reduction.covariance),
         squares_slope=restrict_slope(squares_slope, reduction.covariance),
         normal_slope=restrict_slope(normal_slope, reduction.covariance),
@@ -94,9 +93,7 @@ def _independent_profile(
         relative=relative,
         log_determinant=log_determinant,
         normal=cross[:-1, :-1],
-        log_normal=solved.log_normal,
-        coefficients=solved.coefficients,
-        squares=solved.squares,
+        **picked(solved, "log_normal", "coefficients", "squares"),
         determinant_slope=np.asarray(determinant_slope),
         squares_slope=direction @ slope @ direction,
         normal_slope=np.asarray(normal_slope),

@@ -40,11 +40,7 @@ def check_classes(
 ) -> None:
     """Raise unless targets are 0, ..., C - 1 and, with `all_seen`, every class occurs."""
     check.count(owner, least=2, num_classes=num_classes)
-    good = (rows.y == np.floor(rows.y)) & (rows.y >= 0) & (rows.y < num_classes)
-    if not good.all():
-        first = int(np.argmin(good))
-        rule, remedy = f"a class, 0 to {num_classes - 1}", f"See row {first + 1}."
-        check.require(False, owner, "y", rule, float(rows.y[first]), remedy)
+    _check_whole(owner, rows.y, num_classes - 1, f"a class, 0 to {num_classes - 1}")
     seen = np.unique(rows.y).astype(int).tolist()
     rule, remedy = f"of all {num_classes} classes", "A class that never occurs has no finite odds."
     check.require(len(seen) == num_classes or not all_seen, owner, "y", rule, seen, remedy)
@@ -52,14 +48,17 @@ def check_classes(
 
 def check_counts(owner: str, rows: GroupedRows, *, some: bool = True) -> None:
     """Raise unless targets are whole numbers of at least 0, with `some` above 0."""
-    good = (rows.y == np.floor(rows.y)) & (rows.y >= 0)
-    if not good.all():
-        first = int(np.argmin(good))
-        rule, remedy = "a count, a whole number of at least 0", f"See row {first + 1}."
-        check.require(False, owner, "y", rule, float(rows.y[first]), remedy)
+    _check_whole(owner, rows.y, np.inf, "a count, a whole number of at least 0")
     any_event = not some or bool(rows.y.any())
     remedy = "A rate of 0 has no finite logarithm."
     check.require(any_event, owner, "y", "above 0 in some row", 0, remedy)
+
+
+def _check_whole(owner: str, y: np.ndarray, most: float, rule: str) -> None:
+    good = (y == np.floor(y)) & (y >= 0) & (y <= most)
+    if not good.all():
+        first = int(np.argmin(good))
+        check.require(False, owner, "y", rule, float(y[first]), f"See row {first + 1}.")
 
 
 def parts_of(rows: GroupedRows, num_classes: int = 2, *, law: RowLaw = CLASSES) -> list[ClassBlock]:

@@ -23,6 +23,16 @@ class MixturePosterior(NamedTuple):
     log_likelihood: np.ndarray  # (m,), 0 where a group has no rows
     triangles: np.ndarray | None = None
 
+    @classmethod
+    def without_rows(cls, parts: MixtureParameters, num_groups: int) -> "MixturePosterior":
+        """That of groups without rows: the population's."""
+        return cls(
+            np.tile(parts.shares, (num_groups, 1)),
+            np.tile(parts.means, (num_groups, 1, 1)),
+            np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (num_groups, 1, 1)),
+            np.zeros(num_groups),
+        )
+
 
 class LinearBatch(NamedTuple):
     """Groups of similar size, transformed to few rows with the same likelihood.
@@ -65,12 +75,7 @@ class LinearEvidence:
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """The posterior of every group's theta."""
         size = parts.means.shape[1]
-        posterior = MixturePosterior(
-            np.tile(parts.shares, (self.num_groups, 1)),
-            np.tile(parts.means, (self.num_groups, 1, 1)),
-            np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
-            np.zeros(self.num_groups),
-        )
+        posterior = MixturePosterior.without_rows(parts, self.num_groups)
         for batch in self.batches:
             view = _view(batch, parts)
             table, log_likelihood = responsibilities(view.log_density, parts)

@@ -67,14 +67,10 @@ class LogisticEvidence:
 
     def posterior(self, parts: MixtureParameters) -> MixturePosterior:
         """The posterior of every group's theta."""
-        spreads = bool(parts.covariances.any())
-        posterior = MixturePosterior(
-            np.tile(parts.shares, (self.num_groups, 1)),
-            np.tile(parts.means, (self.num_groups, 1, 1)),
-            np.tile(np.diagonal(parts.covariances, axis1=1, axis2=2), (self.num_groups, 1, 1)),
-            np.zeros(self.num_groups),
-            np.tile(pack(parts.covariances), (self.num_groups, 1, 1)) if spreads else None,
-        )
+        posterior = MixturePosterior.without_rows(parts, self.num_groups)
+        if parts.covariances.any():
+            packed = np.tile(pack(parts.covariances), (self.num_groups, 1, 1))
+            posterior = posterior._replace(triangles=packed)
         for number, batch in enumerate(self.batches):
             views, groups = self._views(number, parts), batch.part.groups
             table, level = responsibilities((each.log_density for each in views), parts)

@@ -169,8 +169,8 @@ class RunRecord:
         with duckdb.connect() as connection:
             found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
         return {
-            name: np.ma.filled(values.astype(float), np.nan) if _counts(values) else values
-            for name, values in found.items()
+            name: np.ma.filled(cells.astype(float), np.nan) if cells.dtype.kind in "fiu" else cells
+            for name, cells in found.items()
         }
 
     @cached_property
@@ -194,10 +194,6 @@ class RunRecord:
     def scores_withheld(self) -> bool:
         """Whether the run wrote no scores of clients at all."""
         return scores_stay(self.config.privacy)
-
-
-def _counts(values: np.ndarray) -> bool:
-    return values.dtype.kind in "fiu"
 
 
 def folder_of(path: Path) -> Folder | None:

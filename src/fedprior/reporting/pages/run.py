@@ -69,6 +69,7 @@ def run_page(
     rows = client_rows(
         record.clients, config.methods, metric, best=best, same=bool(config.data.path)
     )
+    balance = parts.balance(record.evaluation["classes"], rows)
     found = [
         *_progress(record),
         *_methods(record, rows),
@@ -76,7 +77,7 @@ def run_page(
         *([] if rows is None else [client_section(rows, best, metric)]),
         *_rounds(record),
         *_calibration(record),
-        *_classes(record, rows),
+        *([] if balance is None else [balance]),
         *cost.sections(record),
         *_privacy(record),
         *sections,
@@ -223,11 +224,6 @@ def _calibration(record: RunRecord) -> list[Section]:
             found.setdefault(each["method"], []).append(each["calibration"])
     charts = parts.calibration(found)
     return [Section("Calibration", tuple(charts))] if charts else []
-
-
-def _classes(record: RunRecord, rows: Rows | None) -> list[Section]:
-    section = parts.balance(record.evaluation["classes"], rows)
-    return [] if section is None else [section]
 
 
 def _privacy(record: RunRecord) -> list[Section]:
