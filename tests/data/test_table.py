@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprior.data.encoder import Encoder
+from fedprior.data.federation import Federation
 from fedprior.data.reader import read
 from fedprior.data.table import encode_rows, fit_encoder, from_frame, from_table
 
@@ -249,6 +250,29 @@ def test_what_a_label_is(label, regression, classes, reason):
     assert federation.encoder.classes == federation.classes == classes
     assert reason in federation.remarks[0]
     assert federation.train.y.dtype == (np.int32 if classes else np.float32)
+
+
+@pytest.mark.parametrize(
+    ("label", "got"),
+    [
+        (np.full(60, 3.5), r"at least 2 distinct values, got 3\.5"),
+        (1e9 + np.arange(60) / 60, r"remain in 32 bits, got a mean of 1e\+09 and a standard dev"),
+        (1e30 * np.arange(60), "remain in 32 bits"),
+        (1e-20 * np.arange(60), "remain in 32 bits"),
+    ],
+)
+def test_a_quantity_that_32_bits_cannot_hold_is_refused(label, got):
+    """Rounded, these would be equal: any constant would then seem to predict them exactly."""
+    with pytest.raises(ValueError, match=rf"label 'bought' must be a quantity .*{got}"):
+        from_table(random_columns(0) | {"bought": label}, **NAMES, regression=True)
+    with pytest.raises(ValueError, match=r"from_arrays: y must be a quantity"):
+        Federation.from_arrays(np.ones((60, 1)), label, np.arange(60) % 5, regression=True)
+
+
+def test_seconds_since_1970_are_a_quantity():
+    label = 1.7e9 + 86_400.0 * np.arange(60)
+    found = from_table(random_columns(0) | {"bought": label}, **NAMES)
+    assert found.train.y.std() == pytest.approx(label.std(), rel=0.2)
 
 
 def test_encode_rows_keeps_rows_without_a_label(csv):
