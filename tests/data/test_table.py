@@ -351,6 +351,14 @@ def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
         from_frame(frame.assign(amount=np.inf), **NAMES)
 
 
+def test_a_number_too_far_from_the_training_rows_is_refused():
+    """It would be infinite in 32 bits, and make all models of its client predict nothing."""
+    encoder = from_frame(frame := pd.DataFrame(random_columns(0)), **NAMES).encoder
+    wording = r"column 'amount' must be at most 1e\+18 standard .* got 1e\+300\. See row 1"
+    with pytest.raises(ValueError, match=wording):
+        encode_rows(encoder, frame.assign(amount=1e300))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
