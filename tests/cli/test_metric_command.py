@@ -147,4 +147,7 @@ def test_uneven_classes_are_said():
     assert len(said(0.4, classes=10)) == 1
     counts = {metric.key: {"clients": 5} for metric in METRICS.values()} | {"auc": {"clients": 3}}
     (line,) = remarks({"methods": {"fedavg": {"metrics": counts}}})
-    assert line == "Not defined for all of the 5 clients with test samples: AUC for 3."
+    assert line == "AUC is defined for 3 of the 5 clients with test samples."
+    none = {key: {"clients": 0} for key in counts}
+    (line,) = remarks({"methods": {"fedavg": {"metrics": none}}})
+    assert line.startswith("No client has enough samples to keep some for the test")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprior.data.encoder import Encoder
+from fedprior.data.federation import Federation
 from fedprior.data.reader import read
 from fedprior.data.table import encode_rows, fit_encoder, from_frame, from_table
 
@@ -251,6 +252,29 @@ def test_what_a_label_is(label, regression, classes, reason):
     assert federation.train.y.dtype == (np.int32 if classes else np.float32)
 
 
+@pytest.mark.parametrize(
+    ("label", "got"),
+    [
+        (np.full(60, 3.5), r"at least 2 distinct values, got 3\.5"),
+        (1e9 + np.arange(60) / 60, r"remain in 32 bits, got a mean of 1e\+09 and a standard dev"),
+        (1e30 * np.arange(60), "remain in 32 bits"),
+        (1e-20 * np.arange(60), "remain in 32 bits"),
+    ],
+)
+def test_a_quantity_that_32_bits_cannot_hold_is_refused(label, got):
+    """Rounded, these would be equal: any constant would then seem to predict them exactly."""
+    with pytest.raises(ValueError, match=rf"label 'bought' must be a quantity .*{got}"):
+        from_table(random_columns(0) | {"bought": label}, **NAMES, regression=True)
+    with pytest.raises(ValueError, match=r"from_arrays: y must be a quantity"):
+        Federation.from_arrays(np.ones((60, 1)), label, np.arange(60) % 5, regression=True)
+
+
+def test_seconds_since_1970_are_a_quantity():
+    label = 1.7e9 + 86_400.0 * np.arange(60)
+    found = from_table(random_columns(0) | {"bought": label}, **NAMES)
+    assert found.train.y.std() == pytest.approx(label.std(), rel=0.2)
+
+
 def test_encode_rows_keeps_rows_without_a_label(csv):
     encoder = from_table(csv, **NAMES).encoder
     table = "shop,size,open,kind,bought\n1,2,true,red,no\n2,3,true,red,\n"
@@ -325,6 +349,14 @@ def test_infinity_in_a_frame_is_refused_and_nan_is_missing():
     from_frame(frame.assign(amount=frame["amount"].where(frame.index > 5)), **NAMES)
     with pytest.raises(ValueError, match="column 'amount' must be finite, got inf in row 1"):
         from_frame(frame.assign(amount=np.inf), **NAMES)
+
+
+def test_a_number_too_far_from_the_training_rows_is_refused():
+    """It would be infinite in 32 bits, and make all models of its client predict nothing."""
+    encoder = from_frame(frame := pd.DataFrame(random_columns(0)), **NAMES).encoder
+    wording = r"column 'amount' must be at most 1e\+18 standard .* got 1e\+300\. See row 1"
+    with pytest.raises(ValueError, match=wording):
+        encode_rows(encoder, frame.assign(amount=1e300))
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def test_arrays_and_tables_without_validation_rows_are_left_alone(file, swept):
     config, clients, given = asked(file, "kind", "data.options.valid_share=0.0")
     found = settle.settle(config, clients, given)
     assert not found.tried
+    assert found.remarks == ["No client has validation rows: model and rates are not chosen."]
     bare = Federation.from_arrays(np.ones((8, 2)), np.array(["a", "b"] * 4), np.arange(8) % 2)
     assert settle.settle(config, bare, given) == settle.Settled(config)
     assert not swept

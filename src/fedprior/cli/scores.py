@@ -132,6 +132,8 @@ def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
         for name, each in row.get("metrics", {}).items()
     }
     most = max(counts.values(), default=0)
-    fewer = [f"{name} for {number:,}" for name, number in counts.items() if number < most]
-    if fewer:
-        yield f"Not defined for all of the {most:,} clients with test samples: {', '.join(fewer)}."
+    if counts and not most:
+        yield "No client has enough samples to keep some for the test, so nothing is scored."
+    for name, number in counts.items():
+        if number < most:
+            yield f"{name} is defined for {number:,} of the {most:,} clients with test samples."

@@ -137,10 +137,12 @@ def _table(summary: dict[str, Any]) -> Table:
     for column in ("of", "validation", "test"):
         shown.add_column(column, justify="right", no_wrap=True)
     rows = summary["methods"]
-    digits = 2 if metric.share else metric.decimals([row["test"] for row in rows.values()])
+    tests = [row["test"] for row in rows.values()]
 
     def show(value: float | None) -> str:
-        return "" if value is None else f"{metric.unit * value:.{digits}f}"
+        if metric.share and value is not None:
+            return f"{100 * value:.2f}"  # one more than elsewhere: points are close
+        return metric.text(value, values=tests)
 
     for name, row in rows.items():
         words = [f"{key} = {value}" for key, value in (row["chosen"] or {}).items()]

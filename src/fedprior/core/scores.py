@@ -74,19 +74,24 @@ class Metric:
             return 1
         if self.target == "classes" or self.name == "r2":
             return 3
-        known = [abs(value) for value in values if value is not None and isfinite(value)]
-        largest = max(known, default=0.0)
-        return min(8, max(0, 3 - floor(log10(largest)))) if largest > 0 else 4
+        largest = _largest(values)
+        return max(0, 3 - floor(log10(largest))) if largest > 0 else 4
 
     def text(self, value: float | None, *, values: Any = (), sign: str = "") -> str:
         """The value in a table, beside others of the same column; nothing for None.
 
+        An RMSE in a unit that would take many digits is shown with an exponent.
+
         >>> ACCURACY.text(0.8765), RMSE.text(0.25), METRICS["log-loss"].text(1.25, sign="+")
         ('87.6', '0.2500', '+1.250')
+        >>> RMSE.text(5.75e11), RMSE.text(1e-12, values=[2e-12])
+        ('5.750e+11', '1.000e-12')
         """
         if value is None:
             return ""
-        return f"{self.unit * value:{sign}.{self.decimals(values or [value])}f}"
+        values = values or [value]
+        far = self is RMSE and not 1e-5 <= (_largest(values) or 1) < 1e7
+        return f"{self.unit * value:{sign}.{'3e' if far else f'{self.decimals(values)}f'}}"
 
     def words(self, value: float) -> str:
         """The value in a sentence."""
@@ -147,6 +152,11 @@ METRICS: dict[str, Metric] = {
     )
 }
 assert tuple(METRICS) == get_args(MetricName)
+
+
+def _largest(values: Any) -> float:
+    """The largest finite value without its sign, 0 if there is none."""
+    return max((abs(each) for each in values if each is not None and isfinite(each)), default=0.0)
 
 
 def metrics_of(target: Target) -> list[Metric]:

@@ -17,6 +17,7 @@ from fedprior.data.reader import Columns, Table, names
 from fedprior.data.scan import need
 
 FORMAT = formats.NUMBERS["encoder"]
+_FARTHEST = 1e18  # standard deviations, beyond which squares overflow 32 bits
 _MOST_CATEGORIES = 1000  # more distinct words than this is a key or free text, not a category
 
 
@@ -60,6 +61,12 @@ class Numeric:
         missing = np.ma.getmaskarray(values)
         filled = np.where(missing, self.median, values.data.astype(np.float64))
         parts = [(filled - self.mean) / self.scale]
+        far = np.flatnonzero(np.abs(parts[0]) > _FARTHEST)
+        if len(far):
+            rule = f"at most {_FARTHEST:g} standard deviations from the mean, {self.mean:.6g}"
+            remedy = f"See row {far[0] + 1}. Leave the cell empty where it is unknown."
+            value = float(filled[far[0]])
+            raise ValueError(check.message("table", f"column {self.name!r}", rule, value, remedy))
         if self.knots:
             low, width = np.array(self.knots[:-1]), np.diff(self.knots)
             parts.extend((2 * np.clip((filled[:, None] - low) / width, 0, 1) - 1).T)

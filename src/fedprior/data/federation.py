@@ -10,6 +10,7 @@ import numpy as np
 from fedprior.core import check, tree
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.data.partition import check_shares, natural, split
+from fedprior.data.quantity import check_quantity
 
 if TYPE_CHECKING:
     from fedprior.data.encoder import Encoder
@@ -261,6 +262,8 @@ class Federation:
         if y.dtype.kind == "f" and not np.isfinite(y).all():
             remedy = "Drop rows without a label first."
             raise ValueError(check.message(owner, "y", "finite", "NaN or infinity", remedy))
+        if regression:
+            check_quantity(owner, "y", y)
         codes, known = (y.astype(np.float32), None) if regression else encode_labels(y, classes)
         parts = split(natural(clients), valid_share, test_share, seed=seed)
         fields = {"clients": np.unique(clients).astype(str), "classes": known, "name": name}

@@ -17,6 +17,7 @@ from fedprior.data.federation import (
     stored_input,
 )
 from fedprior.data.partition import check_shares, split_rows
+from fedprior.data.quantity import check_quantity
 from fedprior.data.reader import names
 
 _PARTS = ("train", "valid", "test")
@@ -65,6 +66,8 @@ def from_folder(
     ]
     _check_alike(clients)
     known = _known(clients, regression, classes)
+    if known is None:
+        check_quantity(owner, "y", np.concatenate([y for client in clients for y in client.y]))
     train, valid, test = (_pool(clients, part, known) for part in range(3))
     return Federation(
         train=train,

@@ -12,6 +12,7 @@ from fedprior.data.cells import MISSING
 from fedprior.data.encoder import Encoder, fit_column, refuse_infinite, words_of
 from fedprior.data.federation import Federation
 from fedprior.data.partition import check_shares, natural, split
+from fedprior.data.quantity import check_quantity
 from fedprior.data.reader import Columns, Table, names, read
 from fedprior.data.scan import need
 
@@ -286,16 +287,22 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
     if regression is not None:
         fits = not regression or kind == "number"
         check.require(fits, kept.source, title, "numeric for regression", kind)
-        target = "a quantity" if regression else "a class"
-        return regression, f"Label {label!r} is {target}: regression={regression}."
-    if kind != "number":
-        return False, f"Label {label!r} is a class: it is not numeric."
-    distinct = len(np.unique(values.data))
-    fractions = bool((values.data != np.rint(values.data)).any())
-    shown = f"Label {label!r} has {'fractions and ' * fractions}{distinct} distinct values"
-    if fractions or distinct > _MOST_CLASSES:
-        return True, f"{shown}; pass regression=False to take them as classes."
-    return False, f"{shown}; pass regression=True to take it as a quantity."
+        reason = f"Label {label!r} is {'a quantity' if regression else 'a class'}: {regression=}."
+    elif kind != "number":
+        regression, reason = False, f"Label {label!r} is a class: it is not numeric."
+    else:
+        distinct = len(np.unique(values.data))
+        fractions = bool((values.data != np.rint(values.data)).any())
+        regression = fractions or distinct > _MOST_CLASSES
+        other = "to take it as classes" if regression else "to take it as a quantity"
+        reason = (
+            f"Label {label!r} has {'fractions and ' * fractions}{distinct} distinct values; pass "
+            f"regression={not regression} (--set data.options.regression="
+            f"{str(not regression).lower()}) {other}."
+        )
+    if regression:
+        check_quantity(kept.source, title, values.data)
+    return regression, reason
 
 
 def _classes(kept: Table, label: str) -> tuple[str, ...]:

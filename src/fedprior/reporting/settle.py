@@ -71,7 +71,9 @@ def settle(
     if clients.encoder is None or config.privacy.epsilon:
         return Settled(config, remarks)
     names = [name for name in config.methods if name != _TUNED]
-    if not clients.valid.size.any() or config.training.store != "device" or not names:
+    if not clients.valid.size.any():
+        return Settled(config, ["No client has validation rows: model and rates are not chosen."])
+    if config.training.store != "device" or not names:
         return Settled(config)
     trials = _Trials(config, clients, given, watch)
     for name in names:
