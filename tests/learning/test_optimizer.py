@@ -179,3 +179,12 @@ def test_a_configuration_refuses_momentum_where_there_is_none():
     wording = "^config options.local: momentum is not supported, because nothing is shared"
     with pytest.raises(ValueError, match=wording):
         Config(options={"local": {"momentum": 0.9}})
+
+
+@pytest.mark.parametrize(("option", "value"), [("class_frequencies", True), ("smoothing", 0.5)])
+def test_a_quantity_has_no_class_frequencies(option, value):
+    model = fedprior.mlp((4,), 1, regression=True)
+    for name in ("adamap", "apfl"):
+        with pytest.raises(ValueError, match=f"^{name}: {option} must be left out: the target is"):
+            built(name, model, **{option: value})
+    assert built("adamap", model, class_frequencies=False).name == "adamap"

@@ -10,6 +10,7 @@ from fedprior.engines.sweep import Sweep
 from fedprior.reporting import federations, settle
 from fedprior.reporting.config import given_keys, read
 from fedprior.reporting.sweep_plan import plan
+from fedprior.reporting.units import fitted
 
 RAW = "Set model.center and model.scale to public values: the target is learned in its raw units."
 BEST = {"gamma_rate": 0.02, "theta_rate": 0.02, "weight_decay": 0.01}
@@ -114,6 +115,15 @@ def test_fine_tuning_may_be_slower(file, swept, monkeypatch):
     assert 0.0 in [row["fine_tuning_rate"] for row in found.tried]
 
 
+@pytest.mark.parametrize(("best", "taken"), [(1.0, 0.3), (0.1, 0.1)])
+def test_a_higher_rate_is_tried_where_the_highest_is_taken(file, swept, monkeypatch, best, taken):
+    for name in ("gamma_rate", "theta_rate"):
+        monkeypatch.setitem(BEST, name, best)
+    found = settle.settle(*asked(file))
+    assert found.config.options["adamap"]["gamma_rate"] == taken
+    assert [point["gamma_rate"] for point in swept[:5]] == [*settle.RATES, settle.HIGHER]
+
+
 def test_what_was_given_stays(file, swept):
     changes = ("training.theta_rate=0.3", "model.name=logistic", "training.metric=auc")
     found = settle.settle(*asked(file, "kind", *changes))
@@ -177,6 +187,23 @@ def test_a_quantity_has_units_and_larger_clients_larger_batches(file, swept):
     found = settle.settle(config, replace(clients, train=many), given | {"model.scale"}).config
     assert found.training.batch_size == len(many.y) // (50 * 6)
     assert found.model.scale == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "size"),
+    [(300, (), 0), (301, (), 100), (301, ("training.cohort_size=150",), 150)],
+)
+def test_rounds_of_many_clients_have_a_hundred_of_them(file, number, changes, size):
+    config, _, given = asked(file, "kind", *changes)
+    many = Federation.from_arrays(
+        np.random.default_rng(0).normal(size=(4 * number, 1)),
+        np.arange(4 * number) % 2,
+        np.repeat(np.arange(number), 4),
+    )
+    as_table = replace(many, encoder=asked(file)[1].encoder)
+    assert fitted(config, as_table, given)[0].training.cohort_size == size
+    private = replace(config, privacy=replace(config.privacy, epsilon=1.0, delta=1e-5))
+    assert fitted(private, as_table, given)[0].training == config.training
 
 
 def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):

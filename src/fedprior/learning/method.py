@@ -22,7 +22,8 @@ from fedprior.privacy.planning import noise_to_signal
 _STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
 # Options of `optimized`: of a server that adds up increments, and of any client.
 _SERVER_OPTIONS = ("momentum", "horizon")
-_CLIENT_OPTIONS = ("class_frequencies", "smoothing", "networks")
+_CLASS_OPTIONS = ("class_frequencies", "smoothing")
+_CLIENT_OPTIONS = (*_CLASS_OPTIONS, "networks")
 
 
 class MethodWarning(UserWarning):
@@ -107,8 +108,12 @@ class Method:
 
         They override `steps` and the `shared` options, of which a method takes those it has.
         """
+        quantity = getattr(model, "regression", False)
         for option, value in options.items():
             self.check_option(self.name, "option", option)
+            counts = option in _CLASS_OPTIONS and value is not False
+            rule = "left out: the target is a quantity, which has no class frequencies"
+            check.require(not (quantity and counts), self.name, option, rule, value)
             small = not isinstance(value, int) or abs(value) < 2**31  # the device's whole numbers
             check.require(small, self.name, option, "below 2**31", value)
         known = self.options()

@@ -26,6 +26,7 @@ from fedprior.reporting.training import Study, rates
 from fedprior.reporting.units import fitted
 
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
+HIGHER = 0.3  # where the highest of them is chosen
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
@@ -61,9 +62,10 @@ def settle(
     """The configuration for the clients of its first seed, but for the keys that were `given`.
 
     It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
-    are validation rows, every method tries four rates, then lower ones for a client's own steps
-    (unless it learns its prior), other weight decays, and means weighted by numbers of rows; the
-    first method also tries a linear model, if all of them take it, a deeper network, and bins.
+    are validation rows, every method tries four rates, and a higher one if it takes the highest,
+    then lower ones for a client's own steps (unless it learns its prior), other weight decays, and
+    means weighted by numbers of rows; the first method also tries a linear model, if all of them
+    take it, a deeper network, and bins.
     `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
     far in words.
     """
@@ -123,6 +125,8 @@ class _Trials:
             found = [self._scores(self.config, self.clients, name, point) for point in points]
             lowest = _first_of_the_best(found, self.rows)
             self.config, self.scores[name] = self._with(name, points[lowest]), found[lowest]
+            if lowest == len(points) - 1:
+                self._try(name, dict.fromkeys(points[lowest], HIGHER))
 
     def choose_model(self, name: str) -> None:
         """Another model where it does better at the same rates."""
@@ -138,13 +142,17 @@ class _Trials:
         if points and name not in self.scores:  # its rates were given, and maybe the model
             self.scores[name] = self._scores(self.config, self.clients, name, {})
         for point in points:
-            if self._takes(name, self._scores(self.config, self.clients, name, point)):
-                self.config = self._with(name, point)
+            self._try(name, point)
 
     def end(self, name: str) -> None:
         """Say that a method has nothing left to try."""
         if name in self._told:
             self._tell(name, self._number(name), self._number(name))
+
+    def _try(self, name: str, point: Mapping[str, Any]) -> None:
+        """These options of a method, kept where they do better."""
+        if self._takes(name, self._scores(self.config, self.clients, name, point)):
+            self.config = self._with(name, point)
 
     def _takes(self, name: str, found: np.ndarray) -> bool:
         """Whether these scores of the clients are better by more than a standard error."""
