@@ -154,7 +154,7 @@ def test_a_method_is_built_when_it_is_traced_and_not_in_every_round(federation):
 
 def test_a_quantity_has_no_class_frequencies():
     linear = fedprior.models.linear(2)
-    algorithm = built("fedavg", linear, class_frequencies=True)
+    algorithm = optimized(fedprior.learning.fedavg, linear, class_frequencies=True)
     assert algorithm.predict == linear.apply
 
 
@@ -182,7 +182,7 @@ def test_a_configuration_refuses_momentum_where_there_is_none():
 
 
 @pytest.mark.parametrize(("option", "value"), [("class_frequencies", True), ("smoothing", 0.5)])
-def test_a_quantity_has_no_class_frequencies(option, value):
+def test_class_frequencies_of_a_quantity_are_refused_where_they_are_asked_for(option, value):
     model = fedprior.mlp((4,), 1, regression=True)
     for name in ("adamap", "apfl"):
         with pytest.raises(ValueError, match=f"^{name}: {option} must be left out: the target is"):

@@ -60,7 +60,7 @@ class Schedule:
     # auto: fixed; poisson with privacy; cyclic with the matrix mechanism; fixed with secure sums
     cohort: Literal["auto", "everyone", "fixed", "poisson", "cyclic"] = "auto"  # who takes part
     cohort_size: int = (
-        0  # clients per round (poisson: expected); 0: a third, at most 100 of a table
+        0  # clients per round (poisson: expected); 0: a third, of a table at most 100
     )
     sampling_rate: float = 0.0  # poisson: share of the clients; cyclic: of those whose turn it is
     parts: int = 0  # cyclic: groups of clients that take turns; 0: by cohort_size
