@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -71,7 +71,8 @@ def table_of(title: str, lines: Sequence[Sequence[str]], *, caption: str = "") -
     )
     for column in lines[0]:
         words = column in _WORDS
-        made.add_column(column, justify="left" if words else "right", overflow="fold")
+        side: Literal["left", "right"] = "left" if words else "right"
+        made.add_column(column, justify=side, overflow="fold", no_wrap=words)
     for line in lines[1:]:
         made.add_row(*line)
     return made

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import Data, Names, Out, Settings, check_out, data_root, show_lines
+from fedprior.cli.experiment import (
+    Data,
+    Names,
+    Out,
+    Settings,
+    check_out,
+    data_root,
+    show_lines,
+    table_of,
+)
 from fedprior.cli.pages import check_report
 from fedprior.cli.progress import say
 from fedprior.core import check
@@ -135,8 +144,17 @@ class _Request:
 
 
 def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """A table for each setting."""
     from fedprior.experiments.framework import PriorRow, table
 
-    title = f"Test samples, {len(document['seeds'])} seeds"
-    lines = table([PriorRow(**row) for row in document["rows"]])
-    show_lines(document, title, lines, report=report, as_json=as_json, quiet=quiet)
+    rows = [PriorRow(**row) for row in document["rows"]]
+    number = len(document["seeds"])
+    seeds = f"{number} seed{'s' * (number > 1)}"
+    settings = {
+        f"{name}: test samples, {seeds}": [line[1:] for line in table(own)]
+        for name in dict.fromkeys(row.setting for row in rows)
+        if (own := [row for row in rows if row.setting == name])
+    }
+    (title, lines), *others = settings.items()
+    beside = [table_of(*each) for each in others]
+    show_lines(document, title, lines, *beside, report=report, as_json=as_json, quiet=quiet)

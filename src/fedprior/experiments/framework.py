@@ -267,7 +267,7 @@ def _row(setting: str, method: str, values: Values, own: Values) -> PriorRow:
 
 def table(made: Sequence[PriorRow]) -> list[list[str]]:
     """The head, then a line a row."""
-    head = ["setting", "method", "accuracy", "log loss", "calibration\nerror"]
+    head = ["setting", "method", "accuracy", "log\nloss", "calib.\nerror"]
     lines = [[*head, "AdaMAP\nahead", "its log loss\nlower, %"]]
     for row in made:
         numbers = [f"{100 * row.accuracy:.2f}", f"{row.log_loss:.4f}"]
@@ -281,7 +281,8 @@ def table(made: Sequence[PriorRow]) -> list[list[str]]:
 
 
 def _gap(middle: float, low: float | None, high: float | None) -> str:
-    return f"{middle:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+    half = "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
+    return f"{middle:.2f}{half}"
 
 
 def markdown(made: Sequence[PriorRow]) -> str:
