@@ -64,6 +64,7 @@ def close_with_gradients(ours, plain, *arguments):
             {"padding": 1, "groups": 4},
             {"window_strides": (1, 1), "padding": ((1, 1),) * 2, "feature_group_count": 4},
         ),
+        ((2, 9, 7, 3), (4, 3), {"stride": (4, 3)}, {"window_strides": (4, 3), "padding": "VALID"}),
         ((2, 11, 3), (4,), {"stride": 3}, {"window_strides": (3,), "padding": "VALID"}),
         (
             (1, 4, 5, 4, 2),
@@ -276,6 +277,18 @@ def test_large_windows_stay_as_they_are():
 
     kernel, x = draw(0, 12, 12, 1, 2), draw(1, 2, 12, 12, 1)
     assert operations(fast_convolutions(apply), kernel, x) == {"conv_general_dilated"}
+
+
+def test_large_patches_side_by_side_are_made_fast():
+    """They are a transposition, whatever their size: the first layer of many transformers."""
+
+    def apply(kernel, x):
+        return lax.conv_general_dilated(x, kernel, (12, 13), "VALID", dimension_numbers=NUMBERS[2])
+
+    kernel, x = draw(0, 12, 13, 3, 2), draw(1, 2, 25, 40, 3)
+    fast = fast_convolutions(apply)
+    assert operations(fast, kernel, x) == set()
+    close_with_gradients(fast, apply, kernel, x)
 
 
 def test_slow_networks_are_named_before_they_are_compiled():

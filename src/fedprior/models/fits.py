@@ -85,8 +85,8 @@ def _warn_if_slow(traced: Jaxpr) -> None:
         warnings.warn(
             f"network: {' and '.join(names)} may take 10 to 60 times as long as needed with a "
             "model for every client, and minutes to compile. Use fedprior.network or "
-            "fedprior.models.fast_convolutions, which replace windows of up to 121 places, or the "
-            "functions of fedprior.models.layers.",
+            "fedprior.models.fast_convolutions, which replace windows of up to 121 places "
+            "and patches side by side of any size, or the functions of fedprior.models.layers.",
             SlowNetworkWarning,
             stacklevel=2,
         )

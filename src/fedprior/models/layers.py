@@ -158,6 +158,11 @@ def _by_patches(
 ) -> Array:
     """One product for each group of channels; a group of one channel needs no matrices."""
     *window, inputs, outputs = kernel.shape
+    if groups == 1 and side_by_side(window, stride, dilation):
+        patches = _cut(x, window)
+        rows = patches.reshape(-1, patches.shape[-1])
+        product = jnp.matmul(rows, kernel.reshape(-1, outputs), **options)
+        return product.reshape(*patches.shape[:-1], outputs)
     members = windows(x, (1, *window, 1), (1, *stride, 1), (1, *dilation, 1))
     matrix = kernel.reshape(-1, outputs)
     if inputs == 1 and groups > 1:
@@ -171,6 +176,26 @@ def _by_patches(
     matrix = matrix.reshape(-1, groups, outputs // groups)
     patches = jnp.concatenate(parts, axis=-1)
     return jnp.einsum("...gi,igo->...go", patches, matrix, **options).reshape(shape)
+
+
+def side_by_side(
+    window: Sequence[int], stride: Sequence[int], dilation: Sequence[int] | None = None
+) -> bool:
+    """Whether windows neither overlap nor leave gaps, so that patches are a transposition of x."""
+    return tuple(window) == tuple(stride) and max(dilation or (1,)) == 1
+
+
+def _cut(x: Array, window: Sequence[int]) -> Array:
+    """(batch, ..., C) -> (batch, ..., window and C): patches side by side, without the rest."""
+    batch, *lengths, channels = x.shape
+    counts = [length // width for length, width in zip(lengths, window, strict=True)]
+    ends = [count * width for count, width in zip(counts, window, strict=True)]
+    x = jax.lax.slice(x, (0,) * x.ndim, (batch, *ends, channels))
+    pairs = zip(counts, window, strict=True)
+    x = x.reshape(batch, *(number for pair in pairs for number in pair), channels)
+    last = x.ndim - 1
+    x = x.transpose(0, *range(1, last, 2), *range(2, last, 2), last)
+    return x.reshape(batch, *counts, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))

@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Predict
-from fedprior.models.layers import added, largest, unpadded, windows
+from fedprior.models.layers import added, largest, side_by_side, unpadded, windows
 
 SLOW = ("conv_general_dilated", "reduce_window_max")  # by how much: see `layers`
 _INLINED = ("jit", "pjit", "closed_call", "core_call")
@@ -164,7 +164,10 @@ def _again(value: Any) -> Any:
 
 
 def _convolution(lhs: Array, rhs: Array, **parameters: Any) -> Array | None:
-    if prod(rhs.shape[axis] for axis in parameters["dimension_numbers"].rhs_spec[2:]) > _WIDEST:
+    window = [rhs.shape[axis] for axis in parameters["dimension_numbers"].rhs_spec[2:]]
+    groups = parameters["feature_group_count"] * parameters["batch_group_count"]
+    moves = parameters["window_strides"], parameters["rhs_dilation"]
+    if prod(window) > _WIDEST and (groups > 1 or not side_by_side(window, *moves)):
         return None
     known = {name: parameters[name] for name in parameters if name in _ARGUMENTS}
     return conv_general_dilated(lhs, rhs, **known)
@@ -197,7 +200,7 @@ def _pooled(
     return pool(x, window_dimensions, window_strides)
 
 
-_WIDEST = 121  # members of a window: each is a slice of its own, which takes time to compile
+_WIDEST = 121  # members of overlapping windows: each is a slice, which takes time to compile
 _ARGUMENTS = conv_general_dilated.__annotations__.keys()
 _FORMS: dict[str, Callable[..., Array | None]] = {
     "conv_general_dilated": _convolution,
