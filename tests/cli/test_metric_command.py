@@ -150,4 +150,4 @@ def test_uneven_classes_are_said():
     assert line == "AUC is defined for 3 of the 5 clients with test samples."
     none = {key: {"clients": 0} for key in counts}
     (line,) = remarks({"methods": {"fedavg": {"metrics": none}}})
-    assert line.startswith("No client has enough samples to keep some for the test")
+    assert line.startswith("No client has test samples, so nothing is scored")

@@ -73,6 +73,22 @@ def test_a_round_of_nobody_leaves_all_networks_as_they_are():
     jax.tree.map(np.testing.assert_array_equal, after["gamma"], state["gamma"])
 
 
+def test_options_that_the_initial_state_has_can_be_swept(federation):
+    """They are traced; whether networks start apart is a matter of the model."""
+    swept = fedprior.sweep(
+        lambda psi: built("adaped", initial_psi=psi, networks=2),
+        federation,
+        over={"psi": [1.0, 4.0]},
+        rounds=1,
+        seeds=(0,),
+    )
+    assert swept.valid.shape[0] == 2
+
+
+def test_a_state_that_starts_alike_is_no_reason_to_refuse():
+    assert built("fedmd", networks=2, num_public=3).name == "fedmd"
+
+
 def test_one_network_is_the_method_itself():
     known = fedprior.learning.fedavg(MODEL)
     assert optimized(lambda model: known, MODEL, networks=1) is known
@@ -82,7 +98,7 @@ def test_one_network_is_the_method_itself():
     ("name", "model", "networks", "wording"),
     [
         ("fedavg", fedprior.models.logistic(4, 3), 2, "fedavg: networks must be 1, because all"),
-        ("mixture-clustering", MODEL, 2, "networks must be 1, because the server does not add up"),
+        ("mixture-clustering", MODEL, 2, "networks must be 1, because the server needs more than"),
         ("fedavg", MODEL, 0, "fedavg: networks must be a whole number"),
         ("fedavg", MODEL, 1.5, "fedavg: networks must be a whole number"),
     ],

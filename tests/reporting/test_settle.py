@@ -10,7 +10,6 @@ from fedprior.engines.sweep import Sweep
 from fedprior.reporting import federations, settle
 from fedprior.reporting.config import given_keys, read
 from fedprior.reporting.sweep_plan import plan
-from fedprior.reporting.units import fitted
 
 RAW = "Set model.center and model.scale to public values: the target is learned in its raw units."
 BEST = {"gamma_rate": 0.02, "theta_rate": 0.02, "weight_decay": 0.01}
@@ -189,21 +188,12 @@ def test_a_quantity_has_units_and_larger_clients_larger_batches(file, swept):
     assert found.model.scale == 1
 
 
-@pytest.mark.parametrize(
-    ("number", "changes", "size"),
-    [(300, (), 0), (301, (), 100), (301, ("training.cohort_size=150",), 150)],
-)
-def test_rounds_of_many_clients_have_a_hundred_of_them(file, number, changes, size):
-    config, _, given = asked(file, "kind", *changes)
-    many = Federation.from_arrays(
-        np.random.default_rng(0).normal(size=(4 * number, 1)),
-        np.arange(4 * number) % 2,
-        np.repeat(np.arange(number), 4),
-    )
-    as_table = replace(many, encoder=asked(file)[1].encoder)
-    assert fitted(config, as_table, given)[0].training.cohort_size == size
-    private = replace(config, privacy=replace(config.privacy, epsilon=1.0, delta=1e-5))
-    assert fitted(private, as_table, given)[0].training == config.training
+def test_a_network_too_large_for_rounds_of_many_clients_is_not_tried(file, swept, monkeypatch):
+    """A third of 6 clients, and 4,418 parameters: two layers of 64 units for one column."""
+    monkeypatch.setattr(settle, "_MOST_NUMBERS", 2 * 4418)
+    assert "mlp (64, 64)" in str(settle.settle(*asked(file)).tried)
+    monkeypatch.setattr(settle, "_MOST_NUMBERS", 2 * 4418 - 1)
+    assert "mlp (64, 64)" not in str(settle.settle(*asked(file)).tried)
 
 
 def test_a_mixed_model_is_named_where_it_predicts_better(file, monkeypatch):

@@ -32,6 +32,7 @@ Settings = Annotated[
 
 _WORDS = {"name", "measures", "paper", "needs", "population", "players", "outcome", "method"}
 _WORDS |= {"setting", "verdict"}
+_METHOD = 24  # characters of a method's name that stay on one line
 _NEAR = Path("..", "shared", "data")
 
 
@@ -69,10 +70,11 @@ def table_of(title: str, lines: Sequence[Sequence[str]], *, caption: str = "") -
         title_justify="left",
         caption_justify="left",
     )
-    for column in lines[0]:
-        words = column in _WORDS
-        side: Literal["left", "right"] = "left" if words else "right"
-        made.add_column(column, justify=side, overflow="fold", no_wrap=words)
+    for place, column in enumerate(lines[0]):
+        side: Literal["left", "right"] = "left" if column in _WORDS else "right"
+        longest = max((len(line[place]) for line in lines[1:]), default=0)
+        least = min(longest, _METHOD) if column == "method" else None
+        made.add_column(column, justify=side, overflow="fold", min_width=least)
     for line in lines[1:]:
         made.add_row(*line)
     return made

@@ -133,7 +133,7 @@ def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     }
     most = max(counts.values(), default=0)
     if counts and not most:
-        yield "No client has enough samples to keep some for the test, so nothing is scored."
+        yield "No client has test samples, so nothing is scored."
     for name, number in counts.items():
         if number < most:
             yield f"{name} is defined for {number:,} of the {most:,} clients with test samples."

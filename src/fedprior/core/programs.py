@@ -10,16 +10,18 @@ from typing import Any
 # level saves a tenth to a third of the compilation time of rounds, which become 6% slower, and two
 # thirds of that of initial draws, whose bits stay the same.
 _ON_GPU = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+_GIVEN = os.environ.get("XLA_FLAGS", "")  # what it names is the user's choice
 _LEVEL = "xla_backend_optimization_level"
-_ON_CPU = {} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1}
+_ON_CPU = {} if _LEVEL in _GIVEN else {_LEVEL: 1}
 # On a GPU, small rounds take as long as their kernels take to start: kernels that do not wait for
 # each other start together, and a round with all its steps is one graph. (Older compilers lack it.)
-_GRAPHS = {
+_ONE_GRAPH: dict[str, Any] = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,"
     "DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_command_buffer_unroll_loops": True,
 }
+_GRAPHS = {} if "command_buffer" in _GIVEN else _ONE_GRAPH
 
 
 @dataclass(frozen=True, eq=False)

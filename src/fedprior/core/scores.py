@@ -75,7 +75,7 @@ class Metric:
         if self.target == "classes" or self.name == "r2":
             return 3
         largest = _largest(values)
-        return max(0, 3 - floor(log10(largest))) if largest > 0 else 4
+        return min(8, max(0, 3 - floor(log10(largest)))) if largest > 0 else 4
 
     def text(self, value: float | None, *, values: Any = (), sign: str = "") -> str:
         """The value in a table, beside others of the same column; nothing for None.

@@ -18,12 +18,12 @@ def check_quantity(owner: str, name: str, values: np.ndarray) -> None:
     values = np.asarray(values, np.float64)
     rule = "a quantity with at least 2 distinct values"
     check.require(bool((values != values[0]).any()), owner, name, rule, values[0])
-    with np.errstate(over="ignore"):
-        spread = float(np.std(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, spread = float(np.mean(values)), float(np.std(values))
         lost = float(np.abs(values - values.astype(np.float32)).max())
     fits = _LEAST <= spread <= _MOST and lost <= _LOST * spread
     rule = "a quantity whose differences remain in 32 bits"
-    got = f"a mean of {np.mean(values):.4g} and a standard deviation of {spread:.4g}"
+    got = f"a mean of {mean:.4g} and a standard deviation of {spread:.4g}"
     check.expect(
         fits,
         owner,

@@ -180,7 +180,7 @@ class Comparison:
     """Settings and methods that are compared under one name, over `seeds` seeds from `first`.
 
     Each method's rate is one of `grid`; of equals the lower one is taken. With the same optimizer
-    for all methods, there are `equal_seeds` seeds and the rates of `equal_grid`, where given.
+    for all methods, the rates are those of `equal_grid`, where given.
     """
 
     settings: tuple[Setting, ...]
@@ -188,15 +188,13 @@ class Comparison:
     seeds: int
     first: int = 0
     grid: tuple[float, ...] = GRID
-    equal_seeds: int | None = None
     equal_grid: tuple[float, ...] | None = None
 
     def under(self, optimizer: Optimizer) -> "Comparison":
         """The same with the usual seeds and rates under this optimizer."""
         if optimizer == PUBLISHED:
             return self
-        seeds, grid = self.equal_seeds or self.seeds, self.equal_grid or self.grid
-        return replace(self, seeds=seeds, grid=grid)
+        return replace(self, grid=self.equal_grid or self.grid)
 
     def chosen_settings(
         self, names: Sequence[str] | None, *, quick: bool, optimizer: Optimizer = PUBLISHED

@@ -38,7 +38,7 @@ def ensemble(algorithm: Algorithm, networks: int) -> Algorithm:
     if networks == 1:
         return algorithm
     adds = algorithm.pools == "sum" and algorithm.num_clients is None and algorithm.bound is None
-    rule = "1, because the server does not add up messages of one shape"
+    rule = "1, because the server needs more than the sum of messages"
     check.require(adds, owner, "networks", rule, networks)
     rule = "1, because all draws of this model's initial parameters are alike"
     check.require(_start_apart(algorithm), owner, "networks", rule, networks)
@@ -48,10 +48,12 @@ def ensemble(algorithm: Algorithm, networks: int) -> Algorithm:
 
 
 def _start_apart(algorithm: Algorithm) -> bool:
-    """Whether two initial states differ: a linear model starts at zero."""
+    """Whether two initial models differ: a linear one starts at zero."""
+    if algorithm.model is None:
+        return True
     with jax.ensure_compile_time_eval():
-        first, second = (algorithm.init(random.root(seed))["gamma"] for seed in (0, 1))
-        return bool(jnp.any(tree.flatten(first) != tree.flatten(second)))
+        first, second = (tree.flatten(algorithm.model.init(random.root(seed))) for seed in (0, 1))
+        return bool(jnp.any(first != second))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

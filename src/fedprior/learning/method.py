@@ -22,8 +22,8 @@ from fedprior.privacy.planning import noise_to_signal
 _STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
 # Options of `optimized`: of a server that adds up increments, and of any client.
 _SERVER_OPTIONS = ("momentum", "horizon")
-_CLASS_OPTIONS = ("class_frequencies", "smoothing")
-_CLIENT_OPTIONS = (*_CLASS_OPTIONS, "networks")
+_UNUSED = {"class_frequencies": False, "smoothing": 1.0}  # what a quantity may have: no effect
+_CLIENT_OPTIONS = (*_UNUSED, "networks")
 
 
 class MethodWarning(UserWarning):
@@ -111,9 +111,9 @@ class Method:
         quantity = getattr(model, "regression", False)
         for option, value in options.items():
             self.check_option(self.name, "option", option)
-            counts = option in _CLASS_OPTIONS and value is not False
+            used = option in _UNUSED and bool(value != _UNUSED[option])
             rule = "left out: the target is a quantity, which has no class frequencies"
-            check.require(not (quantity and counts), self.name, option, rule, value)
+            check.require(not (quantity and used), self.name, option, rule, value)
             small = not isinstance(value, int) or abs(value) < 2**31  # the device's whole numbers
             check.require(small, self.name, option, "below 2**31", value)
         known = self.options()
@@ -140,6 +140,7 @@ class Method:
             momentum = options.get("momentum", self.default("momentum"))
             if check.is_traced(momentum) or momentum > 0:
                 size = tree.size(jax.eval_shape(model.init, random.root(0)))
+                check.count(self.name, networks=options.get("networks", 1))
                 size *= options.get("networks", 1)
                 changed["momentum"] = calmed(momentum, noise.to_signal(size))
         return changed

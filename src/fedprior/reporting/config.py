@@ -59,9 +59,7 @@ class Schedule:
     rounds: int = 600
     # auto: fixed; poisson with privacy; cyclic with the matrix mechanism; fixed with secure sums
     cohort: Literal["auto", "everyone", "fixed", "poisson", "cyclic"] = "auto"  # who takes part
-    cohort_size: int = (
-        0  # clients per round (poisson: expected); 0: a third, of a table at most 100
-    )
+    cohort_size: int = 0  # clients per round (poisson: expected); 0: a third of them
     sampling_rate: float = 0.0  # poisson: share of the clients; cyclic: of those whose turn it is
     parts: int = 0  # cyclic: groups of clients that take turns; 0: by cohort_size
     newcomers: int = 0  # clients, the last ones, that never take part in a round

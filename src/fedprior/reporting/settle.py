@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 
+from fedprior.core import random, tree
 from fedprior.core.algorithm import Algorithm
 from fedprior.core.scores import METRICS, Metric
 from fedprior.data.federation import Federation
@@ -29,6 +31,7 @@ RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a m
 HIGHER = 0.3  # where the highest of them is chosen
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
+_MOST_NUMBERS = 10**7  # parameters of all models in a round, beyond which none deeper is tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
 _RATE_KEYS = frozenset({"training.theta_rate", "training.gamma_rate"})
 _CLOSE = 0.05  # of the best score: what a lower rate may lose, also where clients are few
@@ -198,7 +201,9 @@ class _Trials:
             linear = replace(mlp, name=_LINEAR[self.clients.classes is None])
             yield replace(self.config, model=linear), self.clients
         deep = replace(mlp, hidden=deeper(*mlp.hidden))
-        yield replace(self.config, model=deep), self.clients
+        deeper_one = replace(self.config, model=deep)
+        if _numbers(deeper_one, self.clients) <= _MOST_NUMBERS:
+            yield deeper_one, self.clients
         if self.open_bins:
             config = replace(self.config, data=replace(self.config.data, bins=BINS))
             binned = federations.federation(config.data, seed=config.seed)
@@ -290,6 +295,13 @@ def _all_build(config: Config, clients: Federation) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _numbers(config: Config, clients: Federation) -> float:
+    """How many parameters the models of a round have together."""
+    study = Study(config, Facts.of(clients))
+    size = tree.size(jax.eval_shape(study.model.init, random.root(0)))
+    return size * study.share * clients.num_clients
 
 
 def _named(config: Config) -> str:

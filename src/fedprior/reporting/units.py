@@ -13,7 +13,6 @@ from fedprior.models.tabular import width
 from fedprior.reporting.config import Config
 
 _BATCH = (10, 128)  # least and most rows of a batch
-_COHORT = 100  # most clients in a round: their mean is as good as that of more
 
 
 def fitted(config: Config, clients: Federation, given: Set[str]) -> tuple[Config, list[str]]:
@@ -35,9 +34,6 @@ def fitted(config: Config, clients: Federation, given: Set[str]) -> tuple[Config
         # Batches grow with the clients, so that 600 rounds show them their rows 40 times.
         size = int(np.clip(len(y) // (50 * clients.num_clients), *_BATCH))
         training = replace(training, batch_size=size)
-    open_cohort = training.cohort == "auto" and not training.cohort_size + training.sampling_rate
-    if open_cohort and clients.num_clients > 3 * _COHORT:
-        training = replace(training, cohort_size=_COHORT)
     return replace(config, model=model, training=training), []
 
 
