@@ -243,6 +243,7 @@ def test_rates_are_chosen_and_kept(command, fast, table, tmp_path, monkeypatch):
     from fedprior.reporting import settle
 
     monkeypatch.setattr(settle, "RATES", (0.001, 0.1))
+    monkeypatch.setattr(settle, "HIGHER", 0.1)
     monkeypatch.setattr(settle, "_DECAYS", ())
     named = ("--data", table, "--client", "shop", "--label", "outcome", "--algorithm", "fedavg")
     options = fast()

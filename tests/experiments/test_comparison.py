@@ -224,7 +224,8 @@ def test_every_method_builds_in_every_setting():
 
 def test_cifar10_is_compared_on_a_grid_and_seeds_of_its_own():
     known = settings.COMPARISONS["cifar10"]
-    assert (known.grid, known.seeds, known.first) == ((0.02, 0.05, 0.1), 3, 1000)
+    assert (known.grid, known.seeds, known.first) == ((0.02, 0.05, 0.1, 0.2), 3, 1000)
+    assert known.equal_grid == (0.1, 0.2)
     assert all(
         each.grid == settings.GRID
         for name, each in settings.COMPARISONS.items()

@@ -21,6 +21,7 @@ VALUES = {
     "gradient_norm": 2.0,
     "horizon": 5.0,
     "momentum": 0.5,
+    "networks": 2,
     "prior_samples": 1.0,
     "judge_every": 2,
     "smoothing": 1.0,

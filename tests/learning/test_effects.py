@@ -58,7 +58,8 @@ def played(method, federation, options):
 
     The first one is absent from the second round, the third begins there, the last never does.
     """
-    model, clients = LAYERS if method.name in LAYERED else SMALL, np.arange(4, dtype=np.int32)
+    layered = method.name in LAYERED or "networks" in options  # a linear model starts at zero
+    model, clients = LAYERS if layered else SMALL, np.arange(4, dtype=np.int32)
     axes = {"in_axes": (None, 0, PADDED_AXES, None)}
 
     @jax.jit
@@ -138,6 +139,9 @@ def test_every_option_has_an_effect(federation, name):
         before = play(plain)
         if option in plain:
             after = play(plain | {option: value})
+        elif option == "networks":
+            before = played(method, federation, usual | {option: 1})(plain)
+            after = played(method, federation, usual | {option: value})(plain)
         elif option == "curvature":
             few = {name: value for name, value in plain.items() if name not in SERVER}
             before = play(few)

@@ -98,7 +98,6 @@ def test_one_network_is_the_method_itself():
     ("name", "model", "networks", "wording"),
     [
         ("fedavg", fedprior.models.logistic(4, 3), 2, "fedavg: networks must be 1, because all"),
-        ("mixture-clustering", MODEL, 2, "networks must be 1, because the server needs more than"),
         ("fedavg", MODEL, 0, "fedavg: networks must be a whole number"),
         ("fedavg", MODEL, 1.5, "fedavg: networks must be a whole number"),
     ],
@@ -106,6 +105,15 @@ def test_one_network_is_the_method_itself():
 def test_what_cannot_be_several_is_refused(name, model, networks, wording):
     with pytest.raises((ValueError, TypeError), match=wording):
         built(name, model, networks=networks)
+
+
+def test_a_server_that_sees_every_message_is_refused():
+    wording = "networks must be 1, because the server needs more than the sum of messages, got 2"
+    related = fedprior.populations.Multitask(covariance=0.5 * np.eye(4) + 0.5)
+    multitask = fedprior.learning.multitask
+    with pytest.raises(ValueError, match=wording):
+        optimized(multitask, MODEL, networks=2, population=related, steps=STEPS)
+    assert "networks" not in catalog.method("mixture-clustering").options()
 
 
 def test_noise_is_compared_with_the_whole_message():

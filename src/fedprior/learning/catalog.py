@@ -227,6 +227,7 @@ _METHODS = (
         reference="Ozkara et al. 2022, Algorithm 4",
         remark=COLLAPSE,
         still="its server clusters the clients' models",
+        several=False,
     ),
     Method(
         factory=mixture_em,

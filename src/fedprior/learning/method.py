@@ -20,10 +20,9 @@ from fedprior.privacy.planning import noise_to_signal
 # Fields of `Steps` that a method's options may change. The number of steps is the same for all
 # methods, because budgets are compared by it.
 _STEP_OPTIONS = ("decay", "steps_per_epoch", "weight_decay", "clip")
-# Options of `optimized`: of a server that adds up increments, and of any client.
+# Options of `optimized`: of a server that adds up increments, and of clients with classes.
 _SERVER_OPTIONS = ("momentum", "horizon")
 _UNUSED = {"class_frequencies": False, "smoothing": 1.0}  # what a quantity may have: no effect
-_CLIENT_OPTIONS = (*_UNUSED, "networks")
 
 
 class MethodWarning(UserWarning):
@@ -61,6 +60,7 @@ class Method:
     `personal` methods give each client a model of its own, so that in a private run a client can
     fall back to its own data (`cautious`); the others have nothing but the shared model.
     `remark` is what the command line says before a run, where Python warns.
+    `several` of its networks can be trained side by side, unless its server sees every message.
     `called` is its name where that is not the factory's.
     `still` says why there are no increments of a shared model to add momentum to, if that is so.
     """
@@ -73,6 +73,7 @@ class Method:
     personal: bool = True
     remark: str = ""
     still: str = ""
+    several: bool = True
     called: str = ""
     adapt: Callable[..., Mapping[str, Any]] | None = None
 
@@ -84,7 +85,8 @@ class Method:
     def options(self) -> list[str]:
         """Names of the options that a configuration may set for this method."""
         own = settable(self.factory)
-        added = _CLIENT_OPTIONS if self.still else (*_SERVER_OPTIONS, *_CLIENT_OPTIONS)
+        added = (*(() if self.still else _SERVER_OPTIONS), *_UNUSED)
+        added += ("networks",) if self.several else ()
         return [*own, *_STEP_OPTIONS, *(name for name in added if name not in own)]
 
     def default(self, option: str) -> Any:
@@ -111,9 +113,10 @@ class Method:
         quantity = getattr(model, "regression", False)
         for option, value in options.items():
             self.check_option(self.name, "option", option)
-            used = option in _UNUSED and bool(value != _UNUSED[option])
-            rule = "left out: the target is a quantity, which has no class frequencies"
-            check.require(not (quantity and used), self.name, option, rule, value)
+            if quantity and option in _UNUSED:
+                unused = check.is_traced(value) or value == _UNUSED[option]
+                rule = "left out: the target is a quantity, which has no class frequencies"
+                check.require(bool(unused), self.name, option, rule, value)
             small = not isinstance(value, int) or abs(value) < 2**31  # the device's whole numbers
             check.require(small, self.name, option, "below 2**31", value)
         known = self.options()

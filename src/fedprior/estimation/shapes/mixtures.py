@@ -187,7 +187,10 @@ def _spreads(rows: FamilyRows, mean: float) -> np.ndarray:
 
 
 def _one_spike_and_slab(rows: FamilyRows, start: Atoms) -> Atoms:
-    """Quasi-Newton steps over the place of the point, mean and spread of the slab, and share."""
+    """Quasi-Newton steps over the place of the point, mean and spread of the slab, and share.
+
+    Places and spreads are shares of the range of the values, so that the unit does not matter.
+    """
     from scipy.optimize import minimize
 
     first, middle = (float(rows.stabilize(each)) for each in start.atoms)
@@ -195,12 +198,13 @@ def _one_spike_and_slab(rows: FamilyRows, start: Atoms) -> Atoms:
     low, high = float(at.min()), float(at.max())
     unit = max(high - low, 1e-12)
     error = float(np.sqrt(rows.angle_variance.min()))
-    limits = [(low, high), (low + 1e-3 * unit, high - 1e-3 * unit)]
-    limits += [(np.log(1e-2 * error), np.log(4 * unit)), (-12.0, 12.0)]
+    limits = [(0.0, 1.0), (1e-3, 1 - 1e-3)]
+    limits += [(np.log(1e-2 * error / unit), np.log(4.0)), (-12.0, 12.0)]
 
     def population(at: np.ndarray) -> Atoms:
-        atoms = np.asarray(rows.destabilize(at[:2]), np.float64)
-        spread = min(float(np.exp(at[2]) * rows.slope(atoms[1])), rows.widest(float(atoms[1])))
+        atoms = np.asarray(rows.destabilize(low + unit * at[:2]), np.float64)
+        spread = float(unit * np.exp(at[2]) * rows.slope(atoms[1]))
+        spread = min(spread, rows.widest(float(atoms[1])))
         share = 1 / (1 + np.exp(-at[3]))
         return Atoms(
             atoms=atoms, weights=np.array([1 - share, share]), spread=np.array([0.0, spread])
@@ -213,8 +217,10 @@ def _one_spike_and_slab(rows: FamilyRows, start: Atoms) -> Atoms:
 
     share = float(np.clip(start.weights[1], 1e-3, 1 - 1e-3))
     slope = max(float(rows.slope(start.atoms[1])), 1e-300)  # 0 for a rate on its bound
-    width = np.log(max(start.spread[1] / slope, 2e-2 * error))
-    begin = np.array([first, middle, width, np.log(share / (1 - share))])
+    width = np.log(max(start.spread[1] / slope, 2e-2 * error) / unit)
+    begin = np.array(
+        [(first - low) / unit, (middle - low) / unit, width, np.log(share / (1 - share))]
+    )
     begin = np.clip(begin, *np.transpose(limits))
     found = minimize(
         objective, begin, method="L-BFGS-B", bounds=limits, options={"maxiter": _MOST_STEPS}
