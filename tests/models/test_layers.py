@@ -269,6 +269,11 @@ def test_rewriting_keeps_rules_of_its_own():
     assert fast_convolutions(looped) == fast_convolutions(looped)
 
 
+def test_windows_side_by_side_are_no_larger_than_images():
+    with pytest.raises(ValueError, match="windows: size must be at most"):
+        layers.convolve(draw(0, 2, 3, 5, 1), draw(1, 4, 5, 1, 2), stride=(4, 5))
+
+
 def test_large_windows_stay_as_they_are():
     """A slice for each of 144 places would take long to compile."""
 

@@ -30,8 +30,8 @@ def ensemble(algorithm: Algorithm, networks: int) -> Algorithm:
     The same method `networks` times, each with an initial draw of its own: clients train all of
     them in a round, and personalize all of them. Networks that fit the data equally well disagree
     where the data say little, so that their mean is less wrong and less sure of itself there.
-    Messages, gradient steps and personal models are `networks` times as large. A quantity is
-    predicted by the mean of their outputs.
+    Messages and personal models are `networks` times as large, and clients take `networks` times as
+    many steps. A quantity is predicted by the mean of their outputs.
     """
     owner = algorithm.name
     check.count(owner, networks=networks)

@@ -59,7 +59,7 @@ def optimized(
 
     With several `networks`, clients train all of them, from different initial draws, and average
     their predictions: p(y | x) = mean of p(y | x, theta_i^k), or the mean output for a quantity.
-    Messages and gradient steps are as many times as large.
+    Messages are that many times as large, and clients take that many times as many steps.
 
     With the defaults it is the method itself.
 

@@ -158,7 +158,8 @@ def _by_patches(
 ) -> Array:
     """One product for each group of channels; a group of one channel needs no matrices."""
     *window, inputs, outputs = kernel.shape
-    if groups == 1 and side_by_side(window, stride, dilation):
+    fits = all(map(le, window, x.shape[1:-1]))
+    if fits and groups == 1 and side_by_side(window, stride, dilation):
         patches = _cut(x, window)
         rows = patches.reshape(-1, patches.shape[-1])
         product = jnp.matmul(rows, kernel.reshape(-1, outputs), **options)
