@@ -150,11 +150,9 @@ def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet
     rows = [PriorRow(**row) for row in document["rows"]]
     number = len(document["seeds"])
     seeds = f"{number} seed{'s' * (number > 1)}"
-    settings = {
-        f"{name}: test samples, {seeds}": [line[1:] for line in table(own)]
-        for name in dict.fromkeys(row.setting for row in rows)
-        if (own := [row for row in rows if row.setting == name])
-    }
-    (title, lines), *others = settings.items()
-    beside = [table_of(*each) for each in others]
-    show_lines(document, title, lines, *beside, report=report, as_json=as_json, quiet=quiet)
+    tables = []
+    for name in dict.fromkeys(row.setting for row in rows):
+        lines = table([row for row in rows if row.setting == name])
+        tables.append((f"{name}: test samples, {seeds}", [line[1:] for line in lines]))
+    beside = [table_of(*each) for each in tables[1:]]
+    show_lines(document, *tables[0], *beside, report=report, as_json=as_json, quiet=quiet)

@@ -91,7 +91,8 @@ class Metric:
             return ""
         values = values or [value]
         far = self is RMSE and not 1e-5 <= (_largest(values) or 1) < 1e7
-        return f"{self.unit * value:{sign}.{'3e' if far else f'{self.decimals(values)}f'}}"
+        form = "3e" if far else f"{self.decimals(values)}f"
+        return f"{self.unit * value:{sign}.{form}}"
 
     def words(self, value: float) -> str:
         """The value in a sentence."""

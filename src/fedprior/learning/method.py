@@ -60,7 +60,7 @@ class Method:
     `personal` methods give each client a model of its own, so that in a private run a client can
     fall back to its own data (`cautious`); the others have nothing but the shared model.
     `remark` is what the command line says before a run, where Python warns.
-    `several` of its networks can be trained side by side, unless its server sees every message.
+    `several` networks can be trained side by side, unless the server needs each client's message.
     `called` is its name where that is not the factory's.
     `still` says why there are no increments of a shared model to add momentum to, if that is so.
     """

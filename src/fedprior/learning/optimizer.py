@@ -45,7 +45,7 @@ def optimized(
     networks: int = 1,
     **options: Any,
 ) -> Algorithm:
-    """`factory(model, **options)` with what is no part of a method.
+    """`factory(model, **options)` with momentum, an average, class frequencies, several networks.
 
     The server adds `momentum` to the mean increments of the networks (and bases) that clients train
     by gradient steps, and keeps an average of them over about `horizon` rounds, at least 1: that is

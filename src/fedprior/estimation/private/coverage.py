@@ -30,7 +30,8 @@ def rate_intervals(
     error = (1 - level) / (2 if shrunk[n > 0].any() else 1)
     lower, upper = exact_intervals(n, successes, error, law)
     if shrunk.any():
-        personal = own * (successes / np.where(n > 0, n, 1)) + (1 - own) * center  # as told
+        # In the order of operations that gives the estimate itself, so that intervals contain it.
+        personal = own * (successes / np.where(n > 0, n, 1)) + (1 - own) * center
         reach = np.full(len(n), np.inf)
         reach[shrunk] = _reaches(n[shrunk], own[shrunk], center, spread, error, law)
         lower, upper = np.maximum(lower, personal - reach), np.minimum(upper, personal + reach)
