@@ -230,7 +230,6 @@ def test_the_reproduction_matches_its_rows():
 UNFINISHED = {
     ("table1", "published"): "the six newest methods have been run with the same optimizer only",
     ("beyond", "published"): "the six newest methods have been run with the same optimizer only",
-    ("beyond", "equal"): "five seeds have been run, at rates up to 0.2",
     ("ablation", "published"): "AdaMAP with three networks has not been run",
     ("cifar10", "equal"): "eleven methods have been run, in one setting of three",
 }
