@@ -242,9 +242,10 @@ def test_clients_receive_what_they_read():
     judged = traffic(own, (4,))
     alone = traffic(fedprior.adamap(model, judge_every=0), (4,))
     assert alone == traffic(plain, (4,))
-    numbers = 1 + 1 + len(PRIOR_SAMPLES) + len(SMOOTHING)  # weight, usual loss, gains
+    # Weight and usual loss, gains, frequencies.
+    numbers = 2 + len(PRIOR_SAMPLES) + len(SMOOTHING) + 3
     assert judged.upload - alone.upload == 4 * numbers
-    assert judged.download - alone.download == 4 + 4 * 15  # smoothing and the average
+    assert judged.download - alone.download == 4 * (1 + 3 + 15)  # smoothing, pi and the average
 
 
 def test_a_weight_that_clients_differ_in_is_sent():

@@ -88,7 +88,8 @@ def told(algorithm, state, usual, weight=1.0, **gains):
     still = jax.tree.map(jnp.zeros_like, {"mean": state["gamma"]["mean"]})
     found = jax.tree.map(lambda each: weight * jnp.asarray(each), {"held_out_loss": usual, **gains})
     trial = {"weight": jnp.asarray(weight), "found": found}
-    return algorithm.update(state, Message({"method": still, "trial": trial}, jnp.asarray(5.0)))
+    sent = {"method": still, "frequencies": jnp.zeros(3)}
+    return algorithm.update(state, Message({"method": sent, "trial": trial}, jnp.asarray(5.0)))
 
 
 def test_the_server_takes_the_most_cautious_of_the_values_that_predict_about_best():

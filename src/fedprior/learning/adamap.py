@@ -12,11 +12,12 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, PyTree, State
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.alternating import alternating
-from fedprior.learning.averaging import Weight
+from fedprior.learning.averaging import Weight, toward
 from fedprior.learning.descent import mean_loss
+from fedprior.learning.frequencies import from_population, number_of_classes
 from fedprior.learning.judging import ENTIRELY, judged, shrunk
 from fedprior.learning.method import ChannelNoise
-from fedprior.learning.optimizer import optimized, toward
+from fedprior.learning.optimizer import optimized
 from fedprior.learning.steps import Steps
 from fedprior.populations.point import PointMass
 
@@ -39,19 +40,20 @@ def adamap(
     judge_every: int = 30,
     class_frequencies: bool = True,
 ) -> Algorithm:
-    """theta_i = mean + n_i / (n_i + prior_samples) (w_i - mean), and P_i ~ exp(f(theta_i, x)) pi_i.
+    """theta_i = mean + n_i / (n_i + prior_samples) (w_i - mean), P_i ~ exp(f(theta_i)) pi_i / pi.
 
     w_i is where `last_steps` steps on the client's own n_i samples lead from the mean: the mean of
     the second half of them, at `theta_rate`. The prior counts as `prior_samples` samples, so a
-    client with few stays near the mean. pi_i are the class frequencies of its samples, `smoothing`
-    added to every count: what a client knows best with little data. The shared network learns what
-    is left to know, and clients of few classes no longer pull it toward theirs. A quantity has no
-    such part.
+    client with few stays near the mean. pi_i are the client's class frequencies, what it knows best
+    with little data: the posterior mean under a Dirichlet prior around the population's, pi, which
+    counts as `smoothing` samples of each class. A quantity has no such part.
 
-    `prior_samples` and `smoothing` are where the population begins. In one of `judge_every` rounds
-    clients hold out half of their samples and send how well each of ten values of either predicts
-    them; both become what predicts best (`judged`). With 0 they stay as they are, which private
-    channels need, because noise would choose at random.
+    All of the population is learned. In one of `judge_every` rounds clients hold out half of their
+    samples and send how well each of ten values of `prior_samples` and of `smoothing` predicts
+    them; both become what predicts best (`judged`). pi is the mean of the clients' frequencies.
+    With `judge_every` = 0 both numbers stay as they are and nobody sends frequencies, as private
+    channels need; clients then train with their own ones, as other methods do (`optimized`), and so
+    they do where the number of classes is not known from the model (a network without `shape`).
 
     In a round clients take steps on the likelihood, gradients cut to `gradient_norm` (where it is
     not given, to `clip`, and to 1 without either); the server adds `momentum` to their mean
@@ -64,6 +66,7 @@ def adamap(
     steps.check_supported(name)
     check.count(name, least=0, last_steps=last_steps, judge_every=judge_every)
     check.nonnegative(name, prior_samples=prior_samples, theta_rate=theta_rate)
+    check.flag(name, class_frequencies=class_frequencies)
     if gradient_norm is None:
         gradient_norm = _NORM if steps.clip is None else steps.clip
     check.positive(name, gradient_norm=gradient_norm)
@@ -71,21 +74,30 @@ def adamap(
     frequencies = class_frequencies and not getattr(model, "regression", False)
     if judge_every and frequencies:
         start["smoothing"] = smoothing
-    algorithm = optimized(
-        _fedavg_with_prior,
-        model,
-        momentum=momentum,
-        horizon=horizon,
-        class_frequencies=class_frequencies,
-        smoothing=smoothing,
-        name=name,
-        steps=replace(steps, clip=gradient_norm),
-        theta_rate=theta_rate,
-        last_steps=last_steps,
-        start=start,
-        gamma_rate=gamma_rate,
-        weight=weight,
-    )
+    num_classes = number_of_classes(model) if judge_every and frequencies else None
+
+    def build(model: Model) -> Algorithm:
+        return optimized(
+            _fedavg_with_prior,
+            model,
+            momentum=momentum,
+            horizon=horizon,
+            class_frequencies=class_frequencies and num_classes is None,
+            smoothing=smoothing,
+            name=name,
+            steps=replace(steps, clip=gradient_norm),
+            theta_rate=theta_rate,
+            last_steps=last_steps,
+            start=start,
+            gamma_rate=gamma_rate,
+            weight=weight,
+        )
+
+    algorithm = build(model)
+    if num_classes is not None:
+        algorithm = from_population(
+            algorithm, build, model, smoothing=smoothing, num_classes=num_classes
+        )
     if judge_every == 0:
         return algorithm
     return judged(algorithm, every=judge_every, smoothing=frequencies)

@@ -39,6 +39,11 @@ def moved(old: PyTree, total: PyTree, share: Array) -> PyTree:
     return tree.combine(lambda before, sum_: before + share * sum_, old, total)
 
 
+def toward(old: PyTree, new: PyTree, rate: Array) -> PyTree:
+    """Old + rate (new - old), a step of a running mean."""
+    return tree.combine(lambda before, after: before + rate * (after - before), old, new)
+
+
 def mean_share(total: Message) -> Array:
     """What makes the total a mean: 1 / weight, and 1 where nobody took part."""
     return 1 / jnp.where(total.weight > 0, total.weight, 1)

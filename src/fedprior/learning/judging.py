@@ -14,9 +14,8 @@ import jax.numpy as jnp
 from fedprior.core import check, random, tree
 from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State
 from fedprior.data.federation import ClientData
-from fedprior.learning.averaging import mean_share
+from fedprior.learning.averaging import mean_share, toward
 from fedprior.learning.descent import masked_mean
-from fedprior.learning.optimizer import toward
 
 HeldOut = tuple[Array, Array, Array]  # x, y and mask
 ENTIRELY = 1e6  # samples that outweigh those of any client: it keeps the shared model

@@ -4,15 +4,13 @@ None of it is about personalization, and all of it moves scores. As options of e
 lets methods be compared with the same optimizer (`reproduce --equal`).
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from fedprior.core import check, random, tree
+from fedprior.core import check, tree
 from fedprior.core.algorithm import (
     Algorithm,
     Array,
@@ -20,14 +18,14 @@ from fedprior.core.algorithm import (
     Memory,
     Message,
     Moved,
-    PyTree,
     State,
     Theta,
 )
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
+from fedprior.learning.averaging import toward
 from fedprior.learning.ensemble import ensemble
-from fedprior.models.offset import Offset
+from fedprior.learning.frequencies import in_all_outputs
 
 # Noise to signal at which momentum is halved: it amplifies noise as well as increments.
 _CALM = 0.2
@@ -76,15 +74,8 @@ def optimized(
     check.require(enough, owner, "horizon", "a number of at least 1", horizon)
     check.flag(owner, class_frequencies=class_frequencies)
     if class_frequencies and not getattr(model, "regression", False):
-
-        def build(model: Model) -> Algorithm:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the first time has said it
-                return factory(model, **options)
-
-        own = _Frequencies(build=build, model=model, smoothing=smoothing)
-        algorithm = replace(
-            algorithm, local=own.local, personalize=own.personalize, predict=own.predict
+        algorithm = in_all_outputs(
+            algorithm, lambda own: factory(own, **options), model, smoothing=smoothing
         )
     given = {"momentum": momentum, "horizon": horizon}
     served = [name for name, kept in _kept(**given).items() if kept]
@@ -101,22 +92,6 @@ def optimized(
 def calmed(momentum: float, noise_to_signal: float) -> float:
     """Momentum for noisy increments: it falls with the noise-to-signal ratio of the run."""
     return momentum / (1 + (noise_to_signal / _CALM) ** 2)
-
-
-def log_frequencies(model: Model, data: ClientData, smoothing: float) -> Array:
-    """Log of the class frequencies of the client's samples, (classes,)."""
-
-    def block(x: Array, y: Array, mask: Array) -> Array:
-        outputs = jax.eval_shape(lambda: model.apply(model.init(random.root(0)), x))
-        return jnp.sum(jax.nn.one_hot(y, outputs.shape[-1]) * mask[:, None], axis=0)
-
-    counts = data.sum_in_turn(block) + smoothing
-    return jnp.log(counts / jnp.sum(counts))
-
-
-def toward(old: PyTree, new: PyTree, rate: Array) -> PyTree:
-    """Old + rate (new - old), a step of a running mean."""
-    return tree.combine(lambda before, after: before + rate * (after - before), old, new)
 
 
 def _kept(momentum: float, horizon: float) -> dict[str, bool]:
@@ -180,39 +155,6 @@ class _Server:
         if "average" in state:
             own["gamma"] = self.moved.to(own["gamma"], state["average"])
         return self.method.personalize(own, memory, data, key)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Frequencies:
-    """A method's client with its own log class frequencies added to all outputs.
-
-    The method is built anew, with a model of the client's own, wherever one of its functions is
-    traced; the compiled program is of one piece.
-    """
-
-    build: Callable[[Model], Algorithm]
-    model: Model
-    smoothing: float
-
-    def _frequencies(self, state: State, data: ClientData) -> Array:
-        """Those of the client; a method that learns the smoothing has it in its state."""
-        return log_frequencies(self.model, data, state.get("smoothing", self.smoothing))
-
-    def _at(self, frequencies: Array) -> Algorithm:
-        return self.build(Offset(self.model, frequencies))
-
-    def local(
-        self, state: State, memory: Memory, data: ClientData, key: Key
-    ) -> tuple[Message, Memory]:
-        return self._at(self._frequencies(state, data)).local(state, memory, data, key)
-
-    def personalize(self, state: State, memory: Memory, data: ClientData, key: Key) -> Theta:
-        frequencies = self._frequencies(state, data)
-        theta = self._at(frequencies).personalize(state, memory, data, key)
-        return {"theta": theta, "log_frequencies": frequencies}
-
-    def predict(self, theta: Theta, x: Array) -> Array:
-        return self._at(theta["log_frequencies"]).predict(theta["theta"], x)
 
 
 def _own(state: State) -> State:

@@ -12,7 +12,7 @@ from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import AveragedModel, Weight, begun
 from fedprior.learning.descent import Descent, masked_mean, reading
-from fedprior.learning.optimizer import log_frequencies
+from fedprior.learning.frequencies import log_frequencies
 from fedprior.learning.predictive import require_classifier
 from fedprior.learning.representation import check_start
 from fedprior.learning.steps import Steps, go_on, newcomer
