@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprior.data.aggregate import aggregate
-from fedprior.data.cells import MISSING
+from fedprior.data.cells import MISSING, in_turn
 from fedprior.data.reader import looks_like_id, names, read
 from fedprior.data.table import encode_rows, fit_encoder, from_table
 
@@ -408,3 +408,32 @@ def test_types_that_are_declared(tmp_path):
     assert columns["b"].tolist() == [True]
     assert columns["e"].tolist() == ["red"]
     assert len(columns["u"][0]) == 36
+
+
+def test_more_columns_than_a_query_takes(tmp_path):
+    """Numbers, some with words for missing and some with commas, come back in their places."""
+    number, rows = 2 * len(next(in_turn(range(10_000)))) + 3, 12
+    values = np.arange(number * rows, dtype=float).reshape(rows, number) + 0.5
+    text = values.astype(str)
+    text[::5, 1::2] = "NA"
+    text[1, -1] = '"1,234.5"'
+    values[1, -1] = 1234.5
+    header = ",".join(f"x{place}" for place in range(number))
+    lines = [f"c{n % 3},{n % 2}," + ",".join(row) for n, row in enumerate(text)]
+    path = write(tmp_path / "t.csv", f"c,y,{header}\n" + "\n".join(lines))
+    table = read(path, key=["c"])
+    kinds = {name: (column.kind, column.form) for name, column in table.kinds.items()}
+    assert kinds.pop(f"x{number - 1}") == ("number", "1,000")
+    assert set(kinds.values()) == {("number", "")}
+    again = read(path, key=["c"], kinds=dict.fromkeys(table.kinds, ("number", "")))
+    assert table.key.tolist() == again.key.tolist() == [f"c{n % 3}" for n in range(rows)]
+    for one in (table, again):
+        for place in range(number):
+            own = one.columns[f"x{place}"]
+            missing = text[:, place] == "NA"
+            np.testing.assert_array_equal(np.ma.getmaskarray(own), missing)
+            np.testing.assert_array_equal(own[~missing], values[~missing, place])
+    wrong = path.read_text().replace(text[2, number - 2], "oops")
+    path = write(tmp_path / "u.csv", wrong)
+    with pytest.raises(ValueError, match=r"must be a number, got 'oops'\. See row 3\."):
+        read(path, key=["c"], kinds=dict.fromkeys(kinds, ("number", "")))

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from fedprior.data.table import from_table
+from fedprior.reporting import federations, train
 from fedprior.reporting.boosting import KINDS, boosted, boosting, columns, measured
+from fedprior.reporting.config import read
 
 
 def table(rows=30, clients=4, seed=0, quantity=False):
@@ -47,6 +49,23 @@ def test_the_id_tells_what_rows_alone_do_not(quantity):
     else:
         assert with_id > pooled + 0.2
         assert alone > pooled + 0.2
+
+
+def test_trees_see_columns_that_a_run_leaves_out(tmp_path, monkeypatch):
+    source = table()
+    names = list(source)
+    rows = zip(*(np.ma.filled(source[name].astype(str), "") for name in names), strict=True)
+    file = tmp_path / "table.csv"
+    file.write_text("\n".join([",".join(names), *map(",".join, rows)]))
+    given = (f'path="{file}"', 'client=["c"]', 'label="y"', "most_inputs=1")
+    config = read(None, [f"data.{each}" for each in given])
+    clients = federations.federation(config.data, seed=3)
+    assert len(clients.encoder.features) == 1
+    seen = []
+    monkeypatch.setattr(train, "boosted", lambda clients, *, seed: seen.append(clients))
+    train._boosted(config, clients, 3)
+    assert seen[0].encoder.features == ["x", "w"]
+    np.testing.assert_array_equal(seen[0].test.y, clients.test.y)
 
 
 def test_clients_with_next_to_nothing():

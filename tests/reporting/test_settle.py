@@ -70,7 +70,7 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert found.config.data.bins == 8
     assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
     assert {point["metric"] for point in swept} == {"log-loss"}
-    assert len(found.tried) == len(swept) == 10
+    assert len(found.tried) == len(swept) == 11
     assert found.remarks[0].startswith(
         "adamap: weight_decay 0.01, theta_rate 0.02, gamma_rate 0.02, "
     )
@@ -121,6 +121,46 @@ def test_a_higher_rate_is_tried_where_the_highest_is_taken(file, swept, monkeypa
     found = settle.settle(*asked(file))
     assert found.config.options["adamap"]["gamma_rate"] == taken
     assert [point["gamma_rate"] for point in swept[:5]] == [*settle.RATES, settle.HIGHER]
+
+
+@pytest.mark.parametrize(("best", "taken"), [(1.0, 1.0), (0.1, 0.1), (0.01, 0.01)])
+def test_more_weight_decay_is_tried_as_long_as_it_is_better(file, swept, monkeypatch, best, taken):
+    monkeypatch.setitem(BEST, "weight_decay", best)
+    found = settle.settle(*asked(file))
+    assert found.config.options["adamap"]["weight_decay"] == taken
+    tried = [row["weight_decay"] for row in found.tried[7:-1]]  # the last is weighted by rows
+    assert tried == [0.0001, 0.01, 0.1, 1.0][: 3 if best == 0.01 else 4]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """60 rows of 40 columns, the last of which is the class."""
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(60, 40)).round(3)
+    path = tmp_path_factory.mktemp("wide") / "table.csv"
+    lines = [",".join(["c", *(f"x{number}" for number in range(40)), "kind", "amount"])]
+    for number, row in enumerate(x):
+        kind = "yes" if row[39] > 0 else "no"
+        lines.append(",".join(map(str, [number % 3, *row, kind, 0])))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_fewer_columns_of_a_wide_table_are_tried(wide, swept):
+    """At every rate, before anything else; `swept` finds no difference, and fewer are taken."""
+    config, clients, given = asked(wide)
+    assert clients.shape == (40,)
+    found = settle.settle(config, clients, given)
+    assert [point["shape"] for point in swept[:8]] == [(16,)] * 4 + [(40,)] * 4
+    assert found.config.data.most_inputs == 16
+    assert found.remarks[1].startswith("Model: mlp (16) on at most 16 inputs (also tried on")
+    used = federations.federation(found.config.data, seed=0).encoder.features
+    assert "x39" in used
+    assert found.remarks[2] == f"Columns that are used: {', '.join(used)}."
+    for change in ("data.most_inputs=0", "training.gamma_rate=0.1"):
+        swept.clear()
+        config, clients, given = asked(wide, "kind", change)
+        assert settle.settle(config, clients, given).config.data.most_inputs == 0
 
 
 def test_what_was_given_stays(file, swept):

@@ -5,12 +5,13 @@ them. A column's kind is decided by all of its cells; a missing cell is NULL, Na
 the words for missing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fedprior.data.scan import Scan, literal, quoted
 
+T = TypeVar("T")
 Kind = Literal["number", "truth", "date", "text"]
 MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a", ".", "None")
 """Words for missing. A word in lower case stands for any spelling; others match exactly."""
@@ -30,6 +31,7 @@ _FORMS: dict[Kind, tuple[str, ...]] = {
     ),
 }
 _SAMPLE = 2000  # words that tell which kinds are not worth trying on all of them
+_AT_ONCE = 32  # columns in a query: each takes up to 20 MB, however few rows there are
 _MOST_LEVELS = 50  # a column mostly of numbers with more distinct cells is no category
 
 
@@ -131,25 +133,39 @@ def describe(
 ) -> dict[str, Column]:
     """Columns with the kinds that all of their cells show.
 
-    A column of text that holds nothing but numbers takes one pass, others a second one.
+    Columns of text that hold nothing but numbers take one pass together, those that also have words
+    for missing another one, and every other column its own.
     """
     names = list(names)
-    plain = _plain_numbers(source, [name for name in names if source.is_text(name)])
+    text = [name for name in names if source.is_text(name)]
+    plain = set[str]() if missing_numbers(missing) else _numbers(source, text, source.text)
+    rest = [name for name in text if name not in plain]
+    filled = _numbers(source, rest, lambda name: _word(source, name, missing))
     columns = {}
     for name in names:
         if not source.is_text(name):
             columns[name] = _typed(name, source.types[name], missing)
-        elif name in plain and not missing_numbers(missing):
-            cell = present(source.text(name), (*missing, *_MARKS))
-            number = _value(source.text(name), "number", "")
+        elif name in plain or name in filled:
+            cell = _word(source, name, missing)
+            number = _value(source.text(name) if name in plain else cell, "number", "")
             columns[name] = Column(name=name, kind="number", value=number, cell=cell)
         else:
             columns[name] = _guessed(source, name, missing)
     return columns
 
 
-def as_kind(source: Scan, name: str, kind: Kind, form: str, missing: Sequence[str]) -> Column:
-    """A column of a kind that is known beforehand: each cell is read by itself alone."""
+def in_turn(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items, as many as may be in one query: thousands of expressions need gigabytes."""
+    return (items[first : first + _AT_ONCE] for first in range(0, len(items), _AT_ONCE))
+
+
+def as_kind(
+    source: Scan, name: str, kind: Kind, form: str, missing: Sequence[str], *, commas: bool = True
+) -> Column:
+    """A column of a kind that is known beforehand: each cell is read by itself alone.
+
+    Without `commas`, numbers that have one are NULL, and the SQL is far shorter.
+    """
     stored = source.types[name]
     if not source.is_text(name):
         column = _typed(name, stored, missing)
@@ -159,7 +175,7 @@ def as_kind(source: Scan, name: str, kind: Kind, form: str, missing: Sequence[st
         return Column(name=name, kind=kind, value=text, cell=text)
     cell = present(source.text(name), missing if kind == "text" else (*missing, *_MARKS))
     value = _value(cell, kind, form)
-    if kind == "number" and not form:
+    if kind == "number" and not form and commas:
         comma, thousands = (_value(cell, kind, each) for each in _COMMAS)
         if not source.semicolons:
             same = f"coalesce({comma} = {thousands}, true)"
@@ -168,15 +184,21 @@ def as_kind(source: Scan, name: str, kind: Kind, form: str, missing: Sequence[st
     return Column(name=name, kind=kind, value=value, cell=cell, form=form)
 
 
-def _plain_numbers(source: Scan, names: Sequence[str]) -> set[str]:
-    """Columns of text with filled cells, all of them numbers as they stand."""
-    if not names:
-        return set()
-    cells = [f"count({quoted(name)})" for name in names]
-    numbers = [f"count(TRY_CAST({quoted(name)} AS DOUBLE))" for name in names]
-    counts = source.run(f"SELECT {', '.join([*cells, *numbers])} FROM source")[0]
-    halves = zip(names, counts[: len(names)], counts[len(names) :], strict=True)
-    return {name for name, filled, number in halves if filled == number > 0}
+def _numbers(source: Scan, names: Sequence[str], cell: Callable[[str], str]) -> set[str]:
+    """Columns with filled cells, by the SQL of each, all of them numbers as they stand."""
+    found = set[str]()
+    for some in in_turn(names):
+        cells = [f"count({cell(name)})" for name in some]
+        numbers = [f"count({_value(cell(name), 'number', '')})" for name in some]
+        counts = source.run(f"SELECT {', '.join([*cells, *numbers])} FROM source")[0]
+        halves = zip(some, counts[: len(some)], counts[len(some) :], strict=True)
+        found |= {name for name, filled, number in halves if filled == number > 0}
+    return found
+
+
+def _word(source: Scan, name: str, missing: Sequence[str]) -> str:
+    """SQL of a cell of text that is no category, for which more words mean missing."""
+    return present(source.text(name), (*missing, *_MARKS))
 
 
 def _typed(name: str, stored: str, missing: Sequence[str]) -> Column:
@@ -196,7 +218,7 @@ def _typed(name: str, stored: str, missing: Sequence[str]) -> Column:
 
 def _guessed(source: Scan, name: str, missing: Sequence[str]) -> Column:
     """A column of text, by what all of its cells `w` (but for marks) have in common."""
-    cell, word = (present(source.text(name), (*missing, *more)) for more in ((), _MARKS))
+    cell, word = present(source.text(name), missing), _word(source, name, missing)
     rows = f"(SELECT {cell} AS c, {word} AS w FROM source)"
     fits = [(kind, form) for kind, forms in _FORMS.items() for form in forms]
     for some in (f"(SELECT * FROM {rows} WHERE w IS NOT NULL LIMIT {_SAMPLE})", rows):

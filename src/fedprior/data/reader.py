@@ -6,7 +6,7 @@ NULL, None, NaN, empty or a word for missing (`cells.MISSING`, unless others are
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
-from fedprior.data.cells import MISSING, Column, Kind, as_kind, describe
+from fedprior.data.cells import MISSING, Column, Kind, as_kind, describe, in_turn
 from fedprior.data.cells import key as key_of
 from fedprior.data.frames import taken
 from fedprior.data.scan import Scan, need, quoted, scan, unreadable
@@ -154,24 +154,40 @@ def _fetch(
     """The columns, each with the kind that was given or is guessed."""
     guessed = [name for name in names if name not in kinds]
     columns = describe(opened, guessed, missing=missing)
-    for name in names:
-        if name in kinds:
-            columns[name] = as_kind(opened, name, *kinds[name], missing)
-            _check_kind(opened, columns[name])
-    selected = [f"{columns[name].value} AS v{place}" for place, name in enumerate(names)]
+    given = [name for name in names if name in kinds]
+    for name in given:
+        columns[name] = as_kind(opened, name, *kinds[name], missing, commas=False)
+    for name in _unread(opened, [columns[name] for name in given]):
+        columns[name] = as_kind(opened, name, *kinds[name], missing)
+        _check_kind(opened, columns[name])
+    cells = [columns[name].value for name in names]
     if keys:
-        selected.append(f"{key_of(opened.types, keys, missing)} AS k")
-    query = f"SELECT {', '.join(selected)} FROM source"
-    arrays = opened.connection.execute(query).fetchnumpy()
-    rows = len(next(iter(arrays.values()), ()))
-    check.expect(rows > 0, opened.path, "the file has a header but no rows.")
-    values = {name: arrays[f"v{place}"] for place, name in enumerate(names)}
+        cells.append(key_of(opened.types, keys, missing))
+    arrays = [array for some in in_turn(cells) for array in _arrays(opened, some)]
+    check.expect(len(arrays[0]) > 0, opened.path, "the file has a header but no rows.")
+    key = _masked(" and ".join(keys), arrays.pop(), opened.path) if keys else None
+    own = zip(names, arrays, strict=True)
     return Table(
-        columns={name: _masked(name, values[name], opened.path) for name in names},
+        columns={name: _masked(name, values, opened.path) for name, values in own},
         kinds={name: columns[name] for name in names},
-        key=_masked(" and ".join(keys), arrays["k"], opened.path) if keys else None,
+        key=key,
         source=opened.path,
     )
+
+
+def _arrays(opened: Scan, cells: Sequence[str]) -> list[Any]:
+    """Cells as arrays, in the order of the rows."""
+    selected = [f"{cell} AS v{place}" for place, cell in enumerate(cells)]
+    found = opened.connection.execute(f"SELECT {', '.join(selected)} FROM source").fetchnumpy()
+    return [found[f"v{place}"] for place in range(len(cells))]
+
+
+def _unread(opened: Scan, columns: Sequence[Column]) -> Iterator[str]:
+    """Names of the columns with a present cell that cannot be read as their kind."""
+    for some in in_turn(columns):
+        unread = [f"bool_or(({each.cell}) IS NOT NULL AND ({each.value}) IS NULL)" for each in some]
+        found = opened.run(f"SELECT {', '.join(unread)} FROM source")[0]
+        yield from (column.name for column, is_so in zip(some, found, strict=True) if is_so)
 
 
 def _check_kind(opened: Scan, column: Column) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedprior.data.partition import check_shares, natural, split
 from fedprior.data.quantity import check_quantity
 from fedprior.data.reader import Columns, Table, names, read
 from fedprior.data.scan import need
+from fedprior.data.screening import strongest
 
 _MOST_CLASSES = 50  # a numeric label with more distinct values is a quantity, unless said otherwise
 
@@ -30,6 +32,7 @@ def from_table(
     regression: bool | None = None,
     encoder: Encoder | None = None,
     bins: int = 0,
+    most_inputs: int = 0,
     valid_share: float = 0.15,
     test_share: float = 0.25,
     seed: int = 0,
@@ -43,7 +46,9 @@ def from_table(
     without a label or a client are dropped and counted. A numeric label is a quantity (regression)
     where it has fractions or over 50 distinct values, unless `regression` says otherwise; classes
     are the sorted labels of all rows kept. A number becomes one input or, with `bins`, further
-    ones: its piecewise-linear encoding over that many bins, each with as many training rows.
+    ones: its piecewise-linear encoding over that many bins, each with as many training rows. With
+    `most_inputs`, features are those columns that say most about the label in training rows, each
+    by itself, which have that many inputs together, not counting bins.
 
     With an `encoder` nothing is fitted: features, classes, words for missing and the kind of target
     are its own, each row is encoded by itself alone, and a label that it does not know is refused.
@@ -56,11 +61,12 @@ def from_table(
     """
     check_shares("table", valid_share, test_share)
     seed = check.seed("table", seed)
-    check.count("table", least=0, bins=bins)
+    check.count("table", least=0, bins=bins, most_inputs=most_inputs)
     clients = _listed(client)
     if encoder is not None:
-        remedy = "Its numbers have the bins that it was fitted with."
-        check.require(not bins, "table", "bins", "0 with an encoder", bins, remedy)
+        remedy = "It has the columns and the bins that it was fitted with."
+        for option, value in (("bins", bins), ("most_inputs", most_inputs)):
+            check.require(not value, "table", option, "0 with an encoder", value, remedy)
         features = _agreed(encoder, clients, label, features, regression)
         missing = encoder.missing
     table = read(
@@ -77,7 +83,11 @@ def from_table(
     parts = split(natural(words), valid_share, test_share, seed=seed)
     if encoder is None:
         train = np.sort(np.concatenate([part[0] for part in parts]))
-        encoder, reason = _fit(kept, clients, label, inputs, regression, train, missing, bins)
+        fit = partial(_fit, kept, clients, label)
+        encoder, reason = fit(inputs, regression, train, missing, 0 if most_inputs else bins)
+        if most_inputs:
+            inputs = _strongest(encoder, kept, train, most_inputs)
+            encoder, _ = fit(inputs, regression, train, missing, bins)
     else:
         kind = "a quantity" if encoder.regression else "a class"
         reason = f"Label {label!r} is {kind} by the encoder that was given."
@@ -190,6 +200,13 @@ def _fit(
     rule = "at least 1"
     check.require(len(encoder.feature_names) > 0, kept.source, "number of inputs", rule, 0)
     return encoder, reason
+
+
+def _strongest(encoder: Encoder, table: Table, train: np.ndarray, most: int) -> list[str]:
+    """The features that say most about the label in the rows `train`, of at most `most` inputs."""
+    columns = [each.encode(table.columns[each.name][train]) for each in encoder.columns]
+    y = encoder.targets(table.columns[encoder.label][train])
+    return [encoder.features[place] for place in strongest(columns, y, most)]
 
 
 def _fitted(encoder: Encoder, counts: Mapping[str, int]) -> tuple[str, ...]:

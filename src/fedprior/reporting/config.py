@@ -35,6 +35,7 @@ class Data:
     most_samples: int = 0  # public bound on a client's training samples, for private runs; 0: none
     encoder: str = ""  # a public encoder by `fedprior encoder`; empty: fitted on everybody's rows
     bins: int = 0  # of each number's piecewise-linear encoding, without an encoder; 0: none
+    most_inputs: int = 0  # of the columns that say most about the label, not counting bins; 0: all
     options: Mapping[str, Any] = field(default_factory=dict)  # for the dataset's loader
     fingerprint: str = ""  # of the path's content, noted when a run begins, unless noise is secure
 
@@ -150,8 +151,8 @@ class Config:
             check.choice(owner, "options", name, METHODS)
             for option in options:
                 METHODS[name].check_option(f"config options.{name}", "key", option)
-        counts = {"most_samples": self.data.most_samples, "bins": self.data.bins}
-        check.count("config data", least=0, **counts)
+        counts = ("most_samples", "bins", "most_inputs")
+        check.count("config data", least=0, **picked(self.data, *counts))
         check.positive("config model", scale=self.model.scale)
         rule, center = "a finite number", self.model.center
         check.require(math.isfinite(center), "config model", "center", rule, center)

@@ -74,6 +74,7 @@ def _table(data: Data, seed: int, private: bool) -> Federation:
         missing=data.missing or None,
         encoder=encoder,
         bins=data.bins,
+        most_inputs=data.most_inputs,
         seed=seed,
         **data.options,
     )

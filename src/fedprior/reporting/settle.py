@@ -20,7 +20,7 @@ from fedprior.data.federation import Federation
 from fedprior.engines.sweep import Progress, sweep
 from fedprior.exchange.facts import Facts
 from fedprior.learning.catalog import METHODS
-from fedprior.models.tabular import BINS, deeper
+from fedprior.models.tabular import BINS, deeper, width
 from fedprior.reporting import federations, mixed
 from fedprior.reporting.boosting import measured
 from fedprior.reporting.config import Config
@@ -30,6 +30,8 @@ from fedprior.reporting.units import fitted
 RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a method
 HIGHER = 0.3  # where the highest of them is chosen
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
+_MORE_DECAY = (0.1, 1.0)  # where the highest of them is chosen, as long as more is better
+_FEW_ROWS = 5  # training rows to an input, below which fewer inputs are tried
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _MOST_NUMBERS = 10**7  # parameters of all models in a round, beyond which none deeper is tried
 _LOWER = (0.1, 0.0)  # shares of the best one that are tried for a client's own models
@@ -67,8 +69,8 @@ def settle(
     It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
     are validation rows, every method tries four rates, and a higher one if it takes the highest,
     then lower ones for a client's own steps (unless it learns its prior), other weight decays, and
-    means weighted by numbers of rows; the first method also tries a linear model, if all of them
-    take it, a deeper network, and bins.
+    means weighted by numbers of rows; the first method also tries fewer columns of a wide table,
+    and at its rates a linear model, if all of them take it, a deeper network, and bins.
     `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
     far in words.
     """
@@ -110,6 +112,7 @@ class _Trials:
         self.open_model = config.model.name == "auto" and "model.hidden" not in given
         self.open_rates = not given & _RATE_KEYS
         self.open_bins = not (config.data.encoder or "data.bins" in given)
+        self.open_inputs = not (config.data.encoder or "data.most_inputs" in given)
         self.set_by_user = {
             name: {key for key in METHODS[name].options() if f"options.{name}.{key}" in given}
             for name in config.methods
@@ -122,14 +125,21 @@ class _Trials:
             self.config = replace(config, model=replace(config.model, name="mlp"))
 
     def choose_rate(self, name: str) -> None:
-        """The lowest of `RATES` that is about the best, for all rates that were left open."""
+        """The lowest of `RATES` that is about the best, for all rates that were left open.
+
+        The first method also chooses between all columns of a wide table and fewer of them.
+        """
         points = [dict.fromkeys(self._open(name), rate) for rate in RATES if self._open(name)]
         if points:
-            found = [self._scores(self.config, self.clients, name, point) for point in points]
+            tables = [(self.config, self.clients)]
+            tables = [*([] if self.tried else self._narrower()), *tables]
+            cases = [(*table, point) for table in tables for point in points]
+            found = [self._scores(config, own, name, point) for config, own, point in cases]
             lowest = _first_of_the_best(found, self.rows)
-            self.config, self.scores[name] = self._with(name, points[lowest]), found[lowest]
-            if lowest == len(points) - 1:
-                self._try(name, dict.fromkeys(points[lowest], HIGHER))
+            self.config, self.clients, point = cases[lowest]
+            self.config, self.scores[name] = self._with(name, point), found[lowest]
+            if point == points[-1]:
+                self._try(name, dict.fromkeys(point, HIGHER))
 
     def choose_model(self, name: str) -> None:
         """Another model where it does better at the same rates."""
@@ -145,17 +155,21 @@ class _Trials:
         if points and name not in self.scores:  # its rates were given, and maybe the model
             self.scores[name] = self._scores(self.config, self.clients, name, {})
         for point in points:
-            self._try(name, point)
+            if self._try(name, point) and point == {"weight_decay": _DECAYS[-1]}:
+                more = ({"weight_decay": decay} for decay in _MORE_DECAY)
+                all(self._try(name, each) for each in more)  # up to the first that is no better
 
     def end(self, name: str) -> None:
         """Say that a method has nothing left to try."""
         if name in self._told:
             self._tell(name, self._number(name), self._number(name))
 
-    def _try(self, name: str, point: Mapping[str, Any]) -> None:
+    def _try(self, name: str, point: Mapping[str, Any]) -> bool:
         """These options of a method, kept where they do better."""
-        if self._takes(name, self._scores(self.config, self.clients, name, point)):
+        better = self._takes(name, self._scores(self.config, self.clients, name, point))
+        if better:
             self.config = self._with(name, point)
+        return better
 
     def _takes(self, name: str, found: np.ndarray) -> bool:
         """Whether these scores of the clients are better by more than a standard error."""
@@ -189,6 +203,17 @@ class _Trials:
         others = "; ".join(model for model in models if model != chosen)
         if others:
             yield f"Model: {chosen} (also tried on validation rows: {others})."
+        encoder = self.clients.encoder
+        if encoder is not None and self.config.data.most_inputs:
+            yield f"Columns that are used: {', '.join(encoder.features)}."
+
+    def _narrower(self) -> Iterator[tuple[Config, Federation]]:
+        """A wide table with about as many inputs as the root of the number of training rows."""
+        number = len(self.clients.train.y)
+        most = width(number)
+        if self.open_inputs and self.clients.shape[0] > max(most, number // _FEW_ROWS):
+            config = replace(self.config, data=replace(self.config.data, most_inputs=most))
+            yield config, federations.federation(config.data, seed=config.seed)
 
     def _others(self) -> Iterator[tuple[Config, Federation]]:
         """Models that every method takes: one with a head of its own refuses a linear model."""
@@ -305,17 +330,19 @@ def _numbers(config: Config, clients: Federation) -> float:
 
 
 def _named(config: Config) -> str:
-    """The model in words: mlp (64) with 8 bins."""
-    model = config.model
+    """The model in words: mlp (64) with 8 bins on at most 64 inputs."""
+    model, data = config.model, config.data
     name = f"mlp ({', '.join(map(str, model.hidden))})" if model.name == "mlp" else model.name
-    return f"{name} with {config.data.bins} bins" if config.data.bins else name
+    name += f" with {data.bins} bins" if data.bins else ""
+    return f"{name} on at most {data.most_inputs} inputs" if data.most_inputs else name
 
 
 def _mixed(trials: _Trials, name: str) -> Iterator[str]:
     """What to use instead, where a mixed model predicts validation rows clearly better."""
     clients, metric, best = trials.clients, trials.metric, trials.best(name)
     key = metric.key
-    if not np.isfinite(best) or not mixed.fits(clients):
+    narrowed = trials.config.data.most_inputs  # to columns that `fedprior regress` would not know
+    if narrowed or not np.isfinite(best) or not mixed.fits(clients):
         return
     try:
         with warnings.catch_warnings():

@@ -92,7 +92,7 @@ def train(
         summary["guesses"] = summarize(_guesses(known, metric), metric)
         summary["largest_class"] = largest_class(known[config.seed])
     if baseline:
-        found = {seed: boosted(clients, seed=seed) for seed, clients in known.items()}
+        found = {seed: _boosted(config, clients, seed) for seed, clients in known.items()}
         beside = {**scores, **_measured(found, metric)}  # gains are over local
         rows = summarize(beside, metric)
         summary["baseline"] = {name: rows[name] for name in rows if name not in scores}
@@ -135,6 +135,13 @@ def _write_clients(
 def _guesses(known: dict[int, Federation], metric: Metric) -> dict[str, Scores]:
     """The scores of what needs no model, on the same test samples."""
     return _measured({seed: guesses(clients) for seed, clients in known.items()}, metric)
+
+
+def _boosted(config: Config, clients: Federation, seed: int) -> dict[str, Metrics]:
+    """Every metric of boosting, which sees all columns."""
+    if config.data.most_inputs:
+        clients = federations.federation(replace(config.data, most_inputs=0), seed=seed)
+    return boosted(clients, seed=seed)
 
 
 def _measured(found: dict[int, dict[str, Metrics]], metric: Metric) -> dict[str, Scores]:
