@@ -26,6 +26,22 @@ def test_there_is_some_memory_and_a_program_needs_what_it_makes():
     assert room.needed(program, x) >= 300 * 300 * 4
 
 
+def test_compiled_programs_are_released_after_many(monkeypatch):
+    monkeypatch.setattr(room, "_KEPT", 3)
+    monkeypatch.setattr(room, "_known", {})
+    traced = []
+
+    def double(x):
+        traced.append(x.shape)
+        return 2 * x
+
+    program = jax.jit(double)
+    for length in (1, 2, 3, 1, 4, 1):
+        np.testing.assert_array_equal(room.call(program, np.ones(length)), np.full(length, 2.0))
+    assert traced == [(1,), (2,), (3,), (4,), (1,)]  # the fourth program released the first
+    assert len(room._known) == 2
+
+
 def test_a_program_that_does_not_fit_is_refused_before_it_runs(monkeypatch):
     monkeypatch.setattr(room, "there", lambda: 1000)
     with pytest.raises(room.TooLarge, match="Use smaller batches") as caught:
