@@ -1,6 +1,7 @@
 """Work is cut until it fits into the memory that is there, and its results stay the same."""
 
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,14 @@ def test_there_is_some_memory_and_a_program_needs_what_it_makes():
     program = jax.jit(lambda x: jnp.sort(x) @ x.T)
     x = np.ones((300, 200), np.float32)
     assert room.needed(program, x) >= 300 * 300 * 4
+
+
+def test_a_limit_of_the_process_is_kept_to(monkeypatch):
+    resource = pytest.importorskip("resource")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    taken = pages * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (taken + 2**28, resource.RLIM_INFINITY))
+    assert 0 < room.there() <= 2**28
 
 
 def test_compiled_programs_are_released_after_many(monkeypatch):

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def there() -> int:
 
 
 def _host() -> int:
-    """Free bytes of the machine, or of the container that the process runs in."""
+    """Free bytes of the machine, of the container, or of what the process may have (ulimit -v)."""
     sizes = []
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -81,6 +81,13 @@ def _host() -> int:
             sizes.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
         except (OSError, ValueError):  # no such file, or "max"
             continue
+    with suppress(ImportError, OSError):  # not Unix; not Linux
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            sizes.append(most - pages * resource.getpagesize())
     return min(sizes, default=_UNKNOWN)
 
 
