@@ -1,6 +1,7 @@
 """Work is cut until it fits into the memory that is there, and its results stay the same."""
 
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,30 @@ def test_there_is_some_memory_and_a_program_needs_what_it_makes():
     program = jax.jit(lambda x: jnp.sort(x) @ x.T)
     x = np.ones((300, 200), np.float32)
     assert room.needed(program, x) >= 300 * 300 * 4
+
+
+def test_a_limit_of_the_process_is_kept_to(monkeypatch):
+    resource = pytest.importorskip("resource")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    taken = pages * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (taken + 2**28, resource.RLIM_INFINITY))
+    assert 0 < room.there() <= 2**28
+
+
+def test_compiled_programs_are_released_after_many(monkeypatch):
+    monkeypatch.setattr(room, "_KEPT", 3)
+    monkeypatch.setattr(room, "_known", {})
+    traced = []
+
+    def double(x):
+        traced.append(x.shape)
+        return 2 * x
+
+    program = jax.jit(double)
+    for length in (1, 2, 3, 1, 4, 1):
+        np.testing.assert_array_equal(room.call(program, np.ones(length)), np.full(length, 2.0))
+    assert traced == [(1,), (2,), (3,), (4,), (1,)]  # the fourth program released the first
+    assert len(room._known) == 2
 
 
 def test_a_program_that_does_not_fit_is_refused_before_it_runs(monkeypatch):

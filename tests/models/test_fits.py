@@ -101,6 +101,46 @@ def test_a_run_of_a_network_that_does_not_fit_ends_before_it_begins(federation, 
 
 def test_a_network_for_other_inputs_is_refused():
     with pytest.raises(
-        ValueError, match=r"^network: it cannot be applied to samples of shape .3,."
+        ValueError, match=r"^network: it cannot be applied to float32 samples of shape .3,."
     ):
         check_network(fedprior.models.linear(2), (3,), ())
+
+
+@pytest.mark.parametrize(
+    ("part", "rule"),
+    [
+        (lambda key: jnp.arange(3), r"got int32 at more/0\. Keep what is not trained out of them"),
+        (lambda key: jnp.ones(3, bool), "got bool at more/0"),
+        (lambda key: key, "got key<fry> at more/0"),
+        (lambda key: jnp.ones(3, jnp.bfloat16), r"got bfloat16 at more/0\. Convert it in init"),
+        (lambda key: jnp.ones(3, complex), r"got complex64 at more/0\. Train its real and its im"),
+        (lambda key: jnp.tanh, r"parameters must be arrays\. Keep what is not trained out of them"),
+    ],
+)
+def test_parameters_that_no_gradient_can_train_are_refused(part, rule):
+    def init(key):
+        return {"weight": jax.random.normal(key, (3, 2)), "more": [part(key)]}
+
+    model = fedprior.network(init, lambda parameters, x: x @ parameters["weight"])
+    with pytest.raises(TypeError, match=f"^network: .*{rule}"):
+        check_network(model, (3,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rule"),
+    [
+        (lambda y: (y, y.sum()), r"outputs must be one array, got \(\(4, 2\), \(\)\)"),
+        (lambda y: {"logits": y}, r"outputs must be one array, got {'logits': \(4, 2\)}"),
+        (lambda y: y.astype(jnp.bfloat16), "outputs must be real numbers of at least 32 bits, got"),
+        (lambda y: y + 1j, "outputs must be real numbers of at least 32 bits, got complex64"),
+        (lambda y: y @ y, r"it cannot be applied to float32 samples of shape \(3,\): "),
+        (lambda y: [][0], r"it cannot be applied to float32 samples of shape \(3,\): list index"),
+    ],
+)
+def test_outputs_other_than_an_array_of_real_numbers_are_refused(outputs, rule):
+    def init(key):
+        return jax.random.normal(key, (3, 2))
+
+    model = fedprior.network(init, lambda weight, x: outputs(x @ weight))
+    with pytest.raises(ValueError, match=f"^network: {rule}"):
+        check_network(model, (3,), (2,))

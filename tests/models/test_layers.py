@@ -147,6 +147,53 @@ def test_pools_are_those_of_jax(options):
     )
 
 
+@pytest.mark.parametrize("reduce", [lax.max, lax.min, lax.add])
+@pytest.mark.parametrize(
+    ("window", "stride", "options"),
+    [
+        ((14, 15), (1, 1), {}),  # as large as the image
+        ((12, 12), (12, 12), {}),
+        ((131, 1), (1, 1), {"base_dilation": (1, 10, 1, 1)}),
+        ((2, 3), (1, 2), {"window_dilation": (1, 3, 2, 1)}),
+        ((3, 3), (2, 2), {"padding": ((0, 0), (-1, 2), (1, 0), (0, 0))}),
+    ],
+)
+def test_pools_of_any_kind_are_made_fast(reduce, window, stride, options):
+    empty = {lax.max: -jnp.inf, lax.min: jnp.inf, lax.add: 0.0}[reduce]
+
+    def apply(_, x):
+        return lax.reduce_window(
+            x, empty, reduce, (1, *window, 1), (1, *stride, 1), **{"padding": "VALID", **options}
+        )
+
+    x, fast = draw(0, 2, 14, 15, 3), fast_convolutions(apply)
+    assert operations(fast, (), x) == set()
+    np.testing.assert_allclose(fast((), x), apply((), x), **CLOSE)
+    if not options:  # JAX has no gradient of a maximum with them
+        close_with_gradients(lambda x: fast((), x), lambda x: apply((), x), x)
+
+
+def test_half_precision_is_that_of_jax():
+    """The sums of a depthwise kernel's gradient need more digits than its members have."""
+
+    def plain(x, kernel, kind=None):
+        moves = {"dimension_numbers": NUMBERS[2], "feature_group_count": 4}
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), "VALID", preferred_element_type=kind, **moves
+        )
+
+    x = (1 + draw(0, 8, 16, 16, 4)).astype(jnp.bfloat16)
+    kernel = draw(1, 1, 1, 1, 4).astype(jnp.bfloat16)
+    assert fast_convolutions(lambda kernel, x: plain(x, kernel, jnp.float32))(
+        kernel, x
+    ).dtype == jnp.dtype("float32")
+    one, other = (
+        jax.grad(lambda kernel: f(kernel, x).astype(jnp.float32).sum())(kernel)  # noqa: B023
+        for f in (fast_convolutions(lambda kernel, x: plain(x, kernel)), lambda k, x: plain(x, k))
+    )
+    np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=0.01)
+
+
 def test_equal_members_of_a_window_share_its_gradient():
     gradient = jax.grad(lambda x: layers.max_pool(x).sum())(jnp.ones((1, 2, 2, 1)))
     np.testing.assert_allclose(gradient[0, :, :, 0], np.full((2, 2), 0.25))
@@ -280,17 +327,23 @@ def test_large_windows_stay_as_they_are():
     def apply(kernel, x):
         return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=NUMBERS[2])
 
-    kernel, x = draw(0, 12, 12, 1, 2), draw(1, 2, 12, 12, 1)
+    kernel, x = draw(0, 12, 12, 1, 2), draw(1, 2, 13, 13, 1)
     assert operations(fast_convolutions(apply), kernel, x) == {"conv_general_dilated"}
 
 
-def test_large_patches_side_by_side_are_made_fast():
-    """They are a transposition, whatever their size: the first layer of many transformers."""
+@pytest.mark.parametrize(
+    ("window", "sides", "stride"),
+    [((12, 13), (25, 40), (12, 13)), ((12, 13), (13, 13), (5, 1)), ((2, 90), (7, 90), (1, 1))],
+)
+def test_large_patches_side_by_side_are_made_fast(window, sides, stride):
+    """They are a transposition, whatever their size: the first layer of many transformers, a window
+    as large as the image, or as wide.
+    """
 
     def apply(kernel, x):
-        return lax.conv_general_dilated(x, kernel, (12, 13), "VALID", dimension_numbers=NUMBERS[2])
+        return lax.conv_general_dilated(x, kernel, stride, "VALID", dimension_numbers=NUMBERS[2])
 
-    kernel, x = draw(0, 12, 13, 3, 2), draw(1, 2, 25, 40, 3)
+    kernel, x = draw(0, *window, 3, 2), draw(1, 2, *sides, 3)
     fast = fast_convolutions(apply)
     assert operations(fast, kernel, x) == set()
     close_with_gradients(fast, apply, kernel, x)

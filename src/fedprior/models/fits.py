@@ -11,11 +11,20 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from fedprior.core import random
-from fedprior.core.algorithm import Array
+from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Model
 from fedprior.models.rewriting import slow_operations
 
 _SAMPLES = 4
+_REAL = "real numbers of at least 32 bits"
+_REMEDY = (
+    "Keep what is not trained out of them, as equinox.partition(module, equinox.is_inexact_array) "
+    "and flax.nnx.split(module, flax.nnx.Param, ...) do."
+)
+_REMEDIES = {
+    jnp.complexfloating: "Train its real and its imaginary part.",
+    jnp.floating: "Convert it in init; apply may round it.",
+}
 _ROUNDING = 1e-4  # relative: how much a matrix product of another batch may differ
 
 
@@ -49,21 +58,30 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
         return jnp.asarray(draws.normal(size=leaf.shape).astype(leaf.dtype))
 
     # Shapes alone: compiling the model's own draws takes longer than all the rest.
-    parameters = jax.tree.map(drawn, jax.eval_shape(model.init, random.root(0)))
+    parameters = jax.tree.map(drawn, _parameters(model))
     first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
     second[0] = first[0]
     try:
-        traced = jax.make_jaxpr(model.apply)(parameters, first)
-    except (TypeError, ValueError) as error:
+        traced, got = jax.make_jaxpr(model.apply, return_shape=True)(parameters, first)
+    except Exception as error:  # of the network's own library, such as one of dropout without a key
         raise ValueError(
-            f"network: it cannot be applied to samples of shape {tuple(shape)}: "
+            f"network: it cannot be applied to {inputs} samples of shape {tuple(shape)}: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    got = traced.out_avals[0].shape
-    if got != (_SAMPLES, *outputs):
+    if not isinstance(got, jax.ShapeDtypeStruct):
+        raise ValueError(
+            "network: outputs must be one array, got "
+            f"{jax.tree.map(lambda leaf: leaf.shape, got)}. Return the predictions alone; layers "
+            "with a state must leave it as it is."
+        )
+    if got.shape != (_SAMPLES, *outputs):
         raise ValueError(
             f"network: outputs for {_SAMPLES} samples must be of shape {(_SAMPLES, *outputs)}, "
-            f"{_reason(outputs)}, got {got}."
+            f"{_reason(outputs)}, got {got.shape}."
+        )
+    if not _is_real(got):
+        raise ValueError(
+            f"network: outputs must be {_REAL}, got {got.dtype}. Convert them with .astype."
         )
     _warn_if_slow(traced.jaxpr)
     if not np.isfinite(model.apply(parameters, first)).all():
@@ -77,6 +95,29 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
             "batch normalization. Use a network that treats samples one by one, for example with "
             "layer or group normalization."
         )
+
+
+def _parameters(model: Model) -> PyTree:
+    """The shapes of the parameters, all of which are trained."""
+    try:
+        shapes = jax.eval_shape(model.init, random.root(0))
+    except TypeError as error:
+        raise TypeError(
+            f"network: parameters must be arrays. {_REMEDY} ({str(error).splitlines()[0]})"
+        ) from error
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        if not _is_real(leaf):
+            known = (text for kind, text in _REMEDIES.items() if jnp.issubdtype(leaf.dtype, kind))
+            remedy = next(known, _REMEDY)
+            raise TypeError(
+                f"network: parameters must be {_REAL}, got {leaf.dtype} at "
+                f"{jax.tree_util.keystr(path, simple=True, separator='/') or 'the top'}. {remedy}"
+            )
+    return shapes
+
+
+def _is_real(array: Any) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize >= 4
 
 
 def _warn_if_slow(traced: Jaxpr) -> None:

@@ -67,7 +67,7 @@ def max_pool(
     """
     sizes, strides, pairs = _pooling("max_pool", x, window, stride, padding)
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else np.iinfo(x.dtype).min
-    return largest(_padded(x, pairs, lowest), sizes, strides)
+    return largest(_padded(x, pairs, lowest), sizes, strides, (1,) * x.ndim)
 
 
 def average_pool(
@@ -157,18 +157,20 @@ def _by_patches(
     **options: Any,
 ) -> Array:
     """One product for each group of channels; a group of one channel needs no matrices."""
+    if groups == 1:
+        sides = side_by_side(x.shape[1:-1], kernel.shape[:-2], stride, dilation)
+        x, kernel = _cut(x, sides), _cut_kernel(kernel, sides)
+        stride = tuple(1 if side > 1 else step for side, step in zip(sides, stride, strict=True))
     *window, inputs, outputs = kernel.shape
-    fits = all(map(le, window, x.shape[1:-1]))
-    if fits and groups == 1 and side_by_side(window, stride, dilation):
-        patches = _cut(x, window)
-        rows = patches.reshape(-1, patches.shape[-1])
-        product = jnp.matmul(rows, kernel.reshape(-1, outputs), **options)
-        return product.reshape(*patches.shape[:-1], outputs)
     members = windows(x, (1, *window, 1), (1, *stride, 1), (1, *dilation, 1))
     matrix = kernel.reshape(-1, outputs)
     if inputs == 1 and groups > 1:
-        wide = [jnp.repeat(member, outputs // groups, axis=-1) for member in members]
-        return added([member * row for member, row in zip(wide, matrix, strict=True)])
+        kind = options.get("preferred_element_type") or x.dtype
+        # As products do: half precision is too short for the sums of the kernel's gradient.
+        wide = jnp.promote_types(kind, jnp.float32) if jnp.issubdtype(kind, jnp.floating) else kind
+        rows = matrix.astype(wide)
+        each = [jnp.repeat(member, outputs // groups, axis=-1).astype(wide) for member in members]
+        return added([member * row for member, row in zip(each, rows, strict=True)]).astype(kind)
     shape = (*members[0].shape[:-1], outputs)
     if groups == 1:
         rows = jnp.concatenate(members, axis=-1).reshape(-1, matrix.shape[0])
@@ -180,49 +182,81 @@ def _by_patches(
 
 
 def side_by_side(
-    window: Sequence[int], stride: Sequence[int], dilation: Sequence[int] | None = None
-) -> bool:
-    """Whether windows neither overlap nor leave gaps, so that patches are a transposition of x."""
-    return tuple(window) == tuple(stride) and max(dilation or (1,)) == 1
+    lengths: Sequence[int],
+    window: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int] | None = None,
+) -> list[int]:
+    """The window's side on axes where windows neither overlap nor leave gaps, 1 on others.
+
+    There, patches are a transposition of x. A window that has one place on an axis is such a one.
+    """
+
+    def beside(length: int, side: int, step: int, gap: int) -> bool:
+        return gap == 1 and (side == step <= length or side <= length < side + min(side, step))
+
+    gaps = dilation or (1,) * len(window)
+    axes = zip(lengths, window, stride, gaps, strict=True)
+    return [axis[1] if beside(*axis) else 1 for axis in axes]
 
 
 def _cut(x: Array, window: Sequence[int]) -> Array:
     """(batch, ..., C) -> (batch, ..., window and C): patches side by side, without the rest."""
-    batch, *lengths, channels = x.shape
-    counts = [length // width for length, width in zip(lengths, window, strict=True)]
-    ends = [count * width for count, width in zip(counts, window, strict=True)]
-    x = jax.lax.slice(x, (0,) * x.ndim, (batch, *ends, channels))
-    pairs = zip(counts, window, strict=True)
-    x = x.reshape(batch, *(number for pair in pairs for number in pair), channels)
-    last = x.ndim - 1
-    x = x.transpose(0, *range(1, last, 2), *range(2, last, 2), last)
-    return x.reshape(batch, *counts, -1)
+    if max(window) == 1:
+        return x
+    x = tiled(x, (1, *window, x.shape[-1]))
+    x = x.transpose(*range(0, x.ndim, 2), *range(1, x.ndim, 2))
+    return x.reshape(*x.shape[: 1 + len(window)], -1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def largest(x: Array, window: tuple[int, ...], stride: tuple[int, ...]) -> Array:
-    """Maximum over windows of x, without padding."""
-    return reduce(jnp.maximum, windows(x, window, stride))
+def _cut_kernel(kernel: Array, sides: Sequence[int]) -> Array:
+    """(window, C, O) -> (rest of the window, sides and C, O): the kernel for `_cut` images."""
+    if max(sides) == 1:
+        return kernel
+    *window, inputs, outputs = kernel.shape
+    rest = [width // side for width, side in zip(window, sides, strict=True)]
+    kernel = tiled(kernel, (*sides, inputs, outputs))
+    kernel = kernel.transpose(*range(0, kernel.ndim, 2), *range(1, kernel.ndim, 2))
+    return kernel.reshape(*rest, prod(sides) * inputs, outputs)
 
 
-def _largest_forward(x: Array, window: tuple[int, ...], stride: tuple[int, ...]) -> tuple:
-    found = largest(x, window, stride)
+def tiled(x: Array, window: Sequence[int]) -> Array:
+    """x, without the rest, with two axes for each of its own: the window, and the place in it."""
+    counts = [length // width for length, width in zip(x.shape, window, strict=True)]
+    pairs = list(zip(counts, window, strict=True))
+    x = jax.lax.slice(x, (0,) * x.ndim, [count * width for count, width in pairs])
+    return x.reshape([number for pair in pairs for number in pair])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def largest(x: Array, *moves: tuple[int, ...]) -> Array:
+    """Maximum over windows of x, without padding; `moves` are those of `windows`."""
+    return reduce(jnp.maximum, windows(x, *moves))
+
+
+def _largest_forward(x: Array, *moves: tuple[int, ...]) -> tuple:
+    found = largest(x, *moves)
     return found, (x, found)
 
 
 def _largest_backward(
-    window: tuple[int, ...], stride: tuple[int, ...], saved: tuple[Array, Array], gradient: Array
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    saved: tuple[Array, Array],
+    gradient: Array,
 ) -> tuple[Array]:
     # Comparisons; differentiating jnp.maximum would keep a mask for each member and cost more.
     x, found = saved
-    members, back = jax.vjp(lambda x: windows(x, window, stride), x)
+    members, back = jax.vjp(lambda x: windows(x, window, stride, dilation), x)
     hits = [member == found for member in members]
     share = gradient / added([hit.astype(gradient.dtype) for hit in hits])
     shares = [jnp.where(hit, share, 0) for hit in hits]
-    return (_tiled(shares, window, x.shape),) if window == stride else back(shares)
+    beside = window == stride and max(dilation) == 1
+    return (_joined(shares, window, x.shape),) if beside else back(shares)
 
 
-def _tiled(members: list[Array], window: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+def _joined(members: list[Array], window: tuple[int, ...], shape: tuple[int, ...]) -> Array:
     """The array of `shape` whose windows side by side have these members; zero beyond the last."""
     counts = members[0].shape
     tiles = jnp.stack(members).reshape(*window, *counts)

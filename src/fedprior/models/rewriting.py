@@ -12,13 +12,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from fedprior.core.algorithm import Array, PyTree
 from fedprior.core.protocols import Predict
-from fedprior.models.layers import added, largest, side_by_side, unpadded, windows
+from fedprior.models.layers import added, largest, side_by_side, tiled, unpadded, windows
 
-SLOW = ("conv_general_dilated", "reduce_window_max")  # by how much: see `layers`
+SLOW = (
+    "conv_general_dilated",
+    "reduce_window_max",
+    "reduce_window_min",
+)  # by how much: see `layers`
 _INLINED = ("jit", "pjit", "closed_call", "core_call")
 _TRACED_AGAIN = ("scan", "cond", "remat", "remat2", "checkpoint")
 
@@ -164,27 +169,48 @@ def _again(value: Any) -> Any:
 
 
 def _convolution(lhs: Array, rhs: Array, **parameters: Any) -> Array | None:
-    window = [rhs.shape[axis] for axis in parameters["dimension_numbers"].rhs_spec[2:]]
-    groups = parameters["feature_group_count"] * parameters["batch_group_count"]
-    moves = parameters["window_strides"], parameters["rhs_dilation"]
-    if prod(window) > _WIDEST and (groups > 1 or not side_by_side(window, *moves)):
+    numbers = parameters["dimension_numbers"]
+    window = [rhs.shape[axis] for axis in numbers.rhs_spec[2:]]
+    sides = [1]
+    if parameters["feature_group_count"] == parameters["batch_group_count"] == 1:
+        lengths = [
+            1 + (lhs.shape[axis] - 1) * step + sum(pair)
+            for axis, step, pair in zip(
+                numbers.lhs_spec[2:], parameters["lhs_dilation"], parameters["padding"], strict=True
+            )
+        ]
+        moves = parameters["window_strides"], parameters["rhs_dilation"]
+        sides = side_by_side(lengths, window, *moves)
+    if prod(window) > _WIDEST * prod(sides):
         return None
     known = {name: parameters[name] for name in parameters if name in _ARGUMENTS}
     return conv_general_dilated(lhs, rhs, **known)
 
 
 def _maximum(x: Array, **parameters: Any) -> Array | None:
-    return _pooled(x, -jnp.inf, largest, **parameters)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return _pooled(x, -jnp.inf, largest, jnp.max, **parameters)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return _pooled(x, np.iinfo(x.dtype).min, largest, jnp.max, **parameters)
+    return None
+
+
+def _minimum(x: Array, **parameters: Any) -> Array | None:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return None
+    found = _maximum(-x, **parameters)
+    return None if found is None else -found
 
 
 def _sum(x: Array, **parameters: Any) -> Array | None:
-    return _pooled(x, 0, lambda *given: added(windows(*given)), **parameters)
+    return _pooled(x, 0, lambda *given: added(windows(*given)), jnp.sum, **parameters)
 
 
 def _pooled(
     x: Array,
     empty: float,
     pool: Callable[..., Array],
+    whole: Callable[..., Array],
     *,
     padding: Sequence[tuple[int, int]],
     window_dimensions: tuple[int, ...],
@@ -192,12 +218,21 @@ def _pooled(
     base_dilation: tuple[int, ...],
     window_dilation: tuple[int, ...],
 ) -> Array | None:
-    dilated = max(*base_dilation, *window_dilation) > 1
-    if dilated or prod(window_dimensions) > _WIDEST or not jnp.issubdtype(x.dtype, jnp.floating):
-        return None
-    if any(map(any, padding)):
-        x = jnp.pad(x, padding, constant_values=empty)
-    return pool(x, window_dimensions, window_strides)
+    """`pool` of windows; where they are wide, first the `whole` of their sides side by side."""
+    ends = [(*pair, step - 1) for pair, step in zip(padding, base_dilation, strict=True)]
+    if any(map(any, ends)):
+        x = jax.lax.pad(x, jnp.asarray(empty, x.dtype), ends)
+    window, stride = window_dimensions, window_strides
+    if prod(window) > _WIDEST:
+        sides = side_by_side(x.shape, window, stride, window_dilation)
+        window, stride = (
+            tuple(1 if side > 1 else own for side, own in zip(sides, moves, strict=True))
+            for moves in (window, stride)
+        )
+        if prod(window) > _WIDEST:
+            return None
+        x = whole(tiled(x, sides), axis=tuple(range(1, 2 * x.ndim, 2)))
+    return pool(x, window, stride, window_dilation)
 
 
 _WIDEST = 121  # members of overlapping windows: each is a slice, which takes time to compile
@@ -205,5 +240,6 @@ _ARGUMENTS = conv_general_dilated.__annotations__.keys()
 _FORMS: dict[str, Callable[..., Array | None]] = {
     "conv_general_dilated": _convolution,
     "reduce_window_max": _maximum,
+    "reduce_window_min": _minimum,
     "reduce_window_sum": _sum,
 }
