@@ -24,7 +24,8 @@ from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
-    from fedprior.experiments.framework import PriorRow, PriorSetting
+    from fedprior.experiments.comparison_settings import Setting
+    from fedprior.experiments.framework import PriorRow
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, a fifth of the rounds.")]
 Seeds = Annotated[int, typer.Option("--seeds", help="How many seeds.")]
@@ -101,7 +102,7 @@ class _Measured:
 
     def answer(
         self,
-        settings: Sequence["PriorSetting"],
+        settings: Sequence["Setting"],
         setting: Sequence[str] | None,
         methods: Sequence[str],
         method: Sequence[str] | None,
