@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.writing import writing
 from fedprior.estimation.result import Estimates
 from fedprior.reporting.figures import (
     BLUE,
     GRAY,
     GREEN,
     ORANGE,
-    STYLE,
     evenly_spaced,
-    save_figure,
+    picture,
     short,
 )
 
@@ -33,21 +31,15 @@ _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (
 
 def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
     """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     there = np.flatnonzero(estimates.n > 0)
-    aside = path.with_name(path.name + ".tmp")
-    kind = path.suffix[1:]
-    with writing(path, "--plot", owner="estimate"), mpl.rc_context(STYLE):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure = Figure(layout="constrained")
+
+    def draw(figure: Any) -> None:
         if len(there) <= MOST_ROWS:
             _rows(figure, estimates, there, names)
         else:
             _cloud(figure, estimates, there)
-        save_figure(figure, aside, kind)
-    return aside
+
+    return picture("estimate", path, draw)
 
 
 def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
