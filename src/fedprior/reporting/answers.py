@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedprior.core.version import __version__
 from fedprior.data.scan import literal, quoted
 from fedprior.data.writing import writing
 from fedprior.pages.page import Page
+from fedprior.reporting import outputs
 from fedprior.reporting.outputs import OUT_SUFFIXES, summary_path
 
 WHAT = "a table of `fedprior estimate --out` or `regress --out`, or its .summary.json"
@@ -78,12 +79,38 @@ def _settings(question: Any) -> dict[str, Any]:
     return found
 
 
-def write_summary(found: Mapping[str, Any], out: Path, *, owner: str) -> None:
-    """Write the summary beside the table, which it names by its checksum."""
-    path = summary_path(out)
-    tied = {**found, "table": {"file": out.name, "sha256": _checksum(out)}}
-    with writing(path, "--out", owner=owner):
-        write_atomically(path, (json.dumps(tied, indent=1) + "\n").encode())
+def save(
+    question: Any,
+    told: Mapping[str, Any],
+    rows: Callable[[], Mapping[str, np.ndarray] | None],
+    *,
+    write: Callable[[Path], None],
+    draw: Callable[[Path], Path] | None = None,
+) -> None:
+    """The files that a question asks for: a table with its summary, a picture, and a page.
+
+    `write` writes the table, of which the page has the `rows`. The summary names the table by its
+    checksum.
+    """
+
+    def write_both(path: Path) -> None:
+        write(path)
+        if path.suffix == ".json":
+            return
+        beside = summary_path(path)
+        tied = {**told, "table": {"file": path.name, "sha256": _checksum(path)}}
+        with writing(beside, "--out", owner=question.owner):
+            write_atomically(beside, (json.dumps(tied, indent=1) + "\n").encode())
+
+    outputs.save(
+        question.owner,
+        out=question.out,
+        write=write_both,
+        plot=question.plot,
+        draw=draw,
+        report=question.report,
+        page=lambda: page(told, rows()),
+    )
 
 
 def page(found: Mapping[str, Any], table: Mapping[str, np.ndarray] | None) -> Page:

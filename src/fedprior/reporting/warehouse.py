@@ -25,9 +25,7 @@ from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
-from fedprior.pages.page import Page
 from fedprior.reporting import answers as saved
-from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
@@ -124,12 +122,8 @@ def _save_files(
 
     def write(path: Path) -> None:
         write_table(rows, path, owner=_OWNER)
-        saved.write_summary(told, path, owner=_OWNER)
 
-    def describe() -> Page:
-        return saved.page(told, rows)
-
-    save_asked(question, write=write, page=describe)
+    saved.save(question, told, lambda: rows, write=write)
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
