@@ -1,6 +1,5 @@
 """The base of the estimators in `table`: rows kept, labels, unseen groups, data frames."""
 
-import warnings
 from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -202,9 +201,7 @@ class GroupEstimator(OnFrames, OnPages, Parameters):
         told = {dropped: self.num_dropped_, lacking: self._lacking}
         self.notes_ = (*(note for note, number in told.items() if number), *estimates.notes)
         self._none: tuple[Any, Any, Any] | None = None
-        for note in estimates.notes:
-            if " Use " in note:  # a note that recommends an alternative means poor estimates
-                warnings.warn(note, labels.EstimationWarning, stacklevel=3)
+        labels.warn_of(estimates.notes, stacklevel=3)
         return self
 
     def _newcomers(self, new: np.ndarray, covariates: Any) -> tuple[Any, Any, Any]:

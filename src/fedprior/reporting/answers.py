@@ -89,18 +89,13 @@ def save(
 ) -> None:
     """The files that a question asks for: a table with its summary, a picture, and a page.
 
-    `write` writes the table, of which the page has the `rows`. The summary names the table by its
-    checksum.
+    `write` writes the table, of which the page has the `rows`.
     """
 
     def write_both(path: Path) -> None:
         write(path)
-        if path.suffix == ".json":
-            return
-        beside = summary_path(path)
-        tied = {**told, "table": {"file": path.name, "sha256": _checksum(path)}}
-        with writing(beside, "--out", owner=question.owner):
-            write_atomically(beside, (json.dumps(tied, indent=1) + "\n").encode())
+        if path.suffix != ".json":
+            write_summary(told, path, owner=question.owner)
 
     outputs.save(
         question.owner,
@@ -111,6 +106,14 @@ def save(
         report=question.report,
         page=lambda: page(told, rows()),
     )
+
+
+def write_summary(found: Mapping[str, Any], out: Path, *, owner: str) -> None:
+    """Write the summary beside the table, which it names by its checksum."""
+    path = summary_path(out)
+    tied = {**found, "table": {"file": out.name, "sha256": _checksum(out)}}
+    with writing(path, "--out", owner=owner):
+        write_atomically(path, (json.dumps(tied, indent=1) + "\n").encode())
 
 
 def page(found: Mapping[str, Any], table: Mapping[str, np.ndarray] | None) -> Page:
