@@ -14,6 +14,7 @@ from fedprior.engines.sweep import Sweep
 from fedprior.reporting.client_drawing import MOST_NAMED, draw_boxes, draw_gains
 from fedprior.reporting.figures import label_ends, looks, picture
 from fedprior.reporting.folder import Folder
+from fedprior.reporting.summary import over_seeds
 from fedprior.reporting.sweep_drawing import draw_options
 
 _LOCAL = "local"
@@ -123,19 +124,11 @@ def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.nd
     """Each client's gain over local by method, averaged over seeds; none without local."""
     if _LOCAL not in scores or len(scores) < 2:
         return names, {}
-    every, place = np.unique(names, return_inverse=True)
-    own = list(dict.fromkeys(names))  # in the order of the data
-    order = np.searchsorted(every, own)
-    gains = {}
-    for method, values in scores.items():
-        if method != _LOCAL:
-            with np.errstate(invalid="ignore"):  # both diverged
-                gain = values - scores[_LOCAL]
-            known = np.isfinite(gain)
-            count = np.bincount(place[known], minlength=len(every))
-            total = np.bincount(place[known], gain[known], minlength=len(every))
-            gains[method] = np.where(count > 0, total / np.maximum(count, 1), np.nan)[order]
-    return own, gains
+    with np.errstate(invalid="ignore"):  # both diverged
+        gains = {name: each - scores[_LOCAL] for name, each in scores.items() if name != _LOCAL}
+    known = {name: np.where(np.isfinite(each), each, np.nan) for name, each in gains.items()}
+    means, clients = over_seeds(known, names)
+    return clients.tolist(), means
 
 
 def _learning(

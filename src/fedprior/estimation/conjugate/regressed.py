@@ -8,7 +8,13 @@ from fedprior.core import check
 from fedprior.estimation.conjugate.by_size import size_design, size_parameters
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import Tally
-from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of
+from fedprior.estimation.conjugate.model import (
+    ConjugateModel,
+    average,
+    fit_model,
+    law_of,
+    typical,
+)
 from fedprior.estimation.conjugate.regression import (
     FittedRegression,
     RegressionColumns,
@@ -96,16 +102,11 @@ def variance_left(found: Regressed, pairs: Pairs) -> float:
 
     For few groups its posterior mean or, where rates have no upper bound, its median.
     """
-    fit, weight = found.fit, found.nodes.weight
+    fit = found.fit
     if found.model.plug is not None:
         spread = fit.family.variance(fit.mean) / (fit.concentration + fit.family.excess)
         return average(pairs, spread)
-    each = left_over(found.model.grid, pairs)
-    if np.isfinite(fit.family.top):
-        return float(weight @ each)
-    order = np.argsort(each)
-    middle = int(np.searchsorted(np.cumsum(weight[order]), 0.5))
-    return float(each[order][min(middle, len(order) - 1)])
+    return typical(fit.family, found.nodes.weight, left_over(found.model.grid, pairs))
 
 
 def explained(found: Regressed, pairs: Pairs, data: Tally, start: ConjugateFit) -> float:

@@ -104,31 +104,6 @@ def ask(
     return fitted, batch.guarantee(unit=unit, mechanism=report.mechanism, bits=report.bits)
 
 
-def gaussian_population(
-    mean: np.ndarray,
-    variance: float,
-    noise: float | None,
-    errors: dict[str, float],
-    *,
-    fitted_by: str,
-) -> FittedPopulation:
-    """N(mean, variance I) with the names that open estimation uses; `mean` is (d,)."""
-    flat = len(mean) == 1
-    names = ["mean"] if flat else [f"mean_{place + 1}" for place in range(len(mean))]
-    parameters = dict(zip(names, mean.tolist(), strict=True)) | {"variance": variance}
-    if noise is not None:
-        parameters["noise_variance"] = noise
-    own = {name: value for name, value in errors.items() if name != "mean"}
-    return FittedPopulation(
-        kind="gaussian",
-        fitted_by=fitted_by,
-        mean=float(mean[0]) if flat else mean,
-        heterogeneity=float(np.sqrt(variance)),
-        parameters=parameters,
-        standard_errors=dict.fromkeys(names, errors["mean"]) | own,
-    )
-
-
 def assemble(
     n: np.ndarray,
     raw: np.ndarray,
