@@ -95,20 +95,17 @@ def few_settings() -> list[Setting]:
         Setting(
             name=f"samples-{number}",
             title=f"MNIST, 3 classes and {number:,} samples per client, K/m = 0.1",
-            config=replace(mnist, data=_with(mnist.data, train_samples=number)),
+            config=replace(mnist, data=replace(mnist.data, options=options)),
             optimizer=FREQUENCIES,
         )
         for number in SAMPLES
+        for options in [{**mnist.data.options, "train_samples": number}]
     ]
     title = "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"
     return [
         *given,
         Setting(name="newcomers", title=title, config=read("newcomers"), optimizer=FREQUENCIES),
     ]
-
-
-def _with(data: Data, **options: Any) -> Data:
-    return replace(data, options={**data.options, **options})
 
 
 def measured(

@@ -76,18 +76,9 @@ def _model(question: Question) -> Any:
     from fedprior.estimation.events import GroupEvents
     from fedprior.estimation.table import GroupMeans, GroupRates
 
-    options = picked(question, "by_size", "level", "intervals", "above", "ranks", "strict")
-    options["fit_by"] = question.fit
-    if question.population is not None:
-        options["population"] = question.population
-    if question.kind == "events":
-        return GroupEvents(**options)
-    options["method"] = question.method
-    if question.kind == "rates":
-        return GroupRates(**options)
-    noise = None if question.noise_scale is None else question.noise_scale**2
-    options |= {"noise": question.noise, "noise_variance": noise}
-    return GroupMeans(**options)
+    kinds = {"events": GroupEvents, "rates": GroupRates, "means": GroupMeans}
+    options = {**question.options, "strict": question.strict}
+    return kinds[question.kind](fit_by=options.pop("fit"), **options)
 
 
 def save(model: Any, question: Question, found: dict[str, Any]) -> Any:
