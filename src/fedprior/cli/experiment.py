@@ -115,6 +115,23 @@ class Request:
         with counting(self.name, quiet=self.quiet) as watch:
             return experiment(*data, **options, watch=watch)
 
+    def tell(
+        self,
+        rows: Sequence[Any],
+        remarks: Sequence[str],
+        title: str,
+        lines: Sequence[Sequence[str]],
+        *beside: Table,
+        quick: bool = False,
+        **facts: int,
+    ) -> None:
+        """The rows with remarks and facts as an object, or `lines` of them over their command."""
+        from fedprior.experiments.page import command_of
+
+        document = document_of(self.name, rows, remarks, **facts)
+        command = command_of(document) + " --quick" * quick
+        self.answer(document, table_of(title, lines, caption=command), *beside)
+
     def answer(self, document: dict[str, Any], *tables: Table) -> None:
         """The page if it was asked for, then the object, or tables and remarks."""
         from fedprior.experiments.page import document_page

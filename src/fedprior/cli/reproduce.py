@@ -10,7 +10,7 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, cifar10, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
-from fedprior.cli.experiment import Data, Request, data_of, document_of, show, table_of
+from fedprior.cli.experiment import Data, Request, data_of, show, table_of
 from fedprior.cli.framework import few_samples, framework
 from fedprior.cli.optimizer import optimizer
 from fedprior.core import check
@@ -76,13 +76,11 @@ def linear(
     check.count("linear", runs=runs)
     check.seed("linear", seed)
     rows = asked_for.run(run, seeds=range(seed, seed + runs), quick=quick)
-    document = document_of("linear", rows, remarks(rows), seed=seed, runs=runs)
     clients = "1,000" if quick else "10,000"
     title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
-    command = f"fedprior reproduce linear --runs {runs} --seed {seed}" + " --quick" * quick
     lines = [("d", "method", "error", "the paper says")]
     lines += [(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "") for row in rows]
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, remarks(rows), title, lines, quick=quick, seed=seed, runs=runs)
 
 
 @app.command()
@@ -109,17 +107,15 @@ def logistic(
     rows = asked_for.run(run, seed=seed, quick=quick)
     if plot is not None:
         draw_losses(rows, plot)
-    document = document_of("logistic", rows, remarks(rows), seed=seed)
     groups = "1,000" if quick else "10,000"
     title = f"Held-out log-loss, {groups} groups of 5 to 40 rows, 5 features"
-    command = f"fedprior reproduce logistic --seed {seed}" + " --quick" * quick
     lines = [("scale", "method", "log-loss", "behind personal", "variance")]
     for row in rows:
         behind = "" if row.method == "personal" else f"{row.behind:.4f} ± {row.behind_se:.4f}"
         variance = "" if row.variance is None else f"{row.variance:.4f}"
         name = row.method + (f" ({row.note})" if row.note else "")
         lines.append((f"{row.scale:g}", name, f"{row.log_loss:.4f}", behind, variance))
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, remarks(rows), title, lines, quick=quick, seed=seed)
 
 
 @app.command()
@@ -141,14 +137,12 @@ def bernoulli(
 
     asked_for = Request("bernoulli", report, as_json, quiet)
     rows = asked_for.run(run, runs=runs, seed=seed)
-    document = document_of("bernoulli", rows, [], seed=seed, runs=runs)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
-    command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     lines = [("population", "method", "gain", "the paper says")]
     for row in rows:
         shown = f"{row.gain:.2f} ± {row.gain_sd:.2f}"
         lines.append((row.population, row.method, shown, f"{row.paper_says:.1f}"))
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, [], title, lines, seed=seed, runs=runs)
 
 
 @app.command()
@@ -172,7 +166,6 @@ def elections(
     votes = read_votes(data_of("elections", data))
     rows = asked_for.run(run, votes)
     facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
-    document = document_of("elections", rows, reasons(votes, rows), **facts)
     lines = [("outcome", "method", "gain", "the paper says", "expected")]
     by_year = [["outcome", "method", *map(str, votes.years)]]
     for row in rows:
@@ -184,11 +177,8 @@ def elections(
         shown = (f"{value:.1f}" for value in row.by_election.values())
         by_year.append([row.outcome, row.method, *shown])
     title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
-    asked_for.answer(
-        document,
-        table_of(title, lines, caption="fedprior reproduce elections"),
-        table_of("The same by the election left out", by_year),
-    )
+    beside = table_of("The same by the election left out", by_year)
+    asked_for.tell(rows, reasons(votes, rows), title, lines, beside, **facts)
 
 
 @app.command("gaussian-dp")
@@ -215,9 +205,7 @@ def gaussian_dp(
     rows = asked_for.run(run, runs=runs, seed=seed)
     if plot is not None:
         draw(rows, plot)
-    document = document_of("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
     title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
-    command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
     lines = [["method", "epsilon", "true\nepsilon", "risk", "simulated", "gain"]]
     for row in rows:
         budget = (
@@ -226,7 +214,7 @@ def gaussian_dp(
         risk = "" if row.risk is None else f"{row.risk:.5f}"
         simulated = f"{row.simulated:.5f} ± {row.simulated_se:.5f}"
         lines.append([row.method, *budget, risk, simulated, f"{row.gain:.1f}"])
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, remarks(rows), title, lines, seed=seed, runs=runs)
 
 
 @app.command("private-rates")
@@ -248,9 +236,7 @@ def private_rates(
 
     asked_for = Request("private-rates", report, as_json, quiet)
     rows = asked_for.run(run, runs=runs, seed=seed)
-    document = document_of("private-rates", rows, [], seed=seed, runs=runs)
     title = f"Gain over raw rates in percent, {runs} settings for each population"
-    command = f"fedprior reproduce private-rates --runs {runs} --seed {seed}"
     lines = [
         ["population", "promised", "realized", "broken", "worse\nthan raw", "shared", "coverage"]
     ]
@@ -258,7 +244,7 @@ def private_rates(
         shares = (row.broken, row.worse, row.shared, row.coverage)
         gains = (f"{row.promised:.1f}", f"{row.realized:.1f}")
         lines.append([row.population, *gains, *(f"{100 * each:.1f}%" for each in shares)])
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, [], title, lines, seed=seed, runs=runs)
 
 
 @app.command()
@@ -283,9 +269,7 @@ def batting(
     careers = read_careers(data_of("empirical_bayes", data))
     rows = asked_for.run(run, careers)
     number = len(careers.first.n)
-    document = document_of("batting", rows, remarks(careers, rows), num_players=number)
     title = f"Later batting averages from the first season, {number:,} players"
-    command = "fedprior reproduce batting"
     lines = [["players", "method", "error", "gain\nover raw", "over\npooled"]]
     lines[0] += ["at-bats:\nover raw", "over\npooled "]
     for row in rows:
@@ -293,7 +277,7 @@ def batting(
         gains += [row.gain_by_at_bats, row.gain_over_pooled_by_at_bats]
         words = (f"{gain:.1f}" for gain in gains)
         lines.append([row.players, row.method, f"{row.rmse:.4f}", *words])
-    asked_for.answer(document, table_of(title, lines, caption=command))
+    asked_for.tell(rows, remarks(careers, rows), title, lines, num_players=number)
 
 
 def _check_plot(name: str, plot: Path | None) -> None:
