@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -165,7 +165,6 @@ def elections(
     asked_for = Request("elections", report, as_json, quiet)
     votes = read_votes(data_of("elections", data))
     rows = asked_for.run(run, votes)
-    facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
     lines = [("outcome", "method", "gain", "the paper says", "expected")]
     by_year = [["outcome", "method", *map(str, votes.years)]]
     for row in rows:
@@ -178,6 +177,7 @@ def elections(
         by_year.append([row.outcome, row.method, *shown])
     title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
     beside = table_of("The same by the election left out", by_year)
+    facts: dict[str, Any] = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
     asked_for.tell(rows, reasons(votes, rows), title, lines, beside, **facts)
 
 

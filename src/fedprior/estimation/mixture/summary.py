@@ -156,8 +156,12 @@ def _gains(
     mixture: DiscreteMixture, error: np.ndarray, variance: np.ndarray
 ) -> tuple[float, float]:
     """Expected reductions of the squared error, in percent, over raw means and a common mean."""
+    own, pooled = float(error.mean()), pooled_error(mixture, variance)
+    return 100 * (1 - own / float(variance.mean())), 100 * (1 - own / pooled)
+
+
+def pooled_error(mixture: DiscreteMixture, variance: np.ndarray) -> float:
+    """Expected squared error of the common mean, taken for every group, with its own error."""
     mean = mixture.probabilities @ mixture.centers
     between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
-    pooled = between + 1 / float((1 / variance).sum())
-    own = float(error.mean())
-    return 100 * (1 - own / float(variance.mean())), 100 * (1 - own / pooled)
+    return between + 1 / float((1 / variance).sum())

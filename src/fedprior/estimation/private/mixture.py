@@ -12,7 +12,7 @@ from fedprior.channels.quantize import Quantize
 from fedprior.core import check, random
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
 from fedprior.estimation.mixture.estimate import MixtureEstimates
-from fedprior.estimation.mixture.summary import separation, summarize_mixture
+from fedprior.estimation.mixture.summary import pooled_error, separation, summarize_mixture
 from fedprior.estimation.private.em import (
     learn,
     lemma_radius,
@@ -214,9 +214,7 @@ def _fitted(
     change = max(guard.change, -1.0)
     if guard.most >= 0:
         estimates, change = _local(estimates, variance), 0.0
-    mean = mixture.probabilities @ mixture.centers
-    between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
-    between += 1 / float((1 / variance).sum())  # error of the common mean
+    between = pooled_error(mixture, variance)
     error = (1 + change) * float(variance.mean())
     estimates = replace(
         estimates,

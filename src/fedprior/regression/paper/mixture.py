@@ -13,6 +13,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.clustering import Cluster, Clusters, cluster_points, k_means
+from fedprior.regression.linear.pooled import local_linear
 from fedprior.regression.logistic.laws import terms_at
 from fedprior.regression.logistic.parts import along, flat
 from fedprior.regression.logistic.posterior import laplace_posterior
@@ -112,12 +113,9 @@ def _noise(problem: MixtureProblem, fixed: np.ndarray) -> float:
 def _local(problem: MixtureProblem, fixed: np.ndarray) -> np.ndarray:
     """theta_i^0: by the pseudo-inverse, or the mode under N(0, 100 I) for classes."""
     rows = problem.rows
-    theta = np.zeros((rows.num_groups, problem.num_logits * rows.num_features))
     if problem.exact:
-        for block in rows.blocks():
-            target = block.y - block.fixed @ fixed
-            theta[block.groups] = (np.linalg.pinv(block.x) @ target[:, :, None])[:, :, 0]
-        return theta
+        return local_linear(rows, fixed)
+    theta = np.zeros((rows.num_groups, problem.num_logits * rows.num_features))
     for batch in LogisticEvidence.of(rows, problem.num_classes).batches:
         part = batch.part
         latent, _ = laplace_posterior(
