@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.result import Estimates
 from fedprior.reporting.figures import (
     BLUE,
@@ -97,14 +98,12 @@ def _funnel(axes: Any, estimates: Estimates, there: np.ndarray) -> None:
     With covariates the effects are relative to the regression. The dashed lines add the variance
     between groups. An uneven funnel suggests that small studies are missing.
     """
-    from scipy.special import ndtri
-
     meta = estimates.meta
     assert meta is not None
     errors = meta.study_errors[there]
     middle = 0.0 if meta.coefficients is not None else meta.mean
     shift = meta.study_means[there] if meta.coefficients is not None else 0.0
-    reach = float(ndtri((1 + meta.level) / 2))
+    reach = normal_score(meta.level)
     grid = np.linspace(0, 1.08 * float(errors.max()), 100)
     noise, both = reach * grid, reach * np.sqrt(grid**2 + meta.variance)
     axes.fill_betweenx(grid, middle - noise, middle + noise, color="0.93", linewidth=0, zorder=0)

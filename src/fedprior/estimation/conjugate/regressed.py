@@ -30,7 +30,7 @@ from fedprior.estimation.conjugate.row_grid import (
     single_node,
 )
 from fedprior.estimation.covariates import Coefficients, Covariates, Scaled
-from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.intervals import mixture_interval
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
@@ -192,10 +192,7 @@ def _coefficients(
         for each in (location, values):
             each[..., 0] -= np.log(unit)
     square = np.einsum("tp,gpq,tq->gt", turn, nodes.covariance, turn)
-    lower, upper = (
-        mixture_quantile((1 + side * level) / 2, probability, location, np.sqrt(square))
-        for side in (-1, 1)
-    )
+    lower, upper = mixture_interval(level, probability, location, np.sqrt(square))
     return Coefficients(
         names=names,
         values=values,

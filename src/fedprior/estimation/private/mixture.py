@@ -10,6 +10,7 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import check, random
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
 from fedprior.estimation.mixture.estimate import MixtureEstimates
 from fedprior.estimation.mixture.summary import pooled_error, separation, summarize_mixture
@@ -242,15 +243,13 @@ def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> tuple[str, ...]:
 
 def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
     """Every group with data keeps its raw mean."""
-    from scipy.special import ndtri
-
     there = estimates.n > 0
     scale = estimates.scale.copy()
     scale[there] = np.sqrt(variance if scale.ndim == 1 else variance[:, None])
     personal = np.where(
         there.reshape(-1, *[1] * (scale.ndim - 1)), estimates.raw, estimates.personal
     )
-    reach = float(ndtri((1 + estimates.level) / 2)) * scale
+    reach = normal_score(estimates.level) * scale
     note = (
         "The reports do not show that the mixture lowers the error: every group keeps its raw "
         "value (fallback to local). The population shown is then not a finding."
