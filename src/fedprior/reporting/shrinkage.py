@@ -12,15 +12,7 @@ import numpy as np
 
 from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.result import Estimates
-from fedprior.reporting.figures import (
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    evenly_spaced,
-    picture,
-    short,
-)
+from fedprior.reporting.figures import BLUE, GRAY, GREEN, ORANGE, evenly_spaced, picture, short
 
 Names = Callable[[Sequence[int]], list[str]]
 

@@ -8,13 +8,7 @@ from fedprior.core import check
 from fedprior.estimation.conjugate.by_size import size_design, size_parameters
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import Tally
-from fedprior.estimation.conjugate.model import (
-    ConjugateModel,
-    average,
-    fit_model,
-    law_of,
-    typical,
-)
+from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of, typical
 from fedprior.estimation.conjugate.regression import (
     FittedRegression,
     RegressionColumns,

@@ -12,10 +12,14 @@ def separation(mixture: DiscreteMixture, variance: np.ndarray) -> float:
 
     Below about 1 a single group cannot distinguish the centers; 0 is a collapsed mixture.
     """
-    centers = mixture.centers
+    return float(np.sqrt(nearest_squared(mixture.centers) / np.median(variance)))
+
+
+def nearest_squared(centers: np.ndarray) -> float:
+    """The least squared distance of two centers; infinite for one."""
     squares = ((centers[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
     np.fill_diagonal(squares, np.inf)
-    return float(np.sqrt(squares.min() / np.median(variance)))
+    return float(squares.min())
 
 
 def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture) -> np.ndarray:

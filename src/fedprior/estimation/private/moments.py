@@ -8,12 +8,7 @@ from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core import random
 from fedprior.estimation.gaussian.summary import gaussian_population
-from fedprior.estimation.private.posterior import (
-    ReportPosterior,
-    normalized,
-    on_square,
-    weigh,
-)
+from fedprior.estimation.private.posterior import ReportPosterior, normalized, on_square, weigh
 from fedprior.estimation.private.result import Budget, Fitted, Report
 from fedprior.estimation.statistics import Means
 from fedprior.exchange.batch import Rounds

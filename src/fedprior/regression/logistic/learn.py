@@ -11,12 +11,7 @@ from fedprior.core import check
 from fedprior.regression.linear.pooled import check_columns, triangle
 from fedprior.regression.logistic.approximation import Approximation, remark, slack, solver
 from fedprior.regression.logistic.ascend import Ascent, ascend, begin, settle
-from fedprior.regression.logistic.errors import (
-    Posteriors,
-    Uncertainty,
-    posteriors,
-    uncertainty,
-)
+from fedprior.regression.logistic.errors import Posteriors, Uncertainty, posteriors, uncertainty
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, inward, outward
 from fedprior.regression.logistic.laws import CLASSES, COUNTS, RowLaw
 from fedprior.regression.logistic.parts import ClassBlock, parts_of

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.clustering import Cluster, Clusters, cluster_points, k_means
+from fedprior.estimation.mixture.summary import nearest_squared
 from fedprior.regression.linear.pooled import local_linear
 from fedprior.regression.logistic.laws import terms_at
 from fedprior.regression.logistic.parts import along, flat
@@ -65,7 +66,7 @@ def alternate(
             theta = (known.responsibilities[:, :, None] * known.theta).sum(axis=1)
         else:
             theta = _descend(problem, theta, parts)
-        apart.append(_apart(clusters.centers))
+        apart.append(float(np.sqrt(nearest_squared(clusters.centers))))
     theta[~there] = parts.shares @ parts.means
     floored = floored and rules.spread == "component"
     return Alternated(parts, theta, _notes(apart, floored=floored, floor=rules.spread_floor))
@@ -162,13 +163,6 @@ def _curvatures(
         odds = (own @ theta[part.groups][:, :, None]).reshape(part.y.shape)
         slope = along(part.x, terms_at(odds, part.y).pull)
         yield part.groups, slope, bound * np.swapaxes(own, 1, 2) @ own
-
-
-def _apart(centers: np.ndarray) -> float:
-    """Least distance of two centers; infinite for one."""
-    squares = ((centers[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
-    np.fill_diagonal(squares, np.inf)
-    return float(np.sqrt(squares.min()))
 
 
 def _notes(apart: list[float], *, floored: bool, floor: float) -> tuple[str, ...]:
