@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import Request, check_out, data_root, table_of
+from fedprior.cli.experiment import ExperimentRequest, check_out, data_root, table_of
 from fedprior.cli.progress import say
 from fedprior.core import check
 
@@ -60,7 +60,7 @@ def dp_figures(
     from fedprior.experiments.dp_figures import dp_figures as run
     from fedprior.reporting.figures import check_drawing
 
-    asked_for = Request("dp-figures", report, as_json, quiet)
+    asked_for = ExperimentRequest("dp-figures", report, as_json, quiet)
     check.seed("dp-figures", seed)
     count = (1 if quick else 3) if seeds is None else seeds
     check.count("dp-figures", seeds=count)

@@ -99,7 +99,7 @@ def document_of(
 
 
 @dataclass(frozen=True)
-class Request:
+class ExperimentRequest:
     """How an experiment's answer is asked for; where its page cannot be written, nothing is run."""
 
     name: str

@@ -12,9 +12,9 @@ from rich.table import Table
 from fedprior.cli import asked
 from fedprior.cli.experiment import (
     Data,
+    ExperimentRequest,
     Names,
     Out,
-    Request,
     Settings,
     check_out,
     data_root,
@@ -56,7 +56,7 @@ def framework(
     from fedprior.experiments import framework as study
 
     settings = [each.quick if quick else each for each in study.framework_settings()]
-    asked_for = Request("framework", report, as_json, quiet)
+    asked_for = ExperimentRequest("framework", report, as_json, quiet)
     _Measured(asked_for, out, 1 if quick else seeds, seed, workers or os.cpu_count() or 1).answer(
         settings, setting, study.FRAMEWORK_METHODS, method
     )
@@ -84,7 +84,7 @@ def few_samples(
 
     settings = [each.quick if quick else each for each in study.few_settings()]
     root = data_root("few-samples", data)
-    asked_for = Request("few-samples", report, as_json, quiet)
+    asked_for = ExperimentRequest("few-samples", report, as_json, quiet)
     _Measured(asked_for, out, 1 if quick else seeds, seed).answer(
         settings, setting, study.FEW_METHODS, method, root
     )
@@ -94,7 +94,7 @@ def few_samples(
 class _Measured:
     """An experiment as it was asked for, of which the folder keeps what is finished."""
 
-    request: Request
+    request: ExperimentRequest
     out: Path
     seeds: int
     first: int

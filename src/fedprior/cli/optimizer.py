@@ -9,9 +9,9 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import Quick, Workers
 from fedprior.cli.experiment import (
     Data,
+    ExperimentRequest,
     Names,
     Out,
-    Request,
     Settings,
     check_out,
     data_root,
@@ -48,7 +48,7 @@ def optimizer(
     from fedprior.experiments.compare import save
     from fedprior.experiments.comparison_settings import QUICK_GRID
 
-    asked_for = Request(_NAME, report, as_json, quiet)
+    asked_for = ExperimentRequest(_NAME, report, as_json, quiet)
     check.count(_NAME, workers=workers)
     check_out(_NAME, out)
     settings = choice.CHOICE.chosen_settings(setting, quick=quick)

@@ -10,7 +10,7 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, cifar10, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
-from fedprior.cli.experiment import Data, Request, data_of, show, table_of
+from fedprior.cli.experiment import Data, ExperimentRequest, data_of, show, table_of
 from fedprior.cli.framework import few_samples, framework
 from fedprior.cli.optimizer import optimizer
 from fedprior.core import check
@@ -72,7 +72,7 @@ def linear(
     """
     from fedprior.experiments.linear import remarks, run
 
-    asked_for = Request("linear", report, as_json, quiet)
+    asked_for = ExperimentRequest("linear", report, as_json, quiet)
     check.count("linear", runs=runs)
     check.seed("linear", seed)
     rows = asked_for.run(run, seeds=range(seed, seed + runs), quick=quick)
@@ -103,7 +103,7 @@ def logistic(
     from fedprior.experiments.logistic import logistic as run
 
     _check_plot("logistic", plot)
-    asked_for = Request("logistic", report, as_json, quiet)
+    asked_for = ExperimentRequest("logistic", report, as_json, quiet)
     rows = asked_for.run(run, seed=seed, quick=quick)
     if plot is not None:
         draw_losses(rows, plot)
@@ -135,7 +135,7 @@ def bernoulli(
     """
     from fedprior.experiments.bernoulli import bernoulli as run
 
-    asked_for = Request("bernoulli", report, as_json, quiet)
+    asked_for = ExperimentRequest("bernoulli", report, as_json, quiet)
     rows = asked_for.run(run, runs=runs, seed=seed)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
     lines = [("population", "method", "gain", "the paper says")]
@@ -162,7 +162,7 @@ def elections(
     from fedprior.experiments.elections import elections as run
     from fedprior.experiments.elections import read_votes, reasons
 
-    asked_for = Request("elections", report, as_json, quiet)
+    asked_for = ExperimentRequest("elections", report, as_json, quiet)
     votes = read_votes(data_of("elections", data))
     rows = asked_for.run(run, votes)
     lines = [("outcome", "method", "gain", "the paper says", "expected")]
@@ -201,7 +201,7 @@ def gaussian_dp(
     from fedprior.experiments.gaussian_dp import gaussian_dp as run
 
     _check_plot("gaussian-dp", plot)
-    asked_for = Request("gaussian-dp", report, as_json, quiet)
+    asked_for = ExperimentRequest("gaussian-dp", report, as_json, quiet)
     rows = asked_for.run(run, runs=runs, seed=seed)
     if plot is not None:
         draw(rows, plot)
@@ -234,7 +234,7 @@ def private_rates(
     """
     from fedprior.experiments.private_rates import private_rates as run
 
-    asked_for = Request("private-rates", report, as_json, quiet)
+    asked_for = ExperimentRequest("private-rates", report, as_json, quiet)
     rows = asked_for.run(run, runs=runs, seed=seed)
     title = f"Gain over raw rates in percent, {runs} settings for each population"
     lines = [
@@ -265,7 +265,7 @@ def batting(
     from fedprior.experiments.batting import batting as run
     from fedprior.experiments.batting import read_careers, remarks
 
-    asked_for = Request("batting", report, as_json, quiet)
+    asked_for = ExperimentRequest("batting", report, as_json, quiet)
     careers = read_careers(data_of("empirical_bayes", data))
     rows = asked_for.run(run, careers)
     number = len(careers.first.n)
