@@ -60,7 +60,7 @@ def test_rows_say_how_far_adamap_is_ahead(found):
 
 
 def test_the_integrated_model_is_measured_on_the_same_samples(tiny):
-    drawn = {0: framework._federation(tiny, 0, None)}
+    drawn = {0: tiny.federation(0, None)}
     outputs = framework._fitted((drawn[0].train, drawn[0].test))
     np.testing.assert_allclose(np.exp(outputs).sum(axis=1), 1, rtol=1e-6)
     assert len(outputs) == drawn[0].test.size.sum()
@@ -73,5 +73,5 @@ def test_settings_have_the_spreads_and_sizes_of_the_study():
     few = framework.few_settings()
     assert [each.name for each in few][-2:] == ["samples-1200", "newcomers"]
     assert few[0].config.data.options["train_samples"] == 10
-    assert few[0].options("fedavg-fine-tuning")["class_frequencies"]
+    assert few[0].method_options("fedavg-fine-tuning")["class_frequencies"]
     assert few[0].quick.config.training.rounds == few[0].config.training.rounds // 5

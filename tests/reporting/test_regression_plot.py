@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedprior.regression.face.analysis import Analysis
-from fedprior.reporting import regression_plot
+from fedprior.reporting import figures, regression_plot
 from fedprior.reporting.labels import place_names
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regression import regress
@@ -36,9 +36,9 @@ def analyzed(path, **options):
 def drawn(tmp_path, monkeypatch):
     """Draw the analysis and return its axes."""
     kept = []
-    save = regression_plot.save_figure
+    save = figures.save_figure
     monkeypatch.setattr(
-        regression_plot, "save_figure", lambda *words: (kept.append(words[0]), save(*words))
+        figures, "save_figure", lambda *words: (kept.append(words[0]), save(*words))
     )
 
     def draw(found):

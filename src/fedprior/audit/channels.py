@@ -5,12 +5,12 @@ channel to audit, so that tests can pass a broken one.
 """
 
 import math
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedprior.audit.bound import detects, lower_bound
-from fedprior.audit.finding import Finding
+from fedprior.audit.finding import Family, Finding
 from fedprior.channels.central_gaussian import CentralGaussian
 from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.channels.local_gaussian import LocalGaussian
@@ -18,6 +18,7 @@ from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
 from fedprior.core.algorithm import Key
 from fedprior.privacy.accounting import epsilon
+from fedprior.privacy.events import Relation
 from fedprior.privacy.scores import MeanScore
 
 # Distance of a canary's message from its range, so that a missing clip is detected immediately.
@@ -44,8 +45,8 @@ def attack_central(
     scores = score(0, canary), score(1, np.zeros(DIMENSION))
     claimed = epsilon([(channel.event(DIMENSION), 1)], delta=delta)
     name = f"CentralGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}"
-    finding = _finding(name, scores, claimed, delta=delta, confidence=confidence)
-    return replace(finding, relation="add-remove")
+    asked: Any = {"delta": delta, "confidence": confidence, "relation": "add-remove"}
+    return distinguished(name, scores, claimed, **asked)
 
 
 def attack_distributed(
@@ -70,7 +71,7 @@ def attack_distributed(
         f"DistributedGaussian, {channel.noise} noise, multiplier {channel.noise_multiplier:g}, "
         f"{channel.missing} of {channel.size} absent"
     )
-    return _finding(name, scores, claimed, delta=delta, confidence=confidence)
+    return distinguished(name, scores, claimed, delta=delta, confidence=confidence)
 
 
 def attack_local(
@@ -91,7 +92,7 @@ def attack_local(
     scores = score(0, 1.0), score(1, -1.0)
     claimed = channel.guarantee(delta=delta).epsilon
     name = f"LocalGaussian, clip {channel.clip:g}, noise scale {channel.scale:.4g}"
-    return _finding(name, scores, claimed, delta=delta, confidence=confidence)
+    return distinguished(name, scores, claimed, delta=delta, confidence=confidence)
 
 
 def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) -> Finding:
@@ -108,7 +109,7 @@ def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float)
     scores = score(0, high + FAR * width), score(1, low - FAR * width)
     claimed = channel.guarantee(noise="simulated").epsilon
     name = f"OneBit, epsilon {channel.epsilon:g}, {len(low)} coordinates"
-    return _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+    return distinguished(name, scores, claimed, confidence=confidence)
 
 
 def attack_response(channel: KaryResponse, *, draws: int, seed: int, confidence: float) -> Finding:
@@ -123,7 +124,7 @@ def attack_response(channel: KaryResponse, *, draws: int, seed: int, confidence:
     scores = score(0, 0), score(1, 1)
     claimed = channel.guarantee(noise="simulated").epsilon
     name = f"KaryResponse, epsilon {channel.epsilon:g}, {channel.num_symbols} symbols"
-    return _finding(name, scores, claimed, delta=0.0, confidence=confidence)
+    return distinguished(name, scores, claimed, confidence=confidence)
 
 
 def attack_score(mean: MeanScore, *, draws: int, seed: int, confidence: float) -> Finding:
@@ -139,8 +140,8 @@ def attack_score(mean: MeanScore, *, draws: int, seed: int, confidence: float) -
     scores = released(0, 7.0), released(1, end)
     name = f"MeanScore, {mean.noise} noise, epsilon {mean.epsilon:g}, {mean.relation}"
     claimed = epsilon([(mean.event, 1)], delta=0.0, relation=mean.relation)
-    finding = _finding(name, scores, claimed, delta=0.0, confidence=confidence)
-    return replace(finding, relation=mean.relation)
+    asked: Any = {"confidence": confidence, "relation": mean.relation}
+    return distinguished(name, scores, claimed, **asked)
 
 
 def _direction(dimension: int) -> np.ndarray:
@@ -153,19 +154,27 @@ def _box(channel: OneBit) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(low, dimension), np.broadcast_to(high, dimension)
 
 
-def _finding(
-    name: str, scores: Scores, claimed: float, *, delta: float, confidence: float
+def distinguished(
+    name: str,
+    scores: Scores,
+    claimed: float,
+    *,
+    confidence: float,
+    delta: float = 0.0,
+    relation: Relation = "replace-one",
+    family: Family = "channels",
+    detail: str | None = None,
 ) -> Finding:
-    bound = lower_bound(*scores, delta=delta, confidence=confidence)
-    found = detects(len(scores[0]), claimed, delta=delta, confidence=confidence)
+    """The finding of scores from two worlds, as many of each, at the epsilon that is claimed."""
+    number = len(scores[0])
     return Finding(
-        family="channels",
+        family=family,
         mechanism=name,
-        detects=found,
+        detects=detects(number, claimed, delta=delta, confidence=confidence),
         claimed=claimed,
-        lower_bound=bound.epsilon,
+        lower_bound=lower_bound(*scores, delta=delta, confidence=confidence).epsilon,
         delta=delta,
-        relation="replace-one",
+        relation=relation,
         confidence=confidence,
-        detail=f"worst-case neighbors distinguished, {len(scores[0]):,} releases of each",
+        detail=detail or f"worst-case neighbors distinguished, {number:,} releases of each",
     )

@@ -114,13 +114,7 @@ def _recorded(ledger: Ledger, rounds: int) -> Iterator[str]:
 
 def check_ledger() -> Finding:
     """Charge a ledger in every way that counts, and price each of them here."""
-    faults = [
-        *_one_by_one(),
-        *_replayed(),
-        *_different(),
-        *_batch(),
-        *_local(),
-    ]
+    faults = [*_one_by_one(), *_replayed(), *_different(), *_batch(), *_local()]
     return Finding(
         family="counting",
         mechanism="ledgers",

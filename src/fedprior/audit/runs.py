@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedprior.audit.bound import detects, lower_bound
+from fedprior.audit.channels import distinguished
 from fedprior.audit.finding import Finding
 from fedprior.audit.probe import members
 from fedprior.audit.subject import Subject
@@ -41,19 +41,16 @@ def attack(subject: Subject, *, runs: int, seed: int, confidence: float, delta: 
     strength = float(np.linalg.norm(upload))
     along = upload / strength
     worlds = (present, absent)
-    scores = [_score(subject, play(subject, seeds, cohorts), along) for cohorts in worlds]
-    bound = lower_bound(*scores, delta=delta, confidence=confidence)
+    first, second = (_score(subject, play(subject, seeds, each), along) for each in worlds)
     event = agreement.event
-    claimed = epsilon([(event, rounds)], delta=delta)
-    return Finding(
-        mechanism=f"{subject.name}, end to end, multiplier {event.noise:g}, rate {event.rate:g}",
-        family="runs",
-        detects=detects(runs, claimed, delta=delta, confidence=confidence),
-        claimed=claimed,
-        lower_bound=bound.epsilon,
+    return distinguished(
+        f"{subject.name}, end to end, multiplier {event.noise:g}, rate {event.rate:g}",
+        (first, second),
+        epsilon([(event, rounds)], delta=delta),
+        confidence=confidence,
         delta=delta,
         relation="add-remove",
-        confidence=confidence,
+        family="runs",
         detail=f"{runs:,} runs of {rounds} rounds with a canary of {strength:.4f} clips, and as "
         "many without it",
     )

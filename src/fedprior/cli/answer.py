@@ -18,10 +18,8 @@ from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
 from fedprior.estimation.page.answer import half_width_decimals
 from fedprior.estimation.result import Estimates
-from fedprior.pages.page import Page
 from fedprior.reporting import answers
 from fedprior.reporting import estimates as reporting
-from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import Question
 
 _MOST_PARAMETERS = 20
@@ -84,18 +82,16 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
             groups.write(estimates.columns(), path)
         else:
             reporting.write_population(estimates, path, told)
-        if path.suffix != ".json":
-            answers.write_summary(told, path, owner="estimate")
 
     def draw(path: Path) -> Path:
         from fedprior.reporting.shrinkage import draw_shrinkage
 
         return draw_shrinkage(estimates, groups.names, path)
 
-    def describe() -> Page:
-        return answers.page(told, reporting.table(question, groups, estimates))
+    def rows() -> dict[str, np.ndarray] | None:
+        return reporting.table(question, groups, estimates)
 
-    save_asked(question, write=write, draw=draw, page=describe)
+    answers.save(question, told, rows, write=write, draw=draw)
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:

@@ -11,10 +11,7 @@ from rich.table import Table
 
 from fedprior.cli import asked
 
-app = typer.Typer(
-    name="datasets",
-    rich_markup_mode="markdown",
-)
+app = typer.Typer(name="datasets", rich_markup_mode="markdown")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,16 +1,14 @@
 """`fedprior reproduce dp-figures`."""
 
-import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from fedprior.cli import asked
-from fedprior.cli.experiment import check_out, data_root, show, table_of
-from fedprior.cli.pages import check_report, write_report
-from fedprior.cli.progress import counting, say
+from fedprior.cli.experiment import ExperimentRequest, check_out, data_root, table_of
+from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
@@ -60,10 +58,9 @@ def dp_figures(
     """
     from fedprior.experiments import dp_drawing, dp_report, dp_settings
     from fedprior.experiments.dp_figures import dp_figures as run
-    from fedprior.experiments.page import document_page
     from fedprior.reporting.figures import check_drawing
 
-    check_report("dp-figures", report)
+    asked_for = ExperimentRequest("dp-figures", report, as_json, quiet)
     check.seed("dp-figures", seed)
     count = (1 if quick else 3) if seeds is None else seeds
     check.count("dp-figures", seeds=count)
@@ -78,28 +75,23 @@ def dp_figures(
     else:
         check_out("dp-figures", out)
         known = None if noise is None else dp_settings.read_noise(noise, panels)
-        with counting("dp-figures", quiet=quiet) as watch:
-            rows = run(
-                panels,
-                seeds=range(seed, seed + count),
-                methods=methods,
-                noise=known,
-                root=data_root("dp-figures", data),
-                watch=watch,
-            )
+        rows = asked_for.run(
+            run,
+            panels,
+            seeds=range(seed, seed + count),
+            methods=methods,
+            noise=known,
+            root=data_root("dp-figures", data),
+        )
     dp_report.save(rows, out)
     dp_drawing.draw(rows, out)
     say(f"Written to {out}", quiet=quiet)
-    document = dp_report.to_json(rows)
-    write_report("dp-figures", report, lambda: document_page(document), partial(say, quiet=quiet))
-    if as_json:
-        return typer.echo(json.dumps(document))
-    _print(rows)
+    asked_for.answer(dp_report.to_json(rows), *_tables(rows))
 
 
-def _print(rows: "list[PrivateRow]") -> None:
+def _tables(rows: "list[PrivateRow]") -> list[Table]:
     """One table per setting, with the columns that fit 80 characters; table.md has all of them."""
-    from fedprior.experiments.dp_report import COLUMNS, cells, remarks
+    from fedprior.experiments.dp_report import COLUMNS, cells
 
     kept = ("method", "epsilon", "accuracy", "over local", "verdict")
     tables = []
@@ -110,4 +102,4 @@ def _print(rows: "list[PrivateRow]") -> None:
         ]
         lines = [kept, *([shown[name] for name in kept] for shown in own)]
         tables.append(table_of(title, lines))
-    show(*tables, *remarks(rows))
+    return tables

@@ -2,22 +2,23 @@
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedprior.cli.pages import write_report
-from fedprior.cli.progress import say
+from fedprior.cli.pages import check_report, write_report
+from fedprior.cli.progress import counting, say
 from fedprior.core import check
 from fedprior.core.files import may_be_folder
 
+T = TypeVar("T")
 Data = Annotated[
     Path | None,
     typer.Option(help="Root folder of the data (default: FEDPRIOR_DATA, then ../shared/data)."),
@@ -97,22 +98,47 @@ def document_of(
     return {**document, "remarks": list(remarks)} if remarks else document
 
 
-def show_lines(
-    document: dict[str, Any],
-    title: str,
-    lines: Sequence[Sequence[str]],
-    *beside: Table,
-    caption: str = "",
-    report: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """The page if it was asked for, then the object, or a table of `lines`, others and remarks."""
-    from fedprior.experiments.page import document_page
+@dataclass(frozen=True)
+class ExperimentRequest:
+    """How an experiment's answer is asked for; where its page cannot be written, nothing is run."""
 
-    tell = partial(say, quiet=quiet)
-    write_report(document["experiment"], report, lambda: document_page(document), tell)
-    if as_json:
-        return typer.echo(json.dumps(document))
-    table = table_of(title, lines, caption=caption)
-    return show(table, *beside, *document.get("remarks", ()))
+    name: str
+    report: Path | None
+    as_json: bool
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        check_report(self.name, self.report)
+
+    def run(self, experiment: Callable[..., T], *data: Any, **options: Any) -> T:
+        """What the experiment finds, with a bar that counts its parts."""
+        with counting(self.name, quiet=self.quiet) as watch:
+            return experiment(*data, **options, watch=watch)
+
+    def tell(
+        self,
+        rows: Sequence[Any],
+        remarks: Sequence[str],
+        title: str,
+        lines: Sequence[Sequence[str]],
+        *beside: Table,
+        quick: bool = False,
+        **facts: int,
+    ) -> None:
+        """The rows with remarks and facts as an object, or `lines` of them over their command."""
+        from fedprior.experiments.page import command_of
+
+        document = document_of(self.name, rows, remarks, **facts)
+        command = command_of(document) + " --quick" * quick
+        self.answer(document, table_of(title, lines, caption=command), *beside)
+
+    def answer(self, document: dict[str, Any], *tables: Table) -> None:
+        """The page if it was asked for, then the object, or tables and remarks."""
+        from fedprior.experiments.page import document_page
+
+        tell = partial(say, quiet=self.quiet)
+        write_report(self.name, self.report, lambda: document_page(document), tell)
+        if self.as_json:
+            typer.echo(json.dumps(document))
+        else:
+            show(*tables, *document.get("remarks", ()))

@@ -4,27 +4,28 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from fedprior.cli import asked
 from fedprior.cli.experiment import (
     Data,
+    ExperimentRequest,
     Names,
     Out,
     Settings,
     check_out,
     data_root,
-    show_lines,
     table_of,
 )
-from fedprior.cli.pages import check_report
 from fedprior.cli.progress import say
 from fedprior.core import check
 
 if TYPE_CHECKING:
-    from fedprior.experiments.framework import PriorSetting
+    from fedprior.experiments.comparison_settings import Setting
+    from fedprior.experiments.framework import PriorRow
 
 Quick = Annotated[bool, typer.Option("--quick", help="One seed, a fifth of the rounds.")]
 Seeds = Annotated[int, typer.Option("--seeds", help="How many seeds.")]
@@ -54,12 +55,11 @@ def framework(
     """
     from fedprior.experiments import framework as study
 
-    request = _Request(
-        "framework", out, 1 if quick else seeds, seed, workers or os.cpu_count() or 1
-    )
     settings = [each.quick if quick else each for each in study.framework_settings()]
-    document = request.made(settings, setting, study.FRAMEWORK_METHODS, method, None, report, quiet)
-    _show(document, report, as_json=as_json, quiet=quiet)
+    asked_for = ExperimentRequest("framework", report, as_json, quiet)
+    _Measured(asked_for, out, 1 if quick else seeds, seed, workers or os.cpu_count() or 1).answer(
+        settings, setting, study.FRAMEWORK_METHODS, method
+    )
 
 
 def few_samples(
@@ -82,39 +82,37 @@ def few_samples(
     """
     from fedprior.experiments import framework as study
 
-    request = _Request("few-samples", out, 1 if quick else seeds, seed)
     settings = [each.quick if quick else each for each in study.few_settings()]
     root = data_root("few-samples", data)
-    document = request.made(settings, setting, study.FEW_METHODS, method, root, report, quiet)
-    _show(document, report, as_json=as_json, quiet=quiet)
+    asked_for = ExperimentRequest("few-samples", report, as_json, quiet)
+    _Measured(asked_for, out, 1 if quick else seeds, seed).answer(
+        settings, setting, study.FEW_METHODS, method, root
+    )
 
 
 @dataclass(frozen=True)
-class _Request:
-    """An experiment as it was asked for."""
+class _Measured:
+    """An experiment as it was asked for, of which the folder keeps what is finished."""
 
-    name: str
+    request: ExperimentRequest
     out: Path
     seeds: int
     first: int
     workers: int = 1
 
-    def made(
+    def answer(
         self,
-        settings: Sequence["PriorSetting"],
+        settings: Sequence["Setting"],
         setting: Sequence[str] | None,
         methods: Sequence[str],
         method: Sequence[str] | None,
-        root: Path | None,
-        report: Path | None,
-        quiet: bool,
-    ) -> dict[str, Any]:
-        """Measure what is missing in the folder; return what rows.json holds."""
+        root: Path | None = None,
+    ) -> None:
+        """Measure what is missing in the folder, and show a table for each setting."""
         from fedprior.experiments import framework as study
         from fedprior.experiments.compare import save
 
-        name, known = self.name, {each.name: each for each in settings}
-        check_report(name, report)
+        name, known = self.request.name, {each.name: each for each in settings}
         check_out(name, self.out)
         check.count(name, seeds=self.seeds, workers=self.workers)
         numbers = range(check.seed(name, self.first), self.first + self.seeds)
@@ -132,7 +130,7 @@ class _Request:
                 folder=self.out,
                 root=root,
                 workers=self.workers,
-                tell=lambda where, what: say(f"{where}: {what}", quiet=quiet),
+                tell=lambda where, what: say(f"{where}: {what}", quiet=self.request.quiet),
             )
             for each in settings
             if each.name in (setting or known)
@@ -140,19 +138,16 @@ class _Request:
         rows = study.rows(found)
         document = study.document(name, rows, numbers)
         save(document, study.markdown(rows), self.out)
-        return document
+        self.request.answer(document, *_tables(rows, len(numbers)))
 
 
-def _show(document: dict[str, Any], report: Path | None, *, as_json: bool, quiet: bool) -> None:
+def _tables(rows: Sequence["PriorRow"], seeds: int) -> list[Table]:
     """A table for each setting."""
-    from fedprior.experiments.framework import PriorRow, table
+    from fedprior.experiments.framework import table
 
-    rows = [PriorRow(**row) for row in document["rows"]]
-    number = len(document["seeds"])
-    seeds = f"{number} seed{'s' * (number > 1)}"
+    counted = f"{seeds} seed{'s' * (seeds > 1)}"
     tables = []
     for name in dict.fromkeys(row.setting for row in rows):
         lines = table([row for row in rows if row.setting == name])
-        tables.append((f"{name}: test samples, {seeds}", [line[1:] for line in lines]))
-    beside = [table_of(*each) for each in tables[1:]]
-    show_lines(document, *tables[0], *beside, report=report, as_json=as_json, quiet=quiet)
+        tables.append(table_of(f"{name}: test samples, {counted}", [line[1:] for line in lines]))
+    return tables

@@ -7,14 +7,13 @@ the library does not.
 
 import importlib.util
 import sys
-from collections.abc import Iterable
 
-UNUSED = ("numpy.f2py", "numpy.testing")
+_UNUSED = ("numpy.f2py", "numpy.testing")
 
 
-def load_lazily(names: Iterable[str] = UNUSED) -> None:
-    """Make each module one that runs when an attribute is first asked for."""
-    for name in names:
+def load_lazily() -> None:
+    """Make each of them a module that runs when an attribute is first asked for."""
+    for name in _UNUSED:
         spec = None if name in sys.modules else importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             continue

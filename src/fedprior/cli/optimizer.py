@@ -9,15 +9,15 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import Quick, Workers
 from fedprior.cli.experiment import (
     Data,
+    ExperimentRequest,
     Names,
     Out,
     Settings,
     check_out,
     data_root,
     document_of,
-    show_lines,
+    table_of,
 )
-from fedprior.cli.pages import check_report
 from fedprior.core import check
 
 _NAME = "optimizer"
@@ -48,7 +48,7 @@ def optimizer(
     from fedprior.experiments.compare import save
     from fedprior.experiments.comparison_settings import QUICK_GRID
 
-    check_report(_NAME, report)
+    asked_for = ExperimentRequest(_NAME, report, as_json, quiet)
     check.count(_NAME, workers=workers)
     check_out(_NAME, out)
     settings = choice.CHOICE.chosen_settings(setting, quick=quick)
@@ -72,4 +72,4 @@ def optimizer(
         save(document, choice.markdown(rows), out)
         bar.say(f"Written to {out}")
     title = f"Validation accuracy in percent, {len(methods)} methods in {len(settings)} settings"
-    show_lines(document, title, choice.table(rows), report=report, as_json=as_json, quiet=quiet)
+    asked_for.answer(document, table_of(title, choice.table(rows)))

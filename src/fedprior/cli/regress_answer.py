@@ -21,7 +21,6 @@ from fedprior.regression.face.holdout import HeldOut
 from fedprior.regression.page import METRICS
 from fedprior.reporting import answers
 from fedprior.reporting import regression as reporting
-from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.regress_question import RegressQuestion
 from fedprior.reporting.regression import RegressAnswer
 
@@ -61,14 +60,13 @@ def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[
 
     def write(path: Path) -> None:
         write_table(rows, path, owner="regress")
-        answers.write_summary(told, path, owner="regress")
 
     def draw(path: Path) -> Path:
         from fedprior.reporting.regression_plot import draw_coefficients
 
         return draw_coefficients(found.analysis, path)
 
-    save_asked(question, write=write, draw=draw, page=lambda: answers.page(told, rows))
+    answers.save(question, told, lambda: rows, write=write, draw=draw)
 
 
 def _print(answer: RegressAnswer) -> None:

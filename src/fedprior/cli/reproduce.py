@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,26 +10,16 @@ from fedprior.cli import asked
 from fedprior.cli.comparison import ablation, beyond, cifar10, fedem, table1
 from fedprior.cli.dp_figures import dp_figures
 from fedprior.cli.everything import everything
-from fedprior.cli.experiment import (
-    Data,
-    data_of,
-    document_of,
-    show,
-    show_lines,
-    table_of,
-)
+from fedprior.cli.experiment import Data, ExperimentRequest, data_of, show, table_of
 from fedprior.cli.framework import few_samples, framework
-from fedprior.cli.linear import linear
-from fedprior.cli.logistic import logistic
 from fedprior.cli.optimizer import optimizer
-from fedprior.cli.pages import check_report
-from fedprior.cli.progress import counting
 from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
 
 Seed = Annotated[int, typer.Option(help="Seed of all draws.")]
 NoSeed = Annotated[int, typer.Option("--seed", help="Changes nothing: nothing is drawn.")]
 Runs = Annotated[int, typer.Option("--runs", "--seeds", help="How many runs.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")]
 
 app = typer.Typer(rich_markup_mode="markdown")
 app.command("all")(everything)
@@ -42,8 +32,6 @@ app.command("fedem")(fedem)
 app.command("optimizer")(optimizer)
 app.command()(framework)
 app.command("few-samples")(few_samples)
-app.command()(linear)
-app.command()(logistic)
 
 
 @app.callback(invoke_without_command=True)
@@ -66,6 +54,71 @@ def reproduce(context: typer.Context, as_json: asked.AsJson = False) -> None:
 
 
 @app.command()
+def linear(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the clients.")] = False,
+    runs: Annotated[int, typer.Option("--runs", "--seeds", help="How many seeds.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Errors of personal linear regressions with more features than rows (m = 10,000, n = 10).
+
+    `known` has the true population, `default` learns it by marginal likelihood, `paper` by the
+    printed algorithm on log-variances with floors; `local` is least squares by client, `pooled`
+    over all, which is what FedAvg converges to.
+
+    Example: `fedprior reproduce linear --json`
+    """
+    from fedprior.experiments.linear import remarks, run
+
+    asked_for = ExperimentRequest("linear", report, as_json, quiet)
+    check.count("linear", runs=runs)
+    check.seed("linear", seed)
+    rows = asked_for.run(run, seeds=range(seed, seed + runs), quick=quick)
+    clients = "1,000" if quick else "10,000"
+    title = f"Squared error of theta, {clients} clients of 10 rows, {runs} runs"
+    lines = [("d", "method", "error", "the paper says")]
+    lines += [(str(row.d), row.method, f"{row.mse:.4f}", row.paper_says or "") for row in rows]
+    asked_for.tell(rows, remarks(rows), title, lines, quick=quick, seed=seed, runs=runs)
+
+
+@app.command()
+def logistic(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the groups.")] = False,
+    seed: Seed = 0,
+    plot: Plot = None,
+    report: asked.Report = None,
+    as_json: asked.AsJson = False,
+    quiet: asked.Quiet = False,
+) -> None:
+    """Held-out log-loss of personal, local and pooled logistic regressions (m = 10,000).
+
+    Groups have 5 to 40 rows and thetas of a small, a middle and a large spread. `known` has the
+    true population; `laplace` and `paper` are other ways to learn it.
+
+    Example: `fedprior reproduce logistic --plot losses.png`
+    """
+    from fedprior.experiments.logistic import draw_losses, remarks
+    from fedprior.experiments.logistic import logistic as run
+
+    _check_plot("logistic", plot)
+    asked_for = ExperimentRequest("logistic", report, as_json, quiet)
+    rows = asked_for.run(run, seed=seed, quick=quick)
+    if plot is not None:
+        draw_losses(rows, plot)
+    groups = "1,000" if quick else "10,000"
+    title = f"Held-out log-loss, {groups} groups of 5 to 40 rows, 5 features"
+    lines = [("scale", "method", "log-loss", "behind personal", "variance")]
+    for row in rows:
+        behind = "" if row.method == "personal" else f"{row.behind:.4f} ± {row.behind_se:.4f}"
+        variance = "" if row.variance is None else f"{row.variance:.4f}"
+        name = row.method + (f" ({row.note})" if row.note else "")
+        lines.append((f"{row.scale:g}", name, f"{row.log_loss:.4f}", behind, variance))
+    asked_for.tell(rows, remarks(rows), title, lines, quick=quick, seed=seed)
+
+
+@app.command()
 def bernoulli(
     runs: Runs = 20,
     seed: Seed = 0,
@@ -82,17 +135,14 @@ def bernoulli(
     """
     from fedprior.experiments.bernoulli import bernoulli as run
 
-    check_report("bernoulli", report)
-    with counting("bernoulli", quiet=quiet) as watch:
-        rows = run(runs=runs, seed=seed, watch=watch)
-    document = document_of("bernoulli", rows, [], seed=seed, runs=runs)
+    asked_for = ExperimentRequest("bernoulli", report, as_json, quiet)
+    rows = asked_for.run(run, runs=runs, seed=seed)
     title = f"Gain over raw means in percent, m = 10,000, n = 14, {runs} runs"
-    command = f"fedprior reproduce bernoulli --runs {runs} --seed {seed}"
     lines = [("population", "method", "gain", "the paper says")]
     for row in rows:
         shown = f"{row.gain:.2f} ± {row.gain_sd:.2f}"
         lines.append((row.population, row.method, shown, f"{row.paper_says:.1f}"))
-    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
+    asked_for.tell(rows, [], title, lines, seed=seed, runs=runs)
 
 
 @app.command()
@@ -112,12 +162,9 @@ def elections(
     from fedprior.experiments.elections import elections as run
     from fedprior.experiments.elections import read_votes, reasons
 
-    check_report("elections", report)
+    asked_for = ExperimentRequest("elections", report, as_json, quiet)
     votes = read_votes(data_of("elections", data))
-    with counting("elections", quiet=quiet) as watch:
-        rows = run(votes, watch=watch)
-    facts = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
-    document = document_of("elections", rows, reasons(votes, rows), **facts)
+    rows = asked_for.run(run, votes)
     lines = [("outcome", "method", "gain", "the paper says", "expected")]
     by_year = [["outcome", "method", *map(str, votes.years)]]
     for row in rows:
@@ -128,23 +175,17 @@ def elections(
         lines.append((row.outcome, row.method, mean, says, expected))
         shown = (f"{value:.1f}" for value in row.by_election.values())
         by_year.append([row.outcome, row.method, *shown])
-    show_lines(
-        document,
-        f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties",
-        lines,
-        table_of("The same by the election left out", by_year),
-        caption="fedprior reproduce elections",
-        report=report,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    title = f"Gain over raw means in percent on the election left out, {len(votes.won):,} counties"
+    beside = table_of("The same by the election left out", by_year)
+    facts: dict[str, Any] = {"num_counties": len(votes.won), "num_left_out": votes.left_out}
+    asked_for.tell(rows, reasons(votes, rows), title, lines, beside, **facts)
 
 
 @app.command("gaussian-dp")
 def gaussian_dp(
     runs: Runs = 50,
     seed: Seed = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")] = None,
+    plot: Plot = None,
     report: asked.Report = None,
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
@@ -158,17 +199,13 @@ def gaussian_dp(
     """
     from fedprior.experiments.gaussian_dp import draw, remarks
     from fedprior.experiments.gaussian_dp import gaussian_dp as run
-    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
 
-    check_output("gaussian-dp", "--plot", plot, PLOT_SUFFIXES, source=None, force=True)
-    check_report("gaussian-dp", report)
-    with counting("gaussian-dp", quiet=quiet) as watch:
-        rows = run(runs=runs, seed=seed, watch=watch)
+    _check_plot("gaussian-dp", plot)
+    asked_for = ExperimentRequest("gaussian-dp", report, as_json, quiet)
+    rows = asked_for.run(run, runs=runs, seed=seed)
     if plot is not None:
         draw(rows, plot)
-    document = document_of("gaussian-dp", rows, remarks(rows), seed=seed, runs=runs)
     title = f"Squared error of private means, 10,000 clients of 15 samples, {runs} runs"
-    command = f"fedprior reproduce gaussian-dp --runs {runs} --seed {seed}"
     lines = [["method", "epsilon", "true\nepsilon", "risk", "simulated", "gain"]]
     for row in rows:
         budget = (
@@ -177,7 +214,7 @@ def gaussian_dp(
         risk = "" if row.risk is None else f"{row.risk:.5f}"
         simulated = f"{row.simulated:.5f} ± {row.simulated_se:.5f}"
         lines.append([row.method, *budget, risk, simulated, f"{row.gain:.1f}"])
-    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
+    asked_for.tell(rows, remarks(rows), title, lines, seed=seed, runs=runs)
 
 
 @app.command("private-rates")
@@ -197,12 +234,9 @@ def private_rates(
     """
     from fedprior.experiments.private_rates import private_rates as run
 
-    check_report("private-rates", report)
-    with counting("private-rates", quiet=quiet) as watch:
-        rows = run(runs=runs, seed=seed, watch=watch)
-    document = document_of("private-rates", rows, [], seed=seed, runs=runs)
+    asked_for = ExperimentRequest("private-rates", report, as_json, quiet)
+    rows = asked_for.run(run, runs=runs, seed=seed)
     title = f"Gain over raw rates in percent, {runs} settings for each population"
-    command = f"fedprior reproduce private-rates --runs {runs} --seed {seed}"
     lines = [
         ["population", "promised", "realized", "broken", "worse\nthan raw", "shared", "coverage"]
     ]
@@ -210,7 +244,7 @@ def private_rates(
         shares = (row.broken, row.worse, row.shared, row.coverage)
         gains = (f"{row.promised:.1f}", f"{row.realized:.1f}")
         lines.append([row.population, *gains, *(f"{100 * each:.1f}%" for each in shares)])
-    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
+    asked_for.tell(rows, [], title, lines, seed=seed, runs=runs)
 
 
 @app.command()
@@ -231,14 +265,11 @@ def batting(
     from fedprior.experiments.batting import batting as run
     from fedprior.experiments.batting import read_careers, remarks
 
-    check_report("batting", report)
+    asked_for = ExperimentRequest("batting", report, as_json, quiet)
     careers = read_careers(data_of("empirical_bayes", data))
-    with counting("batting", quiet=quiet) as watch:
-        rows = run(careers, watch=watch)
+    rows = asked_for.run(run, careers)
     number = len(careers.first.n)
-    document = document_of("batting", rows, remarks(careers, rows), num_players=number)
     title = f"Later batting averages from the first season, {number:,} players"
-    command = "fedprior reproduce batting"
     lines = [["players", "method", "error", "gain\nover raw", "over\npooled"]]
     lines[0] += ["at-bats:\nover raw", "over\npooled "]
     for row in rows:
@@ -246,4 +277,10 @@ def batting(
         gains += [row.gain_by_at_bats, row.gain_over_pooled_by_at_bats]
         words = (f"{gain:.1f}" for gain in gains)
         lines.append([row.players, row.method, f"{row.rmse:.4f}", *words])
-    show_lines(document, title, lines, caption=command, report=report, as_json=as_json, quiet=quiet)
+    asked_for.tell(rows, remarks(careers, rows), title, lines, num_players=number)
+
+
+def _check_plot(name: str, plot: Path | None) -> None:
+    from fedprior.reporting.outputs import PLOT_SUFFIXES, check_output
+
+    check_output(name, "--plot", plot, PLOT_SUFFIXES, source=None, force=True)

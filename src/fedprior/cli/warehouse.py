@@ -19,10 +19,7 @@ from fedprior.reporting.question import Question
 def answer(question: Question, watcher: Watcher, *, as_json: bool) -> None:
     """Sum, fit and join in the user's database; write what is asked for; print."""
     with warehouse.open_database(question) as database:
-        with (
-            watcher.busy("summing"),
-            warnings.catch_warnings(),
-        ):
+        with watcher.busy("summing"), warnings.catch_warnings():
             warnings.simplefilter("ignore", EstimationWarning)  # it is among the notes
             model = warehouse.fit(database, question)
         sums = model._answers.sums

@@ -1,5 +1,6 @@
 """Categories as numbers: each becomes its personal estimate of the target."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -82,9 +83,7 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, Parameters):
         """`fit`, and the training rows encoded out of fold: each from the rows of other parts."""
         target, places = self._learn(X, y)
         if self.cv is None:
-            return np.stack(
-                [e.encode(place) for e, place in zip(self._encodings, places, strict=True)], axis=1
-            )
+            return self._encoded(places)
         fold = self._folds(target, self.cv)
         found = np.empty((len(target), len(places)))
         for part in range(int(fold.max()) + 1):
@@ -103,9 +102,12 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, Parameters):
             labels.look_up(_OWNER, "X", levels, column, any_kind=True)
             for levels, column in zip(self.categories_, columns, strict=True)
         )
-        return np.stack(
-            [e.encode(place) for e, place in zip(self._encodings, places, strict=True)], axis=1
-        )
+        return self._encoded(places)
+
+    def _encoded(self, places: Iterable[np.ndarray]) -> np.ndarray:
+        """The numbers of all rows, a column for each of X."""
+        parts = zip(self._encodings, places, strict=True)
+        return np.stack([encoding.encode(place) for encoding, place in parts], axis=1)
 
     def _learn(self, X: Any, y: Any) -> tuple[np.ndarray, list[np.ndarray]]:
         """Fit all columns; the target as numbers, and the place of each row's categories."""
@@ -189,9 +191,6 @@ class GroupEncoder(OneToOneFeatureMixin, TransformerMixin, Parameters):
         tags.input_tags.allow_nan = True
         tags.target_tags.required = True
         return tags
-
-    def _more_tags(self) -> dict[str, Any]:  # scikit-learn before 1.6
-        return {"X_types": ["categorical"], "allow_nan": True, "requires_y": True}
 
 
 def without_population(

@@ -1,6 +1,5 @@
 """The base of the estimators in `table`: rows kept, labels, unseen groups, data frames."""
 
-import warnings
 from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -142,18 +141,17 @@ class GroupEstimator(OnFrames, OnPages, Parameters):
             if each is not None:
                 missing = each < 0 if each.dtype.kind == "i" else np.isnan(each)
                 keep &= ~(missing if missing.ndim == 1 else missing.any(axis=1))
-        self._dropped = int(rows - keep.sum())
-        if self._dropped == 0:
+        self._dropped = 0
+        if keep.all():
             return slice(None)
-        if self.strict:
-            first = int(np.argmin(keep)) + 1
-            remedy = f"The first is row {first}. Remove such rows, or set strict=False."
-            rule = "0 in strict mode"
-            name = "number of rows with a missing value or group"
-            check.require(False, self._owner, name, rule, self._dropped, remedy)
-        rule = "at least 1"
-        name = "number of rows with a value and a group"
-        check.require(bool(keep.any()), self._owner, name, rule, 0)
+        self._dropped = numeric.check_complete(
+            self._owner,
+            keep,
+            strict=self.strict,
+            missing="a missing value or group",
+            whole="a value and a group",
+            remedy="Remove such rows, or set strict=False.",
+        )
         return keep
 
     def _complete(
@@ -202,9 +200,7 @@ class GroupEstimator(OnFrames, OnPages, Parameters):
         told = {dropped: self.num_dropped_, lacking: self._lacking}
         self.notes_ = (*(note for note, number in told.items() if number), *estimates.notes)
         self._none: tuple[Any, Any, Any] | None = None
-        for note in estimates.notes:
-            if " Use " in note:  # a note that recommends an alternative means poor estimates
-                warnings.warn(note, labels.EstimationWarning, stacklevel=3)
+        labels.warn_of(estimates.notes, stacklevel=3)
         return self
 
     def _newcomers(self, new: np.ndarray, covariates: Any) -> tuple[Any, Any, Any]:

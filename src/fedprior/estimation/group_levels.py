@@ -95,7 +95,13 @@ class GroupLevels(OnPages, Parameters):
             keep &= factor.place >= 0
         if encoded is not None:
             keep &= ~np.isnan(encoded).any(axis=1)
-        self._count_dropped(keep)
+        self.num_dropped_ = numeric.check_complete(
+            self._owner,
+            keep,
+            strict=self.strict,
+            missing="a missing value or group",
+            whole="a value and groups",
+        )
         kept = [factor.keep(keep) for factor in factors]
         self._frame = numeric.frame_kind(y, groups)
         self.names_ = tuple(table)
@@ -200,15 +206,6 @@ class GroupLevels(OnPages, Parameters):
         rule = f"one row for each of the {rows} rows"
         check.require(len(found) == rows, self._owner, "fixed", rule, len(found))
         return found
-
-    def _count_dropped(self, keep: np.ndarray) -> None:
-        self.num_dropped_ = int((~keep).sum())
-        if self.strict and self.num_dropped_:
-            remedy = f"The first is row {int(np.argmin(keep)) + 1}."
-            name, rule = "number of rows with a missing value or group", "0 in strict mode"
-            check.require(False, self._owner, name, rule, self.num_dropped_, remedy)
-        name = "number of rows with a value and groups"
-        check.require(bool(keep.any()), self._owner, name, "at least 1", 0)
 
     def _learn(self, data: LevelData, levels: list[np.ndarray]) -> Self:
         if data.fixed is None:

@@ -6,7 +6,8 @@ who does not use it.
 """
 
 import contextlib
-from collections.abc import Hashable, Mapping
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,13 @@ _SPAN = 4  # a table of all whole numbers in the range is cheaper than a sort up
 
 class EstimationWarning(UserWarning):
     """An estimate came out, but something in the data says not to trust it as it stands."""
+
+
+def warn_of(notes: Iterable[str], *, stacklevel: int) -> None:
+    """Warn of notes that recommend an alternative, which means poor estimates."""
+    for note in notes:
+        if " Use " in note:
+            warnings.warn(note, EstimationWarning, stacklevel=stacklevel + 1)
 
 
 @dataclass(frozen=True, eq=False)

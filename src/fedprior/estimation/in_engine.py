@@ -6,7 +6,6 @@ and a join gives every group its numbers. What needs each group's mean reads the
 (without their names) or, for tests, of a sample.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,7 @@ from fedprior.core import check
 from fedprior.data.warehouse.engine import narwhals
 from fedprior.data.warehouse.roles import Roles
 from fedprior.data.warehouse.sums import PLACE, GroupSums, sum_groups
-from fedprior.estimation.groups import EstimationWarning
+from fedprior.estimation.groups import warn_of
 from fedprior.estimation.result import Estimates
 from fedprior.estimation.statistics import Counts, Events, Means
 
@@ -180,6 +179,4 @@ def _tell(model: Any, notes: list[str]) -> None:
     """Add notes to those of a fitted model; one that recommends something is a warning."""
     found = replace(model.estimates_, notes=(*model.estimates_.notes, *notes))
     model.estimates_, model.notes_ = found, (*model.notes_, *notes)
-    for note in notes:
-        if " Use " in note:
-            warnings.warn(note, EstimationWarning, stacklevel=2)
+    warn_of(notes, stacklevel=2)

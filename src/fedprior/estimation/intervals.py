@@ -10,6 +10,28 @@ from fedprior.core import check
 _STUDENT_AS_NORMAL = 100.0  # degrees of freedom above which the approximation errs by 1e-5 at most
 
 
+def normal_score(level: float) -> float:
+    """The number z with P(|Z| <= z) = level for a standard normal Z."""
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def mixture_interval(
+    level: float,
+    probability: np.ndarray,
+    location: np.ndarray,
+    scale: np.ndarray,
+    **how: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The equal-tailed interval of the mixture of `mixture_cdf`; the rest as in its quantiles."""
+    lower, upper = (
+        mixture_quantile(tail, probability, location, scale, **how)
+        for tail in ((1 - level) / 2, (1 + level) / 2)
+    )
+    return lower, upper
+
+
 def mixture_cdf(
     points: np.ndarray,
     probability: np.ndarray,
@@ -161,9 +183,7 @@ def robust_critical_value(
 
 def _critical_value(second: np.ndarray, kurtosis: float, level: float) -> np.ndarray:
     """Bisection in c: the worst noncoverage decreases, and Chebyshev's inequality bounds c."""
-    from scipy.special import ndtri
-
-    low = np.full(second.shape, ndtri((1 + level) / 2))
+    low = np.full(second.shape, normal_score(level))
     high = low + np.sqrt(second / (1 - level)) + 1e-9
     for _ in range(40):
         middle = (low + high) / 2

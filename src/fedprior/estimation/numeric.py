@@ -18,6 +18,21 @@ def frame_kind(*inputs: Any) -> str | None:
     return next((each for each in found if each in (*frames.NATIVE, "pyarrow")), None)
 
 
+def check_complete(
+    owner: str, keep: np.ndarray, *, strict: bool, missing: str, whole: str, remedy: str = ""
+) -> int:
+    """How many rows are not kept; raise for one if `strict`, and where none is kept.
+
+    Those have a missing cell, `missing` in words, and the others `whole`.
+    """
+    number = int((~keep).sum())
+    if strict and number:
+        name, where = f"number of rows with {missing}", f"The first is row {np.argmin(keep) + 1}."
+        check.require(False, owner, name, "0 in strict mode", number, f"{where} {remedy}".strip())
+    check.require(bool(keep.any()), owner, f"number of rows with {whole}", "at least 1", 0)
+    return number
+
+
 def single(owner: str, name: str, values: Any) -> Any:
     """A column as it is; of a foreign table its only one; missing cells as NaN or None."""
     values = frames.taken(values)

@@ -13,12 +13,7 @@ from fedprior.experiments.compare import save
 from fedprior.experiments.comparison import Part, Progress, compare, read_all
 from fedprior.experiments.comparison_beside import place
 from fedprior.experiments.comparison_drawing import draw
-from fedprior.experiments.comparison_settings import (
-    COMPARISONS,
-    QUICK_GRID,
-    Comparison,
-    Setting,
-)
+from fedprior.experiments.comparison_settings import COMPARISONS, QUICK_GRID, Comparison, Setting
 from fedprior.experiments.optimizers import PUBLISHED, Optimizer
 
 

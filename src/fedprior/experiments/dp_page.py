@@ -3,17 +3,7 @@
 from typing import Any
 
 from fedprior.experiments.dp_report import COLUMNS, ERRORS, PrivateRow, cells
-from fedprior.pages.page import (
-    Block,
-    Curve,
-    Curves,
-    Fact,
-    Number,
-    Page,
-    Section,
-    SmallTable,
-    Text,
-)
+from fedprior.pages.page import Block, Curve, Curves, Fact, Number, Page, Section, SmallTable, Text
 from fedprior.reporting.pages.privacy import flow, limits
 
 

@@ -30,12 +30,10 @@ from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import markdown_table
 from fedprior.experiments.comparison_report import interval
-from fedprior.experiments.comparison_settings import SEVERAL, VARIANTS
+from fedprior.experiments.comparison_settings import SEVERAL, Setting
 from fedprior.experiments.comparison_settings import method as method_of
 from fedprior.experiments.optimizers import FREQUENCIES
-from fedprior.learning import catalog
 from fedprior.learning.judging import ENTIRELY
-from fedprior.reporting import federations
 from fedprior.reporting.config import Config, Data, ModelChoice, read
 from fedprior.reporting.training import Study
 
@@ -48,27 +46,6 @@ FRAMEWORK_METHODS = (
 FEW_METHODS = (OWN, MEAN, "fedavg", "fedavg-fine-tuning", "local", *SEVERAL)
 METRICS = ("accuracy", "log_loss", "calibration_error")
 Values = dict[str, list[float]]  # of each metric, by seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class PriorSetting:
-    """A configuration under a name; `alike` gives all methods the same optimizer."""
-
-    name: str
-    title: str
-    config: Config
-    alike: bool = False
-
-    @property
-    def quick(self) -> "PriorSetting":
-        """The same with a fifth of the rounds."""
-        schedule = replace(self.config.training, rounds=max(1, self.config.training.rounds // 5))
-        return replace(self, config=replace(self.config, training=schedule))
-
-    def options(self, name: str) -> dict[str, Any]:
-        """Those of a method or of a variant."""
-        known, varied = VARIANTS.get(name, (name, {}))
-        return {**(FREQUENCIES.of(catalog.method(known)) if self.alike else {}), **varied}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +70,13 @@ class PriorRow:
     by_seed: Values
 
 
-def framework_settings() -> list[PriorSetting]:
+def framework_settings() -> list[Setting]:
     """200 clients of 20 to 50 samples at every spread, with the softmax regressions they come from.
 
     Rounds, cohorts and rates are those of `fedprior train`.
     """
     return [
-        PriorSetting(
+        Setting(
             name=f"spread-{spread:g}",
             title=f"theta_i ~ N(mu, {spread:g}² I), 200 clients of 20 to 50 samples",
             config=Config(
@@ -111,31 +88,28 @@ def framework_settings() -> list[PriorSetting]:
     ]
 
 
-def few_settings() -> list[PriorSetting]:
+def few_settings() -> list[Setting]:
     """MNIST with 10 to 1,200 samples per client, and writers never seen in training."""
     mnist = read("mnist")
     given = [
-        PriorSetting(
+        Setting(
             name=f"samples-{number}",
             title=f"MNIST, 3 classes and {number:,} samples per client, K/m = 0.1",
-            config=replace(mnist, data=_with(mnist.data, train_samples=number)),
-            alike=True,
+            config=replace(mnist, data=replace(mnist.data, options=options)),
+            optimizer=FREQUENCIES,
         )
         for number in SAMPLES
+        for options in [{**mnist.data.options, "train_samples": number}]
     ]
     title = "MNIST by writer, 16 of 66 clients never seen in training, K/m = 0.2"
     return [
         *given,
-        PriorSetting(name="newcomers", title=title, config=read("newcomers"), alike=True),
+        Setting(name="newcomers", title=title, config=read("newcomers"), optimizer=FREQUENCIES),
     ]
 
 
-def _with(data: Data, **options: Any) -> Data:
-    return replace(data, options={**data.options, **options})
-
-
 def measured(
-    setting: PriorSetting,
+    setting: Setting,
     methods: Sequence[str],
     *,
     seeds: Sequence[int],
@@ -151,7 +125,7 @@ def measured(
     for method in methods:
         file = folder / setting.name / f"{method}.json"
         if not file.exists():
-            drawn = drawn or {seed: _federation(setting, seed, root) for seed in seeds}
+            drawn = drawn or {seed: setting.federation(seed, root) for seed in seeds}
             tell(setting.name, method)
             make_folder(file.parent)
             for name, values in _metrics(setting, method, drawn, workers).items():
@@ -164,13 +138,8 @@ def measured(
     return known
 
 
-def _federation(setting: PriorSetting, seed: int, root: Path | None) -> Federation:
-    data = replace(setting.config.data, root="" if root is None else str(root))
-    return federations.federation(data, seed=seed)
-
-
 def _metrics(
-    setting: PriorSetting, method: str, drawn: dict[int, Federation], workers: int
+    setting: Setting, method: str, drawn: dict[int, Federation], workers: int
 ) -> dict[str, Values]:
     """Those of a method; AdaMAP and its mean come from one training."""
     if method == INTEGRATED:
@@ -178,7 +147,7 @@ def _metrics(
     cache.enable()
     name = OWN if method == MEAN else method
     study = Study(setting.config, Facts.of(next(iter(drawn.values()))))
-    training = study.training(method_of(name).name, setting.options(name))
+    training = study.training(method_of(name).name, setting.method_options(name))
     family = Family(lambda: training.algorithm, ())
     seeds = Seeds(tuple(drawn), tuple(drawn.values()), training.cohort)
     models = jax.tree.map(

@@ -83,11 +83,12 @@ def _table_page(document: dict[str, Any]) -> Page:
         lead=lead,
         facts=tuple(facts),
         sections=(Section("Figures", tuple(blocks)),),
-        command=_command(document),
+        command=command_of(document),
     )
 
 
-def _command(document: dict[str, Any]) -> str:
+def command_of(document: dict[str, Any]) -> str:
+    """What makes the document of an experiment on estimates."""
     words = ["fedprior", "reproduce", document["experiment"]]
     for option in ("runs", "seed"):
         if option in document:

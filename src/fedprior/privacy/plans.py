@@ -8,7 +8,7 @@ from fedprior.core import check
 from fedprior.core.check import PrivacyError
 from fedprior.core.plain import picked
 from fedprior.privacy import planning
-from fedprior.privacy.accounting import check_delta, epsilon
+from fedprior.privacy.accounting import Spent, check_delta, epsilon
 from fedprior.privacy.cohort import Poisson
 from fedprior.privacy.events import Event, Relation, gaussian
 from fedprior.privacy.guarantee import shown
@@ -149,35 +149,18 @@ def _solve(
 def _views(event: Event, rounds: int, delta: float) -> tuple[View, ...]:
     spent = [(event, rounds)]
     plain = [(gaussian(event.noise), rounds)]
+
+    def view(name: str, relation: Relation, cost: Spent | None, words: str) -> View:
+        bound = None if cost is None else epsilon(cost, delta=delta, relation=relation)
+        return View(view=name, relation=relation, epsilon=bound, delta=delta, explanation=words)
+
+    seen = "the noisy models but not the cohorts; a client is present or absent"
+    known = "also who took part in which round; no amplification by sampling"
     return (
-        View(
-            view="central",
-            relation="add-remove",
-            epsilon=epsilon(spent, delta=delta),
-            delta=delta,
-            explanation="the noisy models but not the cohorts; a client is present or absent",
-        ),
-        View(
-            view="central",
-            relation="replace-one",
-            epsilon=epsilon(spent, delta=delta, relation="replace-one"),
-            delta=delta,
-            explanation="the same; a client's data are replaced by others",
-        ),
-        View(
-            view="cohorts-known",
-            relation="add-remove",
-            epsilon=epsilon(plain, delta=delta),
-            delta=delta,
-            explanation="also who took part in which round; no amplification by sampling",
-        ),
-        View(
-            view="server",
-            relation="replace-one",
-            epsilon=None,
-            delta=delta,
-            explanation="the uploads before the noise; no protection at all",
-        ),
+        view("central", "add-remove", spent, seen),
+        view("central", "replace-one", spent, "the same; a client's data are replaced by others"),
+        view("cohorts-known", "add-remove", plain, known),
+        view("server", "replace-one", None, "the uploads before the noise; no protection at all"),
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.estimation.page.about import figure, folded
+from fedprior.estimation.page.about import figure, folded, groups_fact
 from fedprior.estimation.page.answer import Summarized, cell, known, percent
+from fedprior.estimation.page.notes import alone, told
 from fedprior.pages.page import (
     Block,
     Cell,
@@ -18,7 +19,6 @@ from fedprior.pages.page import (
     Listing,
     Note,
     Notes,
-    Number,
     Page,
     PageColumn,
     Rows,
@@ -34,6 +34,7 @@ METRICS = {
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
+_UNEVEN = "Counts vary more"  # how the note on dispersion begins
 _ENDS = {"coefficient": "", "lower": "_lower", "upper": "_upper"}  # in keys, and in the table
 
 
@@ -96,9 +97,7 @@ def _lead(answer: Summarized, number: int) -> str:
 
 def _facts(answer: Summarized, number: int) -> tuple[Fact, ...]:
     summary = answer.summary
-    told = [f"{int(summary['rows']):,} rows"] if summary.get("rows") else []
-    told += [f"{int(summary['dropped']):,} dropped"] if summary.get("dropped") else []
-    facts = [Fact("Groups", Number(number, "whole"), ", ".join(told))]
+    facts = [groups_fact(answer, number)]
     held = summary.get("held_out") or {}
     for other, than in (("separate", "separate fits"), ("pooled", "a pooled fit")):
         gain, ends = known(held.get(f"gain_over_{other}")), held.get(f"interval_over_{other}")
@@ -125,9 +124,9 @@ def _population(answer: Summarized) -> list[Section]:
     found = answer.population
     if not found:
         return []
-    level = f"{100 * answer.level:g}%"
-    head = ("coefficient", "mean", "standard error", f"lower {level}", f"upper {level}",
-            "sd between groups", "its standard error")  # fmt: skip
+    limits = (f"lower {answer.percent}", f"upper {answer.percent}")
+    spread = ("sd between groups", "its standard error")
+    head = ("coefficient", "mean", "standard error", *limits, *spread)
     cells: list[tuple[Cell, ...]] = [
         (name, *_valued(each), *(figure(found["sd"][name][key]) for key in ("value", "error")))
         for name, each in found["mean"].items()
@@ -196,7 +195,7 @@ def _left(names: list[str], shown: list[str]) -> str:
 def _charts(answer: Summarized, rows: Rows, shown: list[str]) -> list[Block]:
     """Each coefficient by group, then two of them against each other, and against separate fits."""
     means = answer.population.get("mean") or {}
-    level = f"{100 * answer.level:g}%"
+    first_text = f"Personal coefficients with {answer.percent} intervals."
     charts: list[Block] = [
         Intervals(
             title=name,
@@ -205,7 +204,7 @@ def _charts(answer: Summarized, rows: Rows, shown: list[str]) -> list[Block]:
             lower=f"lower {name}",
             upper=f"upper {name}",
             line=means[name]["value"] if name in means else None,
-            text=f"Personal coefficients with {level} intervals." if name == shown[0] else "",
+            text=first_text if name == shown[0] else "",
         )
         for name in shown
     ]
@@ -293,22 +292,11 @@ def _notes(answer: Summarized) -> Notes:
             title = "Assumed: several kinds of groups"
             law = "Groups are of a few kinds, and each kind has coefficients of its own."
         notes.append(Note(title, law))
-    level = f"{100 * answer.level:g}%"
-    text = f"About {level} of all intervals hold the true coefficient, on average over groups."
-    notes.append(Note("Intervals", text))
-    spread = summary.get("dispersion")
-    told = summary.get("notes") or []
-    if spread and not any(note.startswith("Counts vary more") for note in told):
+    held = "of all intervals hold the true coefficient, on average over groups."
+    notes.append(Note("Intervals", f"About {answer.percent} {held}"))
+    others = summary.get("notes") or []
+    if summary.get("dispersion") and not any(note.startswith(_UNEVEN) for note in others):
         text = "Tested: counts vary no more within groups than Poisson counts do."
         notes.append(Note("Counts", text, "good"))
-    for note in told:
-        calls = "ropped" in note or note.startswith("Counts vary more") or "Center" in note
-        title = "Left out" if "ropped" in note else "Note"
-        notes.append(Note(title, note, "warning" if calls else "plain"))
-    if summary.get("alone"):
-        text = (
-            "This page was made from the table alone, without its summary. So it does not know "
-            "the population, what was held out, what was tested, or the command."
-        )
-        notes.append(Note("Not known", text, "warning"))
-    return Notes(tuple(notes))
+    notes += [told(note, _UNEVEN, "Center") for note in others]
+    return Notes((*notes, *alone(answer, "what was held out")))

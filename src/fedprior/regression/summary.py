@@ -31,7 +31,7 @@ def summary_of(
         "population": _population(found, level),
         "fixed": _fixed(found, level),
         "noise": _noise(found),
-        "dispersion": _dispersion(found),
+        "dispersion": None if found.dispersion is None else plain(found.dispersion._asdict()),
         "share_between": plain(found.share_between),
         "log_likelihood": plain(fit.log_likelihood),
         "held_out": None if held is None else _held_out(held, seed),
@@ -117,11 +117,6 @@ def _noise(found: Analysis) -> dict[str, Any] | None:
         "sd": plain(deviation),
         "error": None if error is None else plain(error / (2 * deviation)),  # of the sd
     }
-
-
-def _dispersion(found: Analysis) -> dict[str, Any] | None:
-    """Pearson's statistic of counts, its degrees of freedom, and the chance of a larger one."""
-    return None if found.dispersion is None else plain(found.dispersion._asdict())
 
 
 def _held_out(held: HeldOut, seed: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedprior.core.version import __version__
 from fedprior.data.scan import literal, quoted
 from fedprior.data.writing import writing
 from fedprior.pages.page import Page
+from fedprior.reporting import outputs
 from fedprior.reporting.outputs import OUT_SUFFIXES, summary_path
 
 WHAT = "a table of `fedprior estimate --out` or `regress --out`, or its .summary.json"
@@ -76,6 +77,35 @@ def _settings(question: Any) -> dict[str, Any]:
             option = _OPTIONS.get(field.name, f"--{field.name.replace('_', '-')}")
             found[option] = str(value) if isinstance(value, Path) else value
     return found
+
+
+def save(
+    question: Any,
+    told: Mapping[str, Any],
+    rows: Callable[[], Mapping[str, np.ndarray] | None],
+    *,
+    write: Callable[[Path], None],
+    draw: Callable[[Path], Path] | None = None,
+) -> None:
+    """The files that a question asks for: a table with its summary, a picture, and a page.
+
+    `write` writes the table, of which the page has the `rows`.
+    """
+
+    def write_both(path: Path) -> None:
+        write(path)
+        if path.suffix != ".json":
+            write_summary(told, path, owner=question.owner)
+
+    outputs.save(
+        question.owner,
+        out=question.out,
+        write=write_both,
+        plot=question.plot,
+        draw=draw,
+        report=question.report,
+        page=lambda: page(told, rows()),
+    )
 
 
 def write_summary(found: Mapping[str, Any], out: Path, *, owner: str) -> None:

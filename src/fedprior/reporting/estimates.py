@@ -128,24 +128,18 @@ def _openly(groups: Groups, question: Question) -> Estimates:
         return estimate_levels(groups, question)
     if question.kind == "shares":
         return _shares(groups, question)
-    options = picked(question, "fit", "by_size", "level", "intervals", "above", "ranks")
-    options["covariates"] = _covariates(groups, question)
+    options = {**question.options, "covariates": _covariates(groups, question)}
     if question.kind == "events":
         from fedprior.estimation.conjugate.estimate import estimate_events
 
-        population = question.population or "gamma"
-        return estimate_events(_events(groups), population=population, **options)
-    options["method"] = question.method
+        return estimate_events(_events(groups), **options)
     if question.kind == "rates":
         from fedprior.estimation.conjugate.estimate import estimate_rates
 
-        return estimate_rates(_counts(groups), population=question.population or "beta", **options)
+        return estimate_rates(_counts(groups), **options)
     from fedprior.estimation.gaussian.estimate import estimate_means
 
-    noise = None if question.noise_scale is None else question.noise_scale**2
-    population = question.population or "gaussian"
-    options |= {**picked(question, "noise", "leave_one_out"), "noise_variance": noise}
-    return estimate_means(_means(groups), population=population, **options)
+    return estimate_means(_means(groups), leave_one_out=question.leave_one_out, **options)
 
 
 def _privately(groups: Groups, question: Question, ledger: "Ledger | None") -> Estimates:

@@ -1,13 +1,14 @@
 """What all pictures share: colors, looks of lines, panels, labels at the ends of lines, files."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data.writing import writing
 
 # Okabe and Ito's palette, which the color-blind can tell apart.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
@@ -113,6 +114,23 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     found = np.empty(len(places))
     found[order] = moved
     return [float(each) for each in found]
+
+
+def picture(owner: str, path: Path, draw: Callable[[Any], None]) -> Path:
+    """What `draw` puts on a figure, in a file beside `path`, which is returned to be renamed to it.
+
+    The file's ending says the format.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    aside = path.with_name(path.name + ".tmp")
+    with writing(path, "--plot", owner=owner), mpl.rc_context(STYLE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure = Figure(layout="constrained")
+        draw(figure)
+        save_figure(figure, aside, path.suffix[1:])
+    return aside
 
 
 def save_figure(figure: Any, aside: Path, kind: str) -> None:

@@ -90,25 +90,6 @@ def save(
             aside.unlink(missing_ok=True)
 
 
-def save_asked(
-    question: Any,
-    *,
-    write: Callable[[Path], None],
-    draw: Callable[[Path], Path] | None = None,
-    page: Callable[[], Page],
-) -> None:
-    """The files that a question asks for."""
-    save(
-        question.owner,
-        out=question.out,
-        write=write,
-        plot=question.plot,
-        draw=draw,
-        report=question.report,
-        page=page,
-    )
-
-
 @contextmanager
 def _reported(
     report: Path | None, page: Callable[[], Page] | None, *, owner: str

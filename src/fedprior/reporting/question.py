@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprior.core import check
+from fedprior.core.plain import picked
 from fedprior.data import standard_input
 from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.database import check_database
@@ -99,6 +100,18 @@ class Question(TableQuestion):
         elif self.exposure is not None:
             of = f"{of} / {self.exposure}"
         return {"group": list(self.group), "of": of}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What an estimate of one level of groups takes, by its names there."""
+        found = picked(self, "fit", "by_size", "level", "intervals", "above", "ranks")
+        found["population"] = self.population or POPULATIONS[self.kind][0]
+        if self.kind != "events":
+            found["method"] = self.method
+        if self.kind == "means":
+            variance = None if self.noise_scale is None else self.noise_scale**2
+            found |= {"noise": self.noise, "noise_variance": variance}
+        return found
 
     @property
     def private(self) -> bool:

@@ -39,7 +39,7 @@ class RegressQuestion(TableQuestion):
         _require(0 < self.level < 1, "--level", "above 0 and below 1", self.level)
         rule = "a whole number of at least 0, below 2**31"
         _require(0 <= self.seed < 2**31, "--seed", rule, self.seed)
-        self._check_files()
+        check_files(_OWNER, self, OUT_SUFFIXES)
 
     @property
     def columns(self) -> list[str]:
@@ -141,9 +141,6 @@ class RegressQuestion(TableQuestion):
         fits = self.components == "bic" or mixed
         rule = "given with --population mixture or discrete"
         _require(fits, "--components", rule, f"--population {self.population}")
-
-    def _check_files(self) -> None:
-        check_files(_OWNER, self, OUT_SUFFIXES)
 
 
 _require = partial(require, _OWNER)

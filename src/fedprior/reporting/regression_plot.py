@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.writing import writing
 from fedprior.regression.face.analysis import Analysis
 from fedprior.reporting.figures import (
     BLUE,
     GRAY,
     GREEN,
     ORANGE,
-    STYLE,
     Look,
     evenly_spaced,
     looks,
-    save_figure,
+    picture,
     short,
 )
 from fedprior.reporting.labels import place_names
@@ -35,22 +33,17 @@ _LEGEND = 110  # letters of a legend in one line
 
 def draw_coefficients(found: Analysis, path: Path) -> Path:
     """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
 
-    aside = path.with_name(path.name + ".tmp")
-    kind = path.suffix[1:]
-    with writing(path, "--plot", owner="regress"), mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 5.2), layout="constrained")
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(7, 5.2)
         axes = figure.subplots()
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:.6g}")
         axes.grid(color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
-        draw = _plane if len(found.names) > 1 else _line
-        draw(axes, found)
-        save_figure(figure, aside, kind)
-    return aside
+        (_plane if len(found.names) > 1 else _line)(axes, found)
+
+    return picture("regress", path, draw)
 
 
 def _kinds(found: Analysis, shown: np.ndarray) -> list[tuple[str, Look, np.ndarray]]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from fedprior.core.scores import OWN, Metric
 from fedprior.data.scan import literal
-from fedprior.data.writing import writing
 from fedprior.engines.sweep import Sweep
 from fedprior.reporting.client_drawing import MOST_NAMED, draw_boxes, draw_gains
-from fedprior.reporting.figures import STYLE, label_ends, looks, save_figure
+from fedprior.reporting.figures import label_ends, looks, picture
 from fedprior.reporting.folder import Folder
+from fedprior.reporting.summary import over_seeds
 from fedprior.reporting.sweep_drawing import draw_options
 
 _LOCAL = "local"
@@ -88,23 +88,18 @@ def _draw(
     *more: Callable[[Any], None],
 ) -> Path:
     """Gains at the left where there is local, scores by method, then `more` panels below them."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    scores = {name: each for name, each in scores.items() if np.isfinite(each).any()}
+    names, gains = _gains(names, scores)
+    right = [*["boxes"] * bool(scores), *(f"more {place}" for place in range(len(more)))]
+    layout: list[Any] = [[*["gains"] * bool(gains), each] for each in right]
+    heights = [max(1.5, 0.6 + 0.24 * len(scores)) if each == "boxes" else 3.2 for each in right]
+    rows = 0.2 * len(names) + 1.2 if gains and len(names) <= MOST_NAMED else 0.0
+    unit = metric.unit
 
-    aside = path.with_name(path.name + ".tmp")
-    with writing(path, "--plot", owner=owner), mpl.rc_context(STYLE):
-        scores = {name: each for name, each in scores.items() if np.isfinite(each).any()}
-        names, gains = _gains(names, scores)
-        right = [*["boxes"] * bool(scores), *(f"more {place}" for place in range(len(more)))]
-        layout: list[Any] = [[*["gains"] * bool(gains), each] for each in right]
-        heights = [max(1.5, 0.6 + 0.24 * len(scores)) if each == "boxes" else 3.2 for each in right]
-        rows = 0.2 * len(names) + 1.2 if gains and len(names) <= MOST_NAMED else 0.0
-        figure = Figure(
-            figsize=(11 if gains else 6.4, max(sum(heights) + 0.6, rows)), layout="constrained"
-        )
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(11 if gains else 6.4, max(sum(heights) + 0.6, rows))
         ratios = {"height_ratios": heights, "width_ratios": [1] * len(layout[0])}
         axes = figure.subplot_mosaic(layout, gridspec_kw=ratios)
-        unit = metric.unit
         if gains:
             draw_gains(axes["gains"], {name: unit * each for name, each in gains.items()}, names)
             label = axes["gains"].set_xlabel if rows else axes["gains"].set_ylabel
@@ -112,18 +107,13 @@ def _draw(
         if scores:
             colors = {name: look.color for name, look in looks(list(gains)).items()}
             shown = {name: unit * each for name, each in scores.items()}
-            best = _highest(metric)
+            best = 0.0 if metric.lower or metric is OWN else unit
             draw_boxes(axes["boxes"], shown, colors, highest=best, lower=metric.lower)
             axes["boxes"].set_xlabel(f"test {metric.label} of a client{_percent(metric)}")
-        for place, draw in enumerate(more):
-            draw(axes[f"more {place}"])
-        save_figure(figure, aside, path.suffix[1:])
-    return aside
+        for place, draw_more in enumerate(more):
+            draw_more(axes[f"more {place}"])
 
-
-def _highest(metric: Metric) -> float:
-    """The highest score there can be, as it is drawn."""
-    return 0.0 if metric.lower or metric is OWN else metric.unit
+    return picture(owner, path, draw)
 
 
 def _percent(metric: Metric) -> str:
@@ -134,19 +124,11 @@ def _gains(names: list[str], scores: Scores) -> tuple[list[str], dict[str, np.nd
     """Each client's gain over local by method, averaged over seeds; none without local."""
     if _LOCAL not in scores or len(scores) < 2:
         return names, {}
-    every, place = np.unique(names, return_inverse=True)
-    own = list(dict.fromkeys(names))  # in the order of the data
-    order = np.searchsorted(every, own)
-    gains = {}
-    for method, values in scores.items():
-        if method != _LOCAL:
-            with np.errstate(invalid="ignore"):  # both diverged
-                gain = values - scores[_LOCAL]
-            known = np.isfinite(gain)
-            count = np.bincount(place[known], minlength=len(every))
-            total = np.bincount(place[known], gain[known], minlength=len(every))
-            gains[method] = np.where(count > 0, total / np.maximum(count, 1), np.nan)[order]
-    return own, gains
+    with np.errstate(invalid="ignore"):  # both diverged
+        gains = {name: each - scores[_LOCAL] for name, each in scores.items() if name != _LOCAL}
+    known = {name: np.where(np.isfinite(each), each, np.nan) for name, each in gains.items()}
+    means, clients = over_seeds(known, names)
+    return clients.tolist(), means
 
 
 def _learning(

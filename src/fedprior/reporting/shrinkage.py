@@ -10,18 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedprior.data.writing import writing
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.result import Estimates
-from fedprior.reporting.figures import (
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    STYLE,
-    evenly_spaced,
-    save_figure,
-    short,
-)
+from fedprior.reporting.figures import BLUE, GRAY, GREEN, ORANGE, evenly_spaced, picture, short
 
 Names = Callable[[Sequence[int]], list[str]]
 
@@ -33,21 +24,15 @@ _MEAN_LINE: dict[str, Any] = {"color": GREEN, "linewidth": 1, "linestyle": (0, (
 
 def draw_shrinkage(estimates: Estimates, names: Names, path: Path) -> Path:
     """Draws the picture into a file beside `path`, which is returned to be renamed to it."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     there = np.flatnonzero(estimates.n > 0)
-    aside = path.with_name(path.name + ".tmp")
-    kind = path.suffix[1:]
-    with writing(path, "--plot", owner="estimate"), mpl.rc_context(STYLE):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure = Figure(layout="constrained")
+
+    def draw(figure: Any) -> None:
         if len(there) <= MOST_ROWS:
             _rows(figure, estimates, there, names)
         else:
             _cloud(figure, estimates, there)
-        save_figure(figure, aside, kind)
-    return aside
+
+    return picture("estimate", path, draw)
 
 
 def _rows(figure: Any, estimates: Estimates, there: np.ndarray, names: Names) -> None:
@@ -105,14 +90,12 @@ def _funnel(axes: Any, estimates: Estimates, there: np.ndarray) -> None:
     With covariates the effects are relative to the regression. The dashed lines add the variance
     between groups. An uneven funnel suggests that small studies are missing.
     """
-    from scipy.special import ndtri
-
     meta = estimates.meta
     assert meta is not None
     errors = meta.study_errors[there]
     middle = 0.0 if meta.coefficients is not None else meta.mean
     shift = meta.study_means[there] if meta.coefficients is not None else 0.0
-    reach = float(ndtri((1 + meta.level) / 2))
+    reach = normal_score(meta.level)
     grid = np.linspace(0, 1.08 * float(errors.max()), 100)
     noise, both = reach * grid, reach * np.sqrt(grid**2 + meta.variance)
     axes.fill_betweenx(grid, middle - noise, middle + noise, color="0.93", linewidth=0, zorder=0)

@@ -30,6 +30,21 @@ class Scores:
         return cls(test, {}, dict(metrics))
 
 
+def over_seeds(
+    values: Mapping[str, np.ndarray], names: Any
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The means of each client's values, NaN apart, and the clients in the order they come in."""
+    unique, first, place = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    found = {}
+    for name, each in values.items():
+        known = ~np.isnan(each)
+        sums = np.bincount(place[known], weights=each[known], minlength=len(unique))
+        counts = np.bincount(place[known], minlength=len(unique))
+        found[name] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[order]
+    return found, unique[order]
+
+
 def summarize(scores: Mapping[str, Scores], metric: Metric) -> dict[str, dict[str, Any]]:
     """Per method: values of the metric, gain over local, share of clients gaining, every metric.
 

@@ -25,9 +25,7 @@ from fedprior.data.warehouse.tables import check_name
 from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
-from fedprior.pages.page import Page
 from fedprior.reporting import answers as saved
-from fedprior.reporting.outputs import save_asked
 from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
@@ -78,18 +76,9 @@ def _model(question: Question) -> Any:
     from fedprior.estimation.events import GroupEvents
     from fedprior.estimation.table import GroupMeans, GroupRates
 
-    options = picked(question, "by_size", "level", "intervals", "above", "ranks", "strict")
-    options["fit_by"] = question.fit
-    if question.population is not None:
-        options["population"] = question.population
-    if question.kind == "events":
-        return GroupEvents(**options)
-    options["method"] = question.method
-    if question.kind == "rates":
-        return GroupRates(**options)
-    noise = None if question.noise_scale is None else question.noise_scale**2
-    options |= {"noise": question.noise, "noise_variance": noise}
-    return GroupMeans(**options)
+    kinds = {"events": GroupEvents, "rates": GroupRates, "means": GroupMeans}
+    options = {**question.options, "strict": question.strict}
+    return kinds[question.kind](fit_by=options.pop("fit"), **options)
 
 
 def save(model: Any, question: Question, found: dict[str, Any]) -> Any:
@@ -124,12 +113,8 @@ def _save_files(
 
     def write(path: Path) -> None:
         write_table(rows, path, owner=_OWNER)
-        saved.write_summary(told, path, owner=_OWNER)
 
-    def describe() -> Page:
-        return saved.page(told, rows)
-
-    save_asked(question, write=write, page=describe)
+    saved.save(question, told, lambda: rows, write=write)
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from fedprior.estimation.families.poisson import POISSON
 from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
-from fedprior.estimation.result import Estimates, Ranks, found_by
+from fedprior.estimation.result import Estimates, found_by
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.shapes.choice import pick
 from fedprior.estimation.shapes.lack_of_fit import shape_warning
@@ -290,6 +290,7 @@ def _over_groups(
     if table.above is not None:
         columns["above"] = table.above
     rows: dict[str, Any] = _take(columns, pairs.place)
+    personal, scale = rows["personal"], rows["scale"]
     return Estimates(
         n=np.asarray(statistics.n),
         **rows,
@@ -297,16 +298,12 @@ def _over_groups(
         population=answer.population.per(pairs.unit),
         gain_over_raw=answer.errors.gain_over_raw(),
         gain_over_pooled=answer.errors.gain_over_pooled(),
-        ranks=_ranks(rows, statistics, level) if ranks else None,
+        ranks=rank(personal, scale, level=level, count=statistics.count) if ranks else None,
         notes=(*answer.notes, *([note] if note else [])),
         checks=answer.checks | found_by(rows=note),
         count=statistics.count,
         size_name="exposure" if isinstance(statistics, Events) else "n",
     )
-
-
-def _ranks(rows: dict[str, Any], statistics: Counts | Events, level: float) -> Ranks:
-    return rank(rows["personal"], rows["scale"], level=level, count=statistics.count)
 
 
 def _take(columns: dict[str, np.ndarray], place: np.ndarray) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -197,24 +198,23 @@ def law_of(grid: PopulationGrid) -> RateLaw:
     of groups does not make finite: two groups with a rate of 1 would have a mean of 4.
     """
     family = grid.family
-    over = _median if np.isinf(family.top) else _average
-    mean = over(grid, grid.mean)
+    over = partial(typical, family, grid.weight)
+    mean = over(grid.mean)
     return RateLaw(
         family=family,
         mean=mean,
-        variance=over(grid, grid.variance),
-        inner=over(grid, grid.variance * grid.concentration),
-        mean_variance=over(grid, grid.mean_variance + (grid.mean - mean) ** 2),
+        variance=over(grid.variance),
+        inner=over(grid.variance * grid.concentration),
+        mean_variance=over(grid.mean_variance + (grid.mean - mean) ** 2),
     )
 
 
-def _average(grid: PopulationGrid, values: np.ndarray) -> float:
-    return float(grid.weight @ values)
-
-
-def _median(grid: PopulationGrid, values: np.ndarray) -> float:
+def typical(family: CountFamily, weight: np.ndarray, values: np.ndarray) -> float:
+    """The mean of the values or, where rates have no upper bound, their median."""
+    if np.isfinite(family.top):
+        return float(weight @ values)
     order = np.argsort(values)
-    middle = int(np.searchsorted(np.cumsum(grid.weight[order]), 0.5))
+    middle = int(np.searchsorted(np.cumsum(weight[order]), 0.5))
     return float(values[order][min(middle, len(order) - 1)])
 
 
@@ -270,9 +270,9 @@ def population_of(model: ConjugateModel, data: Tally) -> FittedPopulation:
 def _scale_error(model: ConjugateModel) -> float:
     """The posterior standard deviation of sigma; from medians where rates have no bound."""
     grid = model.grid
-    over = _median if np.isinf(grid.family.top) else _average
+    over = partial(typical, grid.family, grid.weight)
     scale = np.sqrt(grid.family.variance(grid.mean) / (grid.concentration + grid.family.excess))
-    return float(np.sqrt(over(grid, (scale - over(grid, scale)) ** 2)))
+    return float(np.sqrt(over((scale - over(scale)) ** 2)))
 
 
 def _described(

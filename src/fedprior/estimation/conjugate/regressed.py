@@ -8,7 +8,7 @@ from fedprior.core import check
 from fedprior.estimation.conjugate.by_size import size_design, size_parameters
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.likelihood import Tally
-from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of
+from fedprior.estimation.conjugate.model import ConjugateModel, average, fit_model, law_of, typical
 from fedprior.estimation.conjugate.regression import (
     FittedRegression,
     RegressionColumns,
@@ -24,7 +24,7 @@ from fedprior.estimation.conjugate.row_grid import (
     single_node,
 )
 from fedprior.estimation.covariates import Coefficients, Covariates, Scaled
-from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.intervals import mixture_interval
 from fedprior.estimation.result import FittedPopulation
 from fedprior.estimation.statistics import Pairs
 
@@ -96,16 +96,11 @@ def variance_left(found: Regressed, pairs: Pairs) -> float:
 
     For few groups its posterior mean or, where rates have no upper bound, its median.
     """
-    fit, weight = found.fit, found.nodes.weight
+    fit = found.fit
     if found.model.plug is not None:
         spread = fit.family.variance(fit.mean) / (fit.concentration + fit.family.excess)
         return average(pairs, spread)
-    each = left_over(found.model.grid, pairs)
-    if np.isfinite(fit.family.top):
-        return float(weight @ each)
-    order = np.argsort(each)
-    middle = int(np.searchsorted(np.cumsum(weight[order]), 0.5))
-    return float(each[order][min(middle, len(order) - 1)])
+    return typical(fit.family, found.nodes.weight, left_over(found.model.grid, pairs))
 
 
 def explained(found: Regressed, pairs: Pairs, data: Tally, start: ConjugateFit) -> float:
@@ -191,10 +186,7 @@ def _coefficients(
         for each in (location, values):
             each[..., 0] -= np.log(unit)
     square = np.einsum("tp,gpq,tq->gt", turn, nodes.covariance, turn)
-    lower, upper = (
-        mixture_quantile((1 + side * level) / 2, probability, location, np.sqrt(square))
-        for side in (-1, 1)
-    )
+    lower, upper = mixture_interval(level, probability, location, np.sqrt(square))
     return Coefficients(
         names=names,
         values=values,

@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from fedprior.estimation.conjugate.by_size import (
-    fit_by_size,
-    log_size_basis,
-    pairs_log_likelihood,
-)
+from fedprior.estimation.conjugate.by_size import fit_by_size, log_size_basis, pairs_log_likelihood
 from fedprior.estimation.conjugate.fit import ConjugateFit
 from fedprior.estimation.conjugate.model import average
 from fedprior.estimation.conjugate.regression import FittedRegression

@@ -15,20 +15,18 @@ from fedprior.estimation.gaussian.fit import (
 )
 from fedprior.estimation.gaussian.nodes import PopulationNodes
 from fedprior.estimation.gaussian.rows import own_columns
-from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.intervals import mixture_interval, normal_score
 
 
 def coefficients_of(
     bins: Bins, law: MeanLaw, fitted: RatioProfile, *, level: float, r_squared: float
 ) -> Coefficients:
     """The generalized least squares fit with normal intervals, the variances plugged in."""
-    from scipy.special import ndtri
-
     turn, offset, names = in_units(bins, law)
     values = turn @ fitted.coefficients[0] + offset
     variance = fitted.noise[0] * np.einsum("tp,pq,tq->t", turn, fitted.covariance[0], turn)
     errors = np.broadcast_to(np.sqrt(variance)[:, None], values.shape)
-    half = ndtri((1 + level) / 2) * errors
+    half = normal_score(level) * errors
     return _shaped(names, values, errors, values - half, values + half, level, r_squared)
 
 
@@ -47,11 +45,8 @@ def integrated_coefficients(
     spread = nodes.inflation * square + (location - values) ** 2
     errors = np.sqrt(np.tensordot(nodes.probability, spread, axes=1))
     scale = np.broadcast_to(np.sqrt(square), location.shape)
-    lower, upper = (
-        mixture_quantile(
-            (1 + side * level) / 2, nodes.probability, location, scale, freedom=nodes.freedom
-        )
-        for side in (-1, 1)
+    lower, upper = mixture_interval(
+        level, nodes.probability, location, scale, freedom=nodes.freedom
     )
     return _shaped(names, values, errors, lower, upper, level, r_squared)
 

@@ -34,6 +34,7 @@ from fedprior.estimation.gaussian.posterior import (
 )
 from fedprior.estimation.gaussian.robust import FEW, robust_half_widths
 from fedprior.estimation.gaussian.summary import gains, integrated_population, plug_in_population
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.paper.means import paper_fit
 from fedprior.estimation.result import Estimates, FittedPopulation, found_by
 from fedprior.estimation.shapes import SHAPES
@@ -244,8 +245,6 @@ def _rows_of(
     gaussian: GaussianFit, statistics: Means, raw: np.ndarray, *, level: float, robust: bool
 ) -> Estimates:
     """The estimates of all groups, with intervals and expected gains."""
-    from scipy.special import ndtri
-
     bins, nodes, rule = gaussian.bins, gaussian.nodes, gaussian.rule
     spread = spread_about(nodes, rule)
     half = None
@@ -253,7 +252,7 @@ def _rows_of(
         half = robust_half_widths(
             bins, gaussian.law, nodes, gaussian.fitted, rule, raw, level=level
         )
-    score = ndtri((1 + level) / 2)
+    score = normal_score(level)
     rows = apply_rule(bins, gaussian.law, raw, rule, spread, score=score, half=half)
     if gaussian.few and not robust:
         rows = _with_quantiles(gaussian, rows, raw, level)

@@ -17,6 +17,7 @@ from fedprior.estimation.gaussian.fit import (
 from fedprior.estimation.gaussian.leave_one_out import without_each
 from fedprior.estimation.gaussian.rows import locations
 from fedprior.estimation.gaussian.summary import average_row
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.meta import MetaAnalysis
 
 
@@ -42,7 +43,7 @@ def meta_analysis(
     share = average_row(bins, law)
     mean = float((share @ fitted.coefficients[0] + bins.center)[0])
     error = float(np.sqrt(share @ fitted.covariance[0] @ share))
-    score = float(special.ndtri((1 + level) / 2))
+    score = normal_score(level)
     reach = score * float(np.sqrt(error**2 + variance))
     found = MetaAnalysis(
         num_studies=bins.num_groups,

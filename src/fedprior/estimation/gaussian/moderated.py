@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.estimation.gaussian.noisy import NoisyGroups, Populations
 from fedprior.estimation.gaussian.posterior import MeanRows
-from fedprior.estimation.intervals import mixture_cdf, mixture_quantile
+from fedprior.estimation.intervals import mixture_cdf, mixture_interval
 
 _TOLERANCE = 1e-3  # of a limit in normal scores: coverage is right to 1e-4
 # A mean far from the others is a sign of a noisy group or of a theta in the tail of its population.
@@ -84,8 +84,7 @@ def moderated_rows(
         weight[rows] = found.weight
         personal[rows], scale[rows] = found.moments()
         law = (found.probability, found.location, found.scale)
-        lower[rows] = mixture_quantile((1 - level) / 2, *law, tolerance=_TOLERANCE)
-        upper[rows] = mixture_quantile((1 + level) / 2, *law, tolerance=_TOLERANCE)
+        lower[rows], upper[rows] = mixture_interval(level, *law, tolerance=_TOLERANCE)
         if above is not None:
             chance[rows] = 1 - mixture_cdf(above, *law)
     made = MeanRows(weight=weight, personal=personal, scale=scale, lower=lower, upper=upper)

@@ -1,5 +1,7 @@
 """Parameters of the fitted population with standard errors, and the expected gains."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedprior.estimation.gaussian.bins import Bins
@@ -77,24 +79,35 @@ def _population(
     errors: dict[str, float],
     fitted_by: str,
 ) -> FittedPopulation:
+    """That of the common population, or the average over groups of one that depends on columns."""
     share = average_row(bins, law)
     scatter = law.gram.sum(axis=0) / bins.num_groups - np.outer(share, share)
     between = max(float((coefficients * (scatter @ coefficients)).sum(axis=0).mean()), 0.0)
-    if bins.dimension == 1:
-        means = {"mean": float(mean[0])}
-    else:
-        means = {f"mean_{i + 1}": float(each) for i, each in enumerate(mean)}
-        errors = {**dict.fromkeys(means, errors["mean"]), **errors}
-        del errors["mean"]
     noises = {} if bins.each_known else {"noise_variance": float(noise)}
+    found = gaussian_population(
+        mean, {"variance": float(variance)} | noises, errors, fitted_by=fitted_by
+    )
+    deviation = float(np.sqrt(variance + between))
+    return replace(found, heterogeneity=deviation, by_size=own_columns(bins, law) > 1)
+
+
+def gaussian_population(
+    mean: np.ndarray, parameters: dict[str, float], errors: dict[str, float], *, fitted_by: str
+) -> FittedPopulation:
+    """N(mean, variance I), with the variance among the parameters; `mean` is (d,).
+
+    Of the errors that of the mean is each coordinate's.
+    """
+    flat = len(mean) == 1
+    names = ["mean"] if flat else [f"mean_{place + 1}" for place in range(len(mean))]
+    own = {name: float(each) for name, each in errors.items() if name != "mean"}
     return FittedPopulation(
         kind="gaussian",
         fitted_by=fitted_by,
-        mean=float(mean[0]) if bins.dimension == 1 else mean,
-        heterogeneity=float(np.sqrt(variance + between)),
-        parameters=means | {"variance": float(variance)} | noises,
-        standard_errors={name: float(each) for name, each in errors.items()},
-        by_size=own_columns(bins, law) > 1,
+        mean=float(mean[0]) if flat else mean,
+        heterogeneity=float(np.sqrt(parameters["variance"])),
+        parameters=dict(zip(names, mean.tolist(), strict=True)) | parameters,
+        standard_errors=dict.fromkeys(names, float(errors["mean"])) | own,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedprior.estimation.gaussian.bins import Bins
 from fedprior.estimation.gaussian.moderated import moderated_rows
 from fedprior.estimation.gaussian.noisy import NoisyGroups, Populations, fit_populations
-from fedprior.estimation.gaussian.summary import quantiles
+from fedprior.estimation.gaussian.summary import gaussian_population, quantiles
 from fedprior.estimation.gaussian.variances import VariancePopulation, fit_variances
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.estimation.statistics import Means
@@ -219,8 +219,7 @@ def _described(
     mean = populations.probability @ populations.mean
     apart = ((populations.mean - mean) ** 2).mean(axis=1)
     error = float(np.sqrt(populations.probability @ (populations.error + apart)))
-    names = ["mean"] if len(mean) == 1 else [f"mean_{i + 1}" for i in range(len(mean))]
-    errors = dict.fromkeys(names, error)
+    errors = {"mean": error}
     between = float(quantiles(populations.between, populations.probability)[1])
     if theta_variance is None:
         errors["variance"] = populations.spread
@@ -231,15 +230,8 @@ def _described(
     ):
         low, _, high = quantiles(values, chance)
         errors[name] = float((high - low) / 2)
-    parameters = {name: float(each) for name, each in zip(names, mean + center, strict=True)}
-    parameters["variance"] = between
-    parameters["noise_variance"] = variances.variance
-    parameters["noise_freedom"] = variances.freedom
-    return FittedPopulation(
-        kind="gaussian",
-        fitted_by="known" if theta_variance is not None else "integrated",
-        mean=float(mean[0] + center[0]) if len(mean) == 1 else mean + center,
-        heterogeneity=float(np.sqrt(between)),
-        parameters=parameters,
-        standard_errors=errors,
+    noise = {"noise_variance": variances.variance, "noise_freedom": variances.freedom}
+    fitted_by = "known" if theta_variance is not None else "integrated"
+    return gaussian_population(
+        mean + center, {"variance": between, **noise}, errors, fitted_by=fitted_by
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.intervals import mixture_interval
 from fedprior.estimation.levels.hyper import Hyper
 from fedprior.estimation.levels.links import moments
 from fedprior.estimation.levels.own import own_rates
@@ -129,15 +129,10 @@ class _Averaged:
         self, location: np.ndarray, variance: np.ndarray, below: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         scale = np.sqrt(np.maximum(variance, 1e-300))
-        ends = (
-            mixture_quantile(
-                tail, self.probability, location, scale, freedom=self.states[0].freedom
-            )
-            for tail in ((1 - self.level) / 2, (1 + self.level) / 2)
-        )
+        freedom = self.states[0].freedom
+        ends = mixture_interval(self.level, self.probability, location, scale, freedom=freedom)
         if self.rows.family == "gaussian":
-            low, high = ends
-            return low, high
+            return ends
         other = np.full(location.shape[1], float(self.probability @ np.minimum(below, 4.0)))
         low, high = (moments(self.rows.family, end, other).mean for end in ends)
         return low, high

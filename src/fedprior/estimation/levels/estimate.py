@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.covariates import Coefficients
-from fedprior.estimation.intervals import mixture_quantile
+from fedprior.estimation.intervals import mixture_interval
 from fedprior.estimation.levels.answer import LevelAnswers, answers
 from fedprior.estimation.levels.cells import Cells
 from fedprior.estimation.levels.crossed import kernel
@@ -173,20 +173,18 @@ def _coefficients(
     states = [found.problem.state(point) for point in hyper.ratios]
     location = np.array([back @ each.beta for each in states])
     spread = np.array([np.diag(back @ each.covariance @ back.T) for each in states])
-    ends = [
-        mixture_quantile(
-            tail, hyper.probability, location, np.sqrt(spread), freedom=states[0].freedom
-        )
-        for tail in ((1 - level) / 2, (1 + level) / 2)
-    ]
+    freedom = states[0].freedom
+    lower, upper = mixture_interval(
+        level, hyper.probability, location, np.sqrt(spread), freedom=freedom
+    )
     shift = np.zeros(len(back))
     shift[0] = found.center
     return Coefficients(
         names=names,
         values=back @ beta + shift,
         standard_errors=np.sqrt(np.diag(back @ state.covariance @ back.T)),
-        lower=ends[0] + shift,
-        upper=ends[1] + shift,
+        lower=lower + shift,
+        upper=upper + shift,
         level=level,
         r_squared=np.nan,
         link=LINKS[rows.family],

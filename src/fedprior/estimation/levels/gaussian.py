@@ -6,13 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from fedprior.estimation.levels.crossed import Crossed
-from fedprior.estimation.levels.problem import (
-    LevelRows,
-    State,
-    coefficients,
-    pulls,
-    values_at,
-)
+from fedprior.estimation.levels.problem import LevelRows, State, coefficients, pulls, values_at
 from fedprior.estimation.levels.tree import Tree, summed
 
 _LOG_TAU = float(np.log(2 * np.pi))

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 
 from fedprior.core import check
-from fedprior.estimation import selection
 from fedprior.estimation.clustering import Cluster, cluster_points, k_means
 from fedprior.estimation.mixture import em
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
@@ -228,16 +227,24 @@ def _choose(
 
     if num_components != "auto":
         return _learn(mean, variance, start(_count(num_components, len(mean))))
-    tried = []
+    scores, tried = [], []
     for count in range(1, min(_MOST_COMPONENTS, len(mean)) + 1):
         # Superfluous components converge slowly; an approximate maximum is enough for a comparison.
         near = em.fit_discrete(mean, variance, start(count), most_rounds=200, tolerance=1e-7)
         free = near.mixture.centers.size + count - 1
-        score = -2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean)))
-        tried.append((score, near.mixture))
-    best, note = selection.pick_by_bic(tried)
-    mixture, notes = _learn(mean, variance, best)
-    return mixture, (note, *notes)
+        scores.append(-2 * len(mean) * near.log_likelihood + free * float(np.log(len(mean))))
+        tried.append(near.mixture)
+    best = int(np.argmin(scores))
+    mixture, notes = _learn(mean, variance, tried[best])
+    return mixture, (_picked(scores, best), *notes)
+
+
+def _picked(scores: list[float], best: int) -> str:
+    """The note on the number of components, best + 1, by the BIC of each number."""
+    others = np.delete(scores, best)
+    margin = f" ({others.min() - scores[best]:.1f} below the next)" if len(others) else ""
+    word = "component" + "s" * (best > 0)
+    return f"{best + 1} {word} picked among 1..{len(scores)} by BIC{margin}."
 
 
 def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> str:

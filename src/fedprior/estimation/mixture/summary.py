@@ -12,10 +12,14 @@ def separation(mixture: DiscreteMixture, variance: np.ndarray) -> float:
 
     Below about 1 a single group cannot distinguish the centers; 0 is a collapsed mixture.
     """
-    centers = mixture.centers
+    return float(np.sqrt(nearest_squared(mixture.centers) / np.median(variance)))
+
+
+def nearest_squared(centers: np.ndarray) -> float:
+    """The least squared distance of two centers; infinite for one."""
     squares = ((centers[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
     np.fill_diagonal(squares, np.inf)
-    return float(np.sqrt(squares.min() / np.median(variance)))
+    return float(squares.min())
 
 
 def center_errors(mean: np.ndarray, variance: np.ndarray, mixture: DiscreteMixture) -> np.ndarray:
@@ -156,8 +160,12 @@ def _gains(
     mixture: DiscreteMixture, error: np.ndarray, variance: np.ndarray
 ) -> tuple[float, float]:
     """Expected reductions of the squared error, in percent, over raw means and a common mean."""
+    own, pooled = float(error.mean()), pooled_error(mixture, variance)
+    return 100 * (1 - own / float(variance.mean())), 100 * (1 - own / pooled)
+
+
+def pooled_error(mixture: DiscreteMixture, variance: np.ndarray) -> float:
+    """Expected squared error of the common mean, taken for every group, with its own error."""
     mean = mixture.probabilities @ mixture.centers
     between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
-    pooled = between + 1 / float((1 / variance).sum())
-    own = float(error.mean())
-    return 100 * (1 - own / float(variance.mean())), 100 * (1 - own / pooled)
+    return between + 1 / float((1 / variance).sum())

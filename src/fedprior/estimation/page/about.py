@@ -18,6 +18,13 @@ _FITTED = {
 }
 
 
+def groups_fact(answer: Summarized, number: int) -> Fact:
+    """How many groups there are, and of how many rows."""
+    parts = {"rows": answer.summary.get("rows"), "dropped": answer.summary.get("dropped")}
+    told = ", ".join(f"{int(count):,} {what}" for what, count in parts.items() if count)
+    return Fact("Groups", Number(number, "whole"), told)
+
+
 def gain_facts(answer: Summarized) -> list[Fact]:
     """What sharing is expected to gain, where that is known."""
     if answer.summary.get("sentence") == FELL_BACK:

@@ -34,6 +34,11 @@ class Summarized:
         return float(self.summary.get("level") or 0.95)
 
     @property
+    def percent(self) -> str:
+        """The level in percent."""
+        return f"{100 * self.level:g}%"
+
+    @property
     def size_name(self) -> str:
         return str(self.summary.get("size_name") or "n")
 

@@ -1,7 +1,6 @@
 """Sections of one level of groups: intervals, raw against personal, changes, ranks, sizes."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,7 +50,6 @@ _ERRORS = " Errors are expected squared errors of estimates, relative to those o
 
 def caterpillar(answer: Summarized, rows: Rows) -> Intervals:
     """Every row with its interval, raw values hollow, the population's mean as a line."""
-    level = f"{100 * answer.level:g}%"
     return Intervals(
         title="Personal estimates with their intervals",
         rows=rows,
@@ -60,7 +58,8 @@ def caterpillar(answer: Summarized, rows: Rows) -> Intervals:
         upper="upper",
         other="raw",
         line=answer.mean if math.isfinite(answer.mean) else None,
-        text=f"In order of the personal estimate. Bars are {level} intervals, raw values hollow.",
+        text="In order of the personal estimate. "
+        f"Bars are {answer.percent} intervals, raw values hollow.",
     )
 
 
@@ -198,7 +197,7 @@ def by_size(answer: Summarized) -> SmallTable | None:
     return SmallTable(title="Groups by size", head=tuple(head), cells=tuple(cells))
 
 
-def listing(rows: Rows, *, title: str = "Search and sort", hidden: Sequence[str] = ()) -> Block:
+def listing(rows: Rows) -> Block:
     """The table of all rows."""
-    shown = tuple(key for key in rows.columns if key not in hidden)
-    return Listing(title=title, rows=rows, columns=shown, order="-personal")
+    shown = tuple(rows.columns)
+    return Listing(title="Search and sort", rows=rows, columns=shown, order="-personal")

@@ -55,7 +55,7 @@ def facts(answer: Summarized) -> list[Fact]:
     value, low, high = (known(whole[name]) for name in ("personal", "lower", "upper"))
     ends = " to ".join(answer.written(each, 1 if answer.style == "percent" else 3)
                        for each in (low, high))  # fmt: skip
-    note = f"{100 * answer.level:g}% interval {ends}"
+    note = f"{answer.percent} interval {ends}"
     return [Fact("The whole", answer.cell(value, 1 if answer.style == "percent" else 3), note)]
 
 

@@ -87,11 +87,9 @@ def _sentence(found: dict[str, Any]) -> str:
 
 
 def _figures(answer: Summarized, found: dict[str, Any]) -> Tiles:
-    level = f"{100 * answer.level:g}%"
-
     def between(name: str) -> str:
         ends = (known(found[f"{name}_{end}"]) for end in ("lower", "upper"))
-        return f"{level} interval " + " to ".join(f"{each:.4g}" for each in ends)
+        return f"{answer.percent} interval " + " to ".join(f"{each:.4g}" for each in ends)
 
     ends = [known(found[f"prediction_{end}"]) for end in ("lower", "upper")]
     share = known(found["i_squared"])
@@ -102,7 +100,7 @@ def _figures(answer: Summarized, found: dict[str, Any]) -> Tiles:
         Fact("Cochran's Q", figure(found["q"]), f"p = {known(found['q_p_value']):.3g}"),
         Fact(
             "A new group", " to ".join(f"{each:.4g}" for each in ends),
-            f"{level} prediction interval",
+            f"{answer.percent} prediction interval",
         ),
     )  # fmt: skip
     return Tiles(items)

@@ -74,10 +74,9 @@ def _assumed(answer: Summarized) -> list[Note]:
         varies += " whose middle depends on the covariates" * ("coefficients" in found)
         notes.append(Note("Assumed: one population", f"The groups come from {law}{varies}."))
     if answer.table is not None:
-        level = f"{100 * answer.level:g}%"
         text = (
-            f"About {level} of all intervals hold the true value. This is an average over groups: "
-            "it says less about a group that was picked because it is extreme."
+            f"About {answer.percent} of all intervals hold the true value. This is an average over "
+            "groups: it says less about a group that was picked because it is extreme."
         )
         notes.append(Note("Intervals", text))
     return notes
@@ -107,19 +106,25 @@ def _checks(answer: Summarized) -> list[Note]:
 
 def _others(answer: Summarized) -> list[Note]:
     """What was dropped, and notes that no check has made."""
-    told = {note for note in (answer.summary.get("checks") or {}).values() if note}
-    notes = []
-    for note in answer.summary.get("notes") or []:
-        if note not in told:
-            dropped = "ropped" in note  # rows or groups
-            calls = dropped or " Use " in note or "fallback" in note
-            notes.append(
-                Note("Left out" if dropped else "Note", note, "warning" if calls else "plain")
-            )
-    if answer.summary.get("alone"):
-        text = (
-            "This page was made from the table alone, without its summary. So it does not know "
-            "the population, what sharing gains, what was tested, or the command."
-        )
-        notes.append(Note("Not known", text, "warning"))
-    return notes
+    checks = {note for note in (answer.summary.get("checks") or {}).values() if note}
+    others = [note for note in answer.summary.get("notes") or [] if note not in checks]
+    notes = [told(note, " Use ", "fallback") for note in others]
+    return [*notes, *alone(answer, "what sharing gains")]
+
+
+def told(note: str, *calls: str) -> Note:
+    """A note on what was left out, or with words that call for something, is a warning."""
+    dropped = "ropped" in note  # rows or groups
+    warns = dropped or any(words in note for words in calls)
+    return Note("Left out" if dropped else "Note", note, "warning" if warns else "plain")
+
+
+def alone(answer: Summarized, unknown: str) -> list[Note]:
+    """What the page of a table without its summary does not know."""
+    if not answer.summary.get("alone"):
+        return []
+    text = (
+        "This page was made from the table alone, without its summary. So it does not know the "
+        f"population, {unknown}, what was tested, or the command."
+    )
+    return [Note("Not known", text, "warning")]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.page.answer import Summarized
 from fedprior.estimation.result import FittedPopulation
 from fedprior.pages.page import Curve, PageColumn, Rows
@@ -50,11 +51,9 @@ def _ranks(answer: Summarized) -> dict[str, PageColumn]:
     if "rank" in table:
         found = {name: answer.column(name) for name in ("rank", "rank_lower", "rank_upper")}
     else:
-        from scipy.special import ndtri
-
         from fedprior.estimation.ranking import rank
 
-        reach = 2 * float(ndtri((1 + answer.level) / 2))
+        reach = 2 * normal_score(answer.level)
         scale = (answer.column("upper") - answer.column("lower")) / reach
         if not np.isfinite(scale).all():
             return {}

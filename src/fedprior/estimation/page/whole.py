@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from fedprior.estimation.page import groups, levels, meta, parts, private
-from fedprior.estimation.page.about import folded, gain_facts
+from fedprior.estimation.page.about import folded, gain_facts, groups_fact
 from fedprior.estimation.page.answer import Summarized, cell, decimals, known
 from fedprior.estimation.page.notes import checked
 from fedprior.estimation.page.rows import rows_of
 from fedprior.estimation.result import median
-from fedprior.pages.page import Fact, Number, Page, Section
+from fedprior.pages.page import Fact, Page, Section
 
 _TITLES = {"means": "Means", "rates": "Rates", "events": "Rates", "shares": "Shares"}
 _ROUNDING = 1e-12
@@ -115,17 +115,12 @@ def _unknown(answer: Summarized) -> str:
 def _facts(
     answer: Summarized, size: np.ndarray | None = None, weight: np.ndarray | None = None
 ) -> tuple[Fact, ...]:
-    summary, facts = answer.summary, []
-    rows = summary.get("rows")
-    told = [f"{int(rows):,} rows"] if rows else []
-    told += [f"{int(summary['dropped']):,} dropped"] if summary.get("dropped") else []
-    facts.append(Fact("Groups", Number(_number(answer), "whole"), ", ".join(told)))
-    facts += gain_facts(answer)
+    facts = [groups_fact(answer, _number(answer)), *gain_facts(answer)]
     if weight is not None and size is not None and np.isfinite(weight).any():
         typical = median(weight[(size > 0) & np.isfinite(weight)])
         note = "of a typical group's estimate is its own value"
         facts.append(Fact("Weight on own data", cell(typical, "percent", 0), note))
-    if math.isfinite(answer.mean) and "levels" not in summary:
+    if math.isfinite(answer.mean) and "levels" not in answer.summary:
         facts.append(_mean(answer))
     spread = known(answer.population.get("heterogeneity"))
     if math.isfinite(spread):

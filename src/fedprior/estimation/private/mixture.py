@@ -10,9 +10,10 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.quantize import Quantize
 from fedprior.core import check, random
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
 from fedprior.estimation.mixture.estimate import MixtureEstimates
-from fedprior.estimation.mixture.summary import separation, summarize_mixture
+from fedprior.estimation.mixture.summary import pooled_error, separation, summarize_mixture
 from fedprior.estimation.private.em import (
     learn,
     lemma_radius,
@@ -214,9 +215,7 @@ def _fitted(
     change = max(guard.change, -1.0)
     if guard.most >= 0:
         estimates, change = _local(estimates, variance), 0.0
-    mean = mixture.probabilities @ mixture.centers
-    between = float((mixture.probabilities @ (mixture.centers - mean) ** 2).mean())
-    between += 1 / float((1 / variance).sum())  # error of the common mean
+    between = pooled_error(mixture, variance)
     error = (1 + change) * float(variance.mean())
     estimates = replace(
         estimates,
@@ -244,15 +243,13 @@ def _apart(mixture: DiscreteMixture, variance: np.ndarray) -> tuple[str, ...]:
 
 def _local(estimates: Estimates, variance: np.ndarray) -> Estimates:
     """Every group with data keeps its raw mean."""
-    from scipy.special import ndtri
-
     there = estimates.n > 0
     scale = estimates.scale.copy()
     scale[there] = np.sqrt(variance if scale.ndim == 1 else variance[:, None])
     personal = np.where(
         there.reshape(-1, *[1] * (scale.ndim - 1)), estimates.raw, estimates.personal
     )
-    reach = float(ndtri((1 + estimates.level) / 2)) * scale
+    reach = normal_score(estimates.level) * scale
     note = (
         "The reports do not show that the mixture lowers the error: every group keeps its raw "
         "value (fallback to local). The population shown is then not a finding."

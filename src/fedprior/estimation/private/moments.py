@@ -7,13 +7,9 @@ import numpy as np
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
 from fedprior.core import random
-from fedprior.estimation.private.posterior import (
-    ReportPosterior,
-    normalized,
-    on_square,
-    weigh,
-)
-from fedprior.estimation.private.result import Budget, Fitted, Report, gaussian_population
+from fedprior.estimation.gaussian.summary import gaussian_population
+from fedprior.estimation.private.posterior import ReportPosterior, normalized, on_square, weigh
+from fedprior.estimation.private.result import Budget, Fitted, Report
 from fedprior.estimation.statistics import Means
 from fedprior.exchange.batch import Rounds
 
@@ -107,14 +103,12 @@ def _fit(sent: dict[str, np.ndarray], known: Known, ball: Ball, names_noise: boo
     if distrust is not None:  # means at the edge say nothing of theta, nor of the noise in them
         reported.pop("squared distance", None)
         posterior, theta = _posterior(reported, known, ball)
-    errors = {"mean": float(np.sqrt(error)), "variance": posterior.scale(theta)}
-    if names_noise:
-        errors["noise_variance"] = posterior.scale(posterior.noise)
+    nodes = {"variance": theta} | ({"noise_variance": posterior.noise} if names_noise else {})
     population = gaussian_population(
         center,
-        posterior.mean(theta),
-        posterior.mean(posterior.noise) if names_noise else None,
-        errors,
+        {name: posterior.mean(each) for name, each in nodes.items()},
+        {"mean": float(np.sqrt(error))}
+        | {name: posterior.scale(each) for name, each in nodes.items()},
         fitted_by="private moments",
     )
     return Fitted(weigh(posterior, known.size, distrust=distrust), population)

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.core.protocols import PrivateChannel
+from fedprior.estimation.intervals import normal_score
 from fedprior.estimation.private.posterior import Weighing
 from fedprior.estimation.result import Estimates, FittedPopulation
 from fedprior.exchange.batch import Batch, Rounds
@@ -104,31 +105,6 @@ def ask(
     return fitted, batch.guarantee(unit=unit, mechanism=report.mechanism, bits=report.bits)
 
 
-def gaussian_population(
-    mean: np.ndarray,
-    variance: float,
-    noise: float | None,
-    errors: dict[str, float],
-    *,
-    fitted_by: str,
-) -> FittedPopulation:
-    """N(mean, variance I) with the names that open estimation uses; `mean` is (d,)."""
-    flat = len(mean) == 1
-    names = ["mean"] if flat else [f"mean_{place + 1}" for place in range(len(mean))]
-    parameters = dict(zip(names, mean.tolist(), strict=True)) | {"variance": variance}
-    if noise is not None:
-        parameters["noise_variance"] = noise
-    own = {name: value for name, value in errors.items() if name != "mean"}
-    return FittedPopulation(
-        kind="gaussian",
-        fitted_by=fitted_by,
-        mean=float(mean[0]) if flat else mean,
-        heterogeneity=float(np.sqrt(variance)),
-        parameters=parameters,
-        standard_errors=dict.fromkeys(names, errors["mean"]) | own,
-    )
-
-
 def assemble(
     n: np.ndarray,
     raw: np.ndarray,
@@ -144,8 +120,6 @@ def assemble(
     the doubt is one standard deviation of it under what the reports leave unknown. Together:
     sampling, privacy and prior error. A fallback promises no gain over anything.
     """
-    from scipy.special import ndtri
-
     weighing, population = fitted.weighing, fitted.population
     center = population.mean if fitted.center is None else fitted.center
     there = n > 0
@@ -155,7 +129,7 @@ def assemble(
         own, variance = own[:, None], variance[:, None]
     personal = np.where(own > 0, own * raw, 0.0) + (1 - own) * center
     scale = np.broadcast_to(np.sqrt(variance), personal.shape)
-    reach = float(ndtri((1 + level) / 2)) * scale
+    reach = normal_score(level) * scale
     lower, upper = personal - reach, personal + reach
     if limits is not None:
         lower, upper = np.clip(lower, *limits), np.clip(upper, *limits)

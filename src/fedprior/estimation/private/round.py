@@ -6,9 +6,10 @@ import numpy as np
 
 from fedprior.channels.local_gaussian import LocalGaussian
 from fedprior.channels.randomized_response import OneBit
+from fedprior.estimation.gaussian.summary import gaussian_population
 from fedprior.estimation.private.moments import MISSED, Ball, seems_to_miss
 from fedprior.estimation.private.posterior import Weighing
-from fedprior.estimation.private.result import Budget, Fitted, Report, gaussian_population
+from fedprior.estimation.private.result import Budget, Fitted, Report
 from fedprior.estimation.statistics import Means
 from fedprior.exchange.batch import Rounds
 
@@ -132,10 +133,10 @@ def combine_reports(
     apart, cross = error + known.theta * (1 - 2 * share), share * local
     own = np.where(there, (apart - cross) / (apart + local - 2 * cross), 0.0)
     risk = own**2 * local + 2 * own * (1 - own) * cross + (1 - own) ** 2 * apart
+    noise = {"noise_variance": known.noise} if statistics.variance is None else {}
     population = gaussian_population(
         center,
-        known.theta,
-        known.noise if statistics.variance is None else None,
+        {"variance": known.theta, **noise},
         {"mean": float(np.sqrt(error))},
         fitted_by=fitted_by,
     )

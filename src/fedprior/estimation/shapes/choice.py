@@ -16,11 +16,7 @@ from fedprior.core.threads import one_thread
 from fedprior.estimation.nonparametric.atoms import Atoms, fit_rows, posterior
 from fedprior.estimation.nonparametric.rows import FamilyRows
 from fedprior.estimation.shapes import SHAPES
-from fedprior.estimation.shapes.mixtures import (
-    fit_scale_mixture,
-    fit_spike_and_slab,
-    usual,
-)
+from fedprior.estimation.shapes.mixtures import fit_scale_mixture, fit_spike_and_slab, usual
 
 FEWEST = 50  # least number of groups for which another population is considered
 MANY = 100  # with fewer groups, a nonparametric population mostly fits their noise

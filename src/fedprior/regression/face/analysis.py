@@ -10,13 +10,7 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.regression.face.counts import Dispersion, dispersion_of, expected_counts
-from fedprior.regression.face.design import (
-    Design,
-    check_dependent,
-    chosen,
-    design,
-    far_from_zero,
-)
+from fedprior.regression.face.design import Design, check_dependent, chosen, design, far_from_zero
 from fedprior.regression.face.reading import Reading, read
 from fedprior.regression.face.specification import Specification, in_units
 from fedprior.regression.face.spread import few_note, spread_of

@@ -52,7 +52,15 @@ def read(
         exposure = _exposure(owner, exposure)
         numeric.same_length(owner, y=y, exposure=exposure)
         keep &= ~np.isnan(exposure)
-    _check_kept(owner, keep, "" if exposure is None else " exposure,", strict=strict)
+    over = "" if exposure is None else " exposure,"
+    dropped = numeric.check_complete(
+        owner,
+        keep,
+        strict=strict,
+        missing=f"a missing target,{over} feature or group",
+        whole="a target, all features and a group",
+        remedy="Leave such rows out, or be lenient.",
+    )
     factor, y = factor.keep(keep), y[keep]
     rule, remedy = "at least 2", "A population is learned from many groups."
     check.require(len(factor.levels) > 1, owner, "number of groups", rule, 1, remedy)
@@ -65,7 +73,6 @@ def read(
         check.require(varied, owner, target_name, rule, y[0], remedy)
     else:
         y, classes = _seen(owner, target_name, y, classes)
-    dropped = int((~keep).sum())
     kept = None if exposure is None else exposure[keep]
     return Reading(kinds, table[keep], y, factor.place, factor.levels, classes, dropped, kept)
 
@@ -109,13 +116,3 @@ def _seen(
     rule, remedy = "at least 2", f"Every row is of class {classes[used].tolist()[0]!r}."
     check.require(int(used.sum()) > 1, owner, f"number of classes in {name}", rule, 1, remedy)
     return (np.cumsum(used) - 1.0)[y.astype(np.int64)], classes[used]
-
-
-def _check_kept(owner: str, keep: np.ndarray, over: str, *, strict: bool) -> None:
-    number = int((~keep).sum())
-    if number and strict:
-        remedy = f"The first is row {int(np.argmin(keep)) + 1}. Leave such rows out, or be lenient."
-        name = f"number of rows with a missing target,{over} feature or group"
-        check.require(False, owner, name, "0 in strict mode", number, remedy)
-    name = "number of rows with a target, all features and a group"
-    check.require(bool(keep.any()), owner, name, "at least 1", 0)

@@ -85,15 +85,17 @@ def pooled_linear(rows: GroupedRows) -> tuple[np.ndarray, np.ndarray]:
     return coefficients, np.sqrt(noise * (inverse**2).sum(axis=1))
 
 
-def local_linear(rows: GroupedRows) -> np.ndarray:
-    """theta_i = X_i^+ (y_i - F_i beta), (m, d), with the pooled beta: each group alone.
+def local_linear(rows: GroupedRows, fixed: np.ndarray | None = None) -> np.ndarray:
+    """theta_i = X_i^+ (y_i - F_i beta), (m, d), with beta `fixed` or pooled: each group alone.
 
     The squared error is noise * tr((X'X)^-1) if X_i has rank d. With fewer rows than features the
     pseudo-inverse gives 0 in the directions that are not observed, which adds |(I - P) theta_i|^2,
     P the projection on the rows of X_i (ERRATA 29); a group without rows has theta_i = 0.
     """
     theta = np.zeros((rows.num_groups, rows.num_features))
-    beta = pooled_linear(rows)[0][rows.num_features :] if rows.num_fixed else np.zeros(0)
+    beta = np.zeros(0) if fixed is None else fixed
+    if fixed is None and rows.num_fixed:
+        beta = pooled_linear(rows)[0][rows.num_features :]
     for block in rows.blocks():
         target = block.y - block.fixed @ beta
         theta[block.groups] = (np.linalg.pinv(block.x) @ target[..., None])[..., 0]

@@ -11,7 +11,7 @@ from fedprior.core import check
 from fedprior.regression.linear.pooled import check_columns, triangle
 from fedprior.regression.logistic.approximation import Approximation, remark, slack, solver
 from fedprior.regression.logistic.ascend import Ascent, ascend, begin, settle
-from fedprior.regression.logistic.errors import Uncertainty, posteriors, uncertainty
+from fedprior.regression.logistic.errors import Posteriors, Uncertainty, posteriors, uncertainty
 from fedprior.regression.logistic.gamma import CovarianceShape, LogisticGamma, inward, outward
 from fedprior.regression.logistic.laws import CLASSES, COUNTS, RowLaw
 from fedprior.regression.logistic.parts import ClassBlock, parts_of
@@ -146,20 +146,15 @@ def known(rows: GroupedRows, outcome: RowTarget, prior: RegressionPopulation) ->
         coefficients=None,
         back=unturned(len(prior.mean), len(prior.fixed)),
     )
-    return RegressionFit(
-        family=outcome.family,
+    return _fit(
+        rows,
+        outcome,
+        found,
         method="known",
-        criterion="ml",
         population=replace(prior, kind="known"),
-        theta=found.theta,
-        errors=found.errors,
-        responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=found.evidence + outcome.constant(rows),
         rounds=0,
         converged=True,
         notes=(remark(name, width=found.theta.shape[1], law=outcome.law),),
-        means=found.theta[:, None],
-        triangles=found.triangles[:, None],
     )
 
 
@@ -181,21 +176,31 @@ def _answer(
         coefficients=None if doubt is None else doubt.coefficients,
         back=back,
     )
-    return RegressionFit(
-        family=outcome.family,
+    return _fit(
+        rows,
+        outcome,
+        found,
         method=method,
-        criterion="ml",
         population=_population(outward(ascent.gamma, back), doubt, rows),
-        theta=found.theta,
-        errors=found.errors,
-        responsibilities=np.ones((rows.num_groups, 1)),
-        log_likelihood=found.evidence + outcome.constant(rows),
         rounds=len(ascent.history) - 1,
         converged=ascent.converged,
         notes=tuple(_notes(problem, ascent, outcome)),
         history=ascent.history,
+    )
+
+
+def _fit(rows: GroupedRows, outcome: RowTarget, found: Posteriors, **how: Any) -> RegressionFit:
+    """The posteriors of the groups, and how their population was found."""
+    return RegressionFit(
+        family=outcome.family,
+        criterion="ml",
+        theta=found.theta,
+        errors=found.errors,
+        responsibilities=np.ones((rows.num_groups, 1)),
+        log_likelihood=found.evidence + outcome.constant(rows),
         means=found.theta[:, None],
         triangles=found.triangles[:, None],
+        **how,
     )
 
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from fedprior.core import check
 from fedprior.estimation.clustering import Cluster, Clusters, cluster_points, k_means
+from fedprior.estimation.mixture.summary import nearest_squared
+from fedprior.regression.linear.pooled import local_linear
 from fedprior.regression.logistic.laws import terms_at
 from fedprior.regression.logistic.parts import along, flat
 from fedprior.regression.logistic.posterior import laplace_posterior
@@ -64,7 +66,7 @@ def alternate(
             theta = (known.responsibilities[:, :, None] * known.theta).sum(axis=1)
         else:
             theta = _descend(problem, theta, parts)
-        apart.append(_apart(clusters.centers))
+        apart.append(float(np.sqrt(nearest_squared(clusters.centers))))
     theta[~there] = parts.shares @ parts.means
     floored = floored and rules.spread == "component"
     return Alternated(parts, theta, _notes(apart, floored=floored, floor=rules.spread_floor))
@@ -112,12 +114,9 @@ def _noise(problem: MixtureProblem, fixed: np.ndarray) -> float:
 def _local(problem: MixtureProblem, fixed: np.ndarray) -> np.ndarray:
     """theta_i^0: by the pseudo-inverse, or the mode under N(0, 100 I) for classes."""
     rows = problem.rows
-    theta = np.zeros((rows.num_groups, problem.num_logits * rows.num_features))
     if problem.exact:
-        for block in rows.blocks():
-            target = block.y - block.fixed @ fixed
-            theta[block.groups] = (np.linalg.pinv(block.x) @ target[:, :, None])[:, :, 0]
-        return theta
+        return local_linear(rows, fixed)
+    theta = np.zeros((rows.num_groups, problem.num_logits * rows.num_features))
     for batch in LogisticEvidence.of(rows, problem.num_classes).batches:
         part = batch.part
         latent, _ = laplace_posterior(
@@ -164,13 +163,6 @@ def _curvatures(
         odds = (own @ theta[part.groups][:, :, None]).reshape(part.y.shape)
         slope = along(part.x, terms_at(odds, part.y).pull)
         yield part.groups, slope, bound * np.swapaxes(own, 1, 2) @ own
-
-
-def _apart(centers: np.ndarray) -> float:
-    """Least distance of two centers; infinite for one."""
-    squares = ((centers[:, None, :] - centers[None, :, :]) ** 2).sum(axis=2)
-    np.fill_diagonal(squares, np.inf)
-    return float(np.sqrt(squares.min()))
 
 
 def _notes(apart: list[float], *, floored: bool, floor: float) -> tuple[str, ...]:

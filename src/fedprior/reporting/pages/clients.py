@@ -20,6 +20,7 @@ from fedprior.pages.page import (
     Section,
     SmallTable,
 )
+from fedprior.reporting.summary import over_seeds
 
 MOST_ROWS = 120_000  # of a page; beyond, those of the first seed
 PAIRS = "clients and seeds"  # the noun of rows where each seed has clients of its own
@@ -46,7 +47,8 @@ def client_rows(
         table, names = {name: values[kept] for name, values in table.items()}, names[kept]
         noun, seeds = f"clients of seed {int(seeds[0])}", seeds[:1]
     if len(seeds) > 1 and same:
-        table, names = _averaged(table, names)
+        scores = {name: each for name, each in table.items() if name not in ("client", "seed")}
+        table, names = over_seeds(scores, names)
     elif len(seeds) > 1:
         noun, pairs = PAIRS, zip(names, table["seed"], strict=True)
         names = np.array([f"{name}, seed {int(seed)}" for name, seed in pairs], object)
@@ -117,22 +119,6 @@ def _fitting(
     means = {name: float(metric.signed(np.nanmean(each))) for name, each in column.items()}
     order = sorted(methods, key=lambda name: (name not in (best, "local"), -means[name]))
     return [name for name in methods if name in order[:_METHODS]]
-
-
-def _averaged(table: Table, names: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The mean over seeds of each client, by name in the order in which they come first."""
-    unique, first, place = np.unique(names, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    found = {}
-    for name, values in table.items():
-        if name in ("client", "seed"):
-            continue
-        known = ~np.isnan(values)
-        sums = np.bincount(place[known], weights=values[known], minlength=len(unique))
-        counts = np.bincount(place[known], minlength=len(unique))
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-        found[name] = means[order]
-    return found, unique[order]
 
 
 def distributions(rows: Rows, methods: Sequence[str], metric: Metric) -> Block | None:

@@ -16,7 +16,7 @@ from fedprior.exchange.checkpoint import read_checkpoint
 from fedprior.learning.catalog import METHODS
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
-from fedprior.reporting.record import read_lines, scores_stay, shown_entry
+from fedprior.reporting.record import read_lines, shown_entry
 from fedprior.reporting.summary import Scores, summarize
 
 Stage = Literal["finished", "running", "stopped"]
@@ -189,11 +189,6 @@ class RunRecord:
                 done, planned = end["rounds"], end["planned"]
             found.append(Standing(name, seed, done, planned, finished))
         return found
-
-    @property
-    def scores_withheld(self) -> bool:
-        """Whether the run wrote no scores of clients at all."""
-        return scores_stay(self.config.privacy)
 
 
 def folder_of(path: Path) -> Folder | None:

@@ -10,17 +10,7 @@ from fedprior.core.scores import Metric
 from fedprior.data.standard_input import shown as shown_path
 from fedprior.engines import blocks as parts
 from fedprior.engines.guesses import LABELS
-from fedprior.pages.page import (
-    Block,
-    Cell,
-    Fact,
-    Number,
-    Page,
-    Rows,
-    Section,
-    SmallTable,
-    Text,
-)
+from fedprior.pages.page import Block, Cell, Fact, Number, Page, Rows, Section, SmallTable, Text
 from fedprior.reporting import ledgers, released
 from fedprior.reporting.pages import cost
 from fedprior.reporting.pages.clients import PAIRS, client_rows, client_section, distributions
