@@ -63,10 +63,13 @@ which costs as many steps again.
 Tables with published optimizers have 17 methods: the six newest ones (FedPer, LG-FedAvg, FedBABU,
 Fed-RoD, pFedVEM, FedMD) have been run with the same optimizer for all methods only. The six MNIST
 tables with that optimizer have ten seeds and four rates (0.05, 0.1, 0.2 and 0.4) and are the newest
-ones. On the writers many methods still chose the highest rate. All other rows of AdaMAP on this
-page are from before it could learn a `smoothing` below 0.1, which it wants where clients have few
-classes; its rows with published optimizers are newer than those of the other methods, which were
-made with version 0.1.0. The ablation has five seeds and two rates (0.1 and 0.2).
+ones. On the writers many methods still chose the highest rate. All rows of AdaMAP are from before
+its class frequencies were drawn around the population's
+([0083](decisions/0083-class-frequencies-from-a-population.md)), which validation samples favor
+where clients have few classes. Those on CIFAR-10, with published optimizers and of the ablation are
+also from before it could learn a `smoothing` below 0.1. Its rows with published optimizers are
+newer than those of the other methods, which were made with version 0.1.0. The ablation has five
+seeds and two rates (0.1 and 0.2).
 
 As published, AdaMAP is the only method that clips gradients, uses momentum at the server and
 averages over rounds. These are not about personalization, and every method can have them

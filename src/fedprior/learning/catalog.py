@@ -52,7 +52,7 @@ _METHODS = (
         factory=adamap,
         adapt=fixed_under_noise,
         population="a shared network that counts as a learned number of samples; class frequencies",
-        sends="increments of the network; how well 20 priors predict held-out samples",
+        sends="increments of network and class frequencies; how well 20 priors predict",
         reference="fedprior's own: docs/explanation/adamap.md",
     ),
     Method(
