@@ -37,7 +37,7 @@ Rates = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(help="How many seeds (default: 10, 5 with --equal; ablation 5; cifar10 3)."),
+    typer.Option(help="How many seeds (default: 10; ablation 5, cifar10 3)."),
 ]
 First = Annotated[int | None, typer.Option(help="The first seed.")]
 Out = Annotated[
