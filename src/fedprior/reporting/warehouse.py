@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,31 +91,29 @@ def save(model: Any, question: Question, found: dict[str, Any]) -> Any:
     engine = model._answers.sums.engine
     if question.out_table is not None:
         answers = engine.write(answers, question.out_table, replace=question.force)
-    if question.out is not None or question.report is not None:
-        keys = len(model._answers.sums.keys)
-        _save_files(question, model, found, _ordered(engine.read(answers), keys), keys)
-    return answers
+    keys = len(model._answers.sums.keys)
 
+    @cache
+    def rows() -> dict[str, np.ndarray]:
+        return _ordered(engine.read(answers), keys)
 
-def _save_files(
-    question: Question, model: Any, found: dict[str, Any], rows: dict[str, np.ndarray], keys: int
-) -> None:
-    """The table with its summary, and the page."""
-    names = ("out", "out_table")
-    told = saved.document(
-        "estimate",
-        {name: each for name, each in found.items() if name not in names},
-        question,
-        source=str(question.table),
-        labels=keys,
-        kind=question.kind,
-        asked=question.asked,
-    )
+    def document() -> dict[str, Any]:
+        names = ("out", "out_table")
+        return saved.document(
+            "estimate",
+            {name: each for name, each in found.items() if name not in names},
+            question,
+            source=str(question.table),
+            labels=keys,
+            kind=question.kind,
+            asked=question.asked,
+        )
 
     def write(path: Path) -> None:
-        write_table(rows, path, owner=_OWNER)
+        write_table(rows(), path, owner=_OWNER)
 
-    saved.save(question, told, lambda: rows, write=write)
+    saved.save(question, document, rows, write=write)
+    return answers
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
