@@ -27,10 +27,10 @@ from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
 from fedprior.reporting import answers as saved
+from fedprior.reporting.estimates import SHOWN
 from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
-_SHOWN = 5  # groups that moved most, and groups that moved least
 
 
 class Database(NamedTuple):
@@ -133,12 +133,12 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
     away = nw.col("personal") - nw.col("raw")
     moved = nw.when(away > 0).then(away).otherwise(-away)
     frame = answers.filter(nw.col(size) > 0).with_columns(fedprior_moved=moved)
-    number = 2 * _SHOWN if sums.groups <= 2 * _SHOWN else _SHOWN
+    number = 2 * SHOWN if sums.groups <= 2 * SHOWN else SHOWN
     keys = answers.collect_schema().names()[: len(sums.keys)]  # ties by key
     down = [True, *(False for _ in keys)]
     most = engine.read(frame.sort("fedprior_moved", *keys, descending=down).head(number))
     least = {name: values[:0] for name, values in most.items()}
-    if sums.groups > 2 * _SHOWN:
+    if sums.groups > 2 * SHOWN:
         least = engine.read(frame.sort("fedprior_moved", *keys).head(number))
     rows = {name: np.concatenate([most[name], least[name]]) for name in most}
     named = zip(*(rows[name] for name in keys), strict=True)
