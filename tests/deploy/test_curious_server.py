@@ -274,7 +274,7 @@ def test_words_of_an_error_stay_at_the_site(network, monkeypatch, place):
     elif place == "attempt":
         monkeypatch.setattr(requests.client_side, "attempt", fail)
     elif place == "memory":
-        monkeypatch.setattr(requests.memories, "held", fail)
+        monkeypatch.setattr("fedprior.sites.asked.memories.held", fail)
     elif place == "agreement":
         net.grid.app = client_app.client_app(broken_agreement)
     elif place == "log":
@@ -296,10 +296,10 @@ def test_a_client_that_hangs_gives_up_in_time(network, monkeypatch):
     server = Curious(net)
     server.round(0)  # compiled
 
-    def upload(*given):
-        if given[-2] == "client-1":
+    def upload(asked, name):
+        if name == "client-1":
             time.sleep(60)
-        return whole(*given)
+        return whole(asked, name)
 
     monkeypatch.setattr(requests, "_upload", upload)
     about = {f"client-{k}": {"number": k, "accepted": None} for k in (0, 1)}

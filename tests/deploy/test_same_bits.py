@@ -101,11 +101,10 @@ def test_a_client_that_fails_alone_at_its_node(network, monkeypatch):
 
     net, whole = network(*ADAMAP), requests._upload
 
-    def upload(*given):
-        name, request = given[-2:]
-        if name == "client-2" and request.facts["round"] == 1:
+    def upload(asked, name):
+        if name == "client-2" and asked.facts["round"] == 1:
             raise OSError("its disk is full")
-        return whole(*given)
+        return whole(asked, name)
 
     monkeypatch.setattr(requests, "_upload", upload)
     net.play()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from private_answers import open_ledger, reporting
 from scipy import stats
 
 from fedprior.core.check import PrivacyError
@@ -11,19 +12,10 @@ from fedprior.estimation.private.bound import ErrorSum
 from fedprior.estimation.private.law import EVENTS, TRIALS
 from fedprior.estimation.private.rates import choose_scheme, gather
 from fedprior.estimation.private.reports import RateTotals
-from fedprior.exchange.batch import Batch, Rounds
-from fedprior.privacy import events
-from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.terms import Terms
+from fedprior.exchange.batch import Rounds
 
 SIZES = np.array([0.01, 0.3, 1.0, 4.0, 25.0, 400.0])
 SCHEMES = ("split", "two-round", "k-ary")
-
-
-def reporting(epsilon, *, seed=0):
-    """Rounds of simulated answers, charged to nobody."""
-    agreed = {"owner": "test", "view": "local", "noise": "simulated", "num_clients": 10**6}
-    return Rounds(Batch(event=events.response(epsilon), seed=seed, **agreed))
 
 
 # Rates as shares of the largest one.
@@ -356,11 +348,6 @@ def test_the_most_different_counts_are_told_apart_as_epsilon_allows(scheme):
                 low = stats.beta.ppf(FALSE_ALARM, one, trials - one + 1) if one else 0.0
                 high = stats.beta.ppf(1 - FALSE_ALARM, other + 1, trials - other)
                 assert low <= np.exp(epsilon) * high
-
-
-def open_ledger(path, **changes):
-    terms = {"delta": 0.0, "relation": "replace-one", "view": "local", "noise": "secure"}
-    return Ledger(path, Terms(**{**terms, **changes}))
 
 
 @pytest.mark.parametrize("scheme", ["auto", *SCHEMES])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from private_answers import open_ledger
 
 from fedprior.core.check import PrivacyError
 from fedprior.estimation.private.means import estimate_means_privately
@@ -9,8 +10,6 @@ from fedprior.estimation.private.moments import Ball
 from fedprior.estimation.private.round import Sent, Variances, combine_reports, widened
 from fedprior.estimation.statistics import Means
 from fedprior.privacy import paper
-from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.terms import Terms
 
 # ERRATA 3.5: m = 10,000, n = 15, sigma_theta = 0.1, sigma_x = 0.5, r = 1, delta = 1e-4.
 TABLE = {
@@ -232,11 +231,6 @@ def test_known_standard_errors_are_public():
     assert found.guarantee.neighbors == "replace one"
     both = estimate_means_privately(known, epsilon=3.0, low=-2, high=2, theta_variance=0.16, seed=0)
     assert gain(theta, both) == pytest.approx(100 * 0.025 / 0.185, abs=2)
-
-
-def open_ledger(path, **changes):
-    terms = {"delta": 0.0, "relation": "replace-one", "view": "local", "noise": "secure"}
-    return Ledger(path, Terms(**{**terms, **changes}))
 
 
 def test_noise_is_secure_only_where_it_can_be(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from private_answers import open_ledger, reporting
 from scipy import stats
 
 from fedprior.channels.randomized_response import KaryResponse
@@ -12,17 +13,6 @@ from fedprior.estimation.private.posterior import ReportPosterior, truncated_nor
 from fedprior.estimation.private.rates import choose_scheme, estimate_rates_privately, gather
 from fedprior.estimation.private.reports import RateTotals
 from fedprior.estimation.statistics import Counts
-from fedprior.exchange.batch import Batch, Rounds
-from fedprior.privacy import events
-from fedprior.privacy.ledger import Ledger
-from fedprior.privacy.terms import Terms
-
-
-def reporting(epsilon, *, seed=0):
-    """Rounds of simulated answers, charged to nobody."""
-    agreed = {"owner": "test", "view": "local", "noise": "simulated", "num_clients": 10**6}
-    return Rounds(Batch(event=events.response(epsilon), seed=seed, **agreed))
-
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 POPULATIONS = {
@@ -331,11 +321,6 @@ def test_reports_are_all_that_the_population_sees():
     assert first.notes == second.notes
     assert first.gain_over_raw == second.gain_over_raw
     assert not np.array_equal(first.raw, second.raw)
-
-
-def open_ledger(path, **changes):
-    terms = {"delta": 0.0, "relation": "replace-one", "view": "local", "noise": "secure"}
-    return Ledger(path, Terms(**{**terms, **changes}))
 
 
 def test_seeded_noise_is_simulated_and_repeats_and_secure_noise_does_not(tmp_path):

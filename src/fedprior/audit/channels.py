@@ -97,7 +97,7 @@ def attack_local(
 
 def attack_one_bit(channel: OneBit, *, draws: int, seed: int, confidence: float) -> Finding:
     """Distinguish messages beyond the two ends of every coordinate's range."""
-    low, high = _box(channel)
+    low, high = box(channel)
     width = high - low
 
     def score(world: int, message: np.ndarray) -> np.ndarray:
@@ -148,7 +148,8 @@ def _direction(dimension: int) -> np.ndarray:
     return np.full(dimension, 1 / math.sqrt(dimension))
 
 
-def _box(channel: OneBit) -> tuple[np.ndarray, np.ndarray]:
+def box(channel: OneBit) -> tuple[np.ndarray, np.ndarray]:
+    """The two ends of every coordinate's range."""
     low, high = np.asarray(channel.low, np.float64), np.asarray(channel.high, np.float64)
     dimension = max(low.size, high.size) if low.ndim or high.ndim else DIMENSION
     return np.broadcast_to(low, dimension), np.broadcast_to(high, dimension)

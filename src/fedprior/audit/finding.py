@@ -29,7 +29,8 @@ class Finding:
     """What was attacked, what is claimed of it, and what was measured.
 
     `claimed` and `lower_bound` are epsilons at `delta`: the claim, and a lower confidence bound on
-    the truth; attacks on something else than epsilon have neither, and say what holds in `claim`.
+    the truth; attacks on something else than epsilon have neither, and say what holds in `claim`
+    (and in `measured`, where there is more to say than whether it is so).
     A sound mechanism fails with probability at most 1 - confidence; a confidence of 1 denotes a
     deterministic attack. `detects` is the smallest fault that is found with probability `POWER`.
     `faults` are deviations from the assumptions of the claim; they fail it regardless of the bound.
@@ -65,8 +66,10 @@ class Finding:
     @property
     def found(self) -> str:
         """What was measured, in words."""
-        words = [] if self.lower_bound is None else [f"epsilon at least {self.lower_bound:.4g}"]
-        return "; ".join([*words, *([self.measured] if self.measured else [])])
+        if self.lower_bound is not None:
+            bound = f"epsilon at least {self.lower_bound:.4g}"
+            return f"{bound}; {self.measured}" if self.measured else bound
+        return self.measured or ("not as claimed" if self.faults else "as claimed")
 
     def describe(self) -> dict[str, Any]:
         """Return an entry of `attacks` in `fedprior privacy audit --json`; null means unbounded."""

@@ -259,6 +259,5 @@ def _finding(
         detects=detects,
         confidence=confidence,
         claim=claim,
-        measured="as claimed" if not faults else "not as claimed",
         faults=tuple(faults),
     )

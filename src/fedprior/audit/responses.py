@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedprior.audit.bound import two_sided
+from fedprior.audit.channels import box
 from fedprior.audit.finding import Finding
 from fedprior.channels.randomized_response import KaryResponse, OneBit
 from fedprior.core import random
@@ -155,15 +156,14 @@ def _finding(
 
 def _chosen(channel: OneBit, *, draws: int, seed: int, alarm: float) -> list[str]:
     """Check that the reported coordinate is uniform, for the lowest and the highest message."""
-    low, high = np.asarray(channel.low, np.float64), np.asarray(channel.high, np.float64)
-    dimension = max(low.size, high.size) if low.ndim or high.ndim else 4
-    middle = np.broadcast_to((low + high) / 2, dimension)
+    low, high = box(channel)
     for place, end in enumerate((low, high)):
-        messages = np.tile(np.broadcast_to(end, dimension), (draws, 1))
-        reported = channel.encode(messages, random.stream(seed, "encode", 100 + place)) != middle
+        messages = np.tile(end, (draws, 1))
+        received = channel.encode(messages, random.stream(seed, "encode", 100 + place))
+        reported = received != (low + high) / 2
         if (reported.sum(axis=1) != 1).any():
             return ["more than one coordinate is reported"]
-        if two_sided(reported.sum(axis=0), draws, 1 / dimension) < alarm / 2:
+        if two_sided(reported.sum(axis=0), draws, 1 / len(low)) < alarm / 2:
             return ["one coordinate is reported more often than others"]
     return []
 

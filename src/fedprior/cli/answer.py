@@ -2,18 +2,21 @@
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fedprior.cli import regressions
 from fedprior.cli.bars import Bar, add_bars
-from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
+from fedprior.cli.columns import lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
+from fedprior.cli.screen import Screen, rows_read
 from fedprior.data.aggregate import Groups
 from fedprior.data.writing import write_table
 from fedprior.estimation.page.answer import half_width_decimals
@@ -71,9 +74,9 @@ def _remarks(question: Question, groups: Groups) -> list[str]:
 
 
 def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[str, Any]) -> None:
-    if question.out is None and question.plot is None and question.report is None:
-        return
-    told = reporting.document(question, groups, estimates, found)
+    @cache
+    def document() -> dict[str, Any]:
+        return reporting.document(question, groups, estimates, found)
 
     def write(path: Path) -> None:
         if estimates.levels is not None:
@@ -81,7 +84,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
         elif question.shows_groups:
             groups.write(estimates.columns(), path)
         else:
-            reporting.write_population(estimates, path, told)
+            reporting.write_population(estimates, path, document())
 
     def draw(path: Path) -> Path:
         from fedprior.reporting.shrinkage import draw_shrinkage
@@ -91,7 +94,7 @@ def _save(question: Question, groups: Groups, estimates: Estimates, found: dict[
     def rows() -> dict[str, np.ndarray] | None:
         return reporting.table(question, groups, estimates)
 
-    answers.save(question, told, rows, write=write, draw=draw)
+    answers.save(question, document, rows, write=write, draw=draw)
 
 
 def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[str, Any]:
@@ -106,51 +109,45 @@ def _as_json(question: Question, groups: Groups, estimates: Estimates) -> dict[s
 def _print(
     question: Question, groups: Groups, estimates: Estimates, spent: dict[str, Any] | None
 ) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
-    lines = head(_size(question, groups), estimates)
+    screen, lines = Screen(), head(_size(question, groups), estimates)
     if spent is not None:
         from fedprior.reporting.charged import sentence
 
         lines.add_row("ledger", sentence(spent))
-    console.print(lines)
-    console.print(f"\n{estimates.sentence}", soft_wrap=True)
-    for note in estimates.notes:
-        if note not in groups.notes:  # those are on standard error
-            console.print(f"Note: {note}", soft_wrap=True)
-    if estimates.population.coefficients is not None or estimates.meta is not None:
-        _print_regression(console, groups, estimates)
+    print_estimates(screen, lines, estimates, said=groups.notes)
+    if estimates.meta is not None and estimates.meta.leave_one_out is not None:
+        places = np.flatnonzero(estimates.n > 0)
+        left_out = estimates.meta.leave_one_out
+        screen.table(regressions.leave_one_out_table(left_out, places, groups.names))
     if estimates.levels is not None:
-        _print_levels(console, question, groups, estimates)
-    if not question.shows_groups:
-        return
-    most, least = reporting.changed(estimates)
-    print_changed(console, groups, estimates, {"Most changed": most, "Least changed": least})
+        _print_levels(screen, question, groups, estimates)
+    if question.shows_groups:
+        print_changed(screen, groups, estimates, *reporting.changed(estimates))
 
 
-def _print_levels(
-    console: Console, question: Question, groups: Groups, estimates: Estimates
+def print_estimates(
+    screen: Screen, lines: Table, estimates: Estimates, *, said: Sequence[str] = ()
 ) -> None:
+    """Facts, the sentence, notes that were not `said` on standard error, and a regression."""
+    screen.facts(lines)
+    screen.say(f"\n{estimates.sentence}")
+    screen.notes(note for note in estimates.notes if note not in said)
+    if (found := estimates.population.coefficients) is not None:
+        screen.table(regressions.coefficients_table(found))
+    if estimates.meta is not None:
+        screen.console.print()
+        screen.facts(regressions.meta_lines(estimates.meta))
+
+
+def _print_levels(screen: Screen, question: Question, groups: Groups, estimates: Estimates) -> None:
     """The groups in which groups lie, or which cross; the finest are printed by themselves."""
     from fedprior.cli.levels import level_tables
+    from fedprior.reporting.levels import level_keys
 
-    for table in level_tables(question, groups, estimates):
-        console.print(keep_numbers(table, console.width))
-
-
-def _print_regression(console: Console, groups: Groups, estimates: Estimates) -> None:
-    """The coefficients of covariates, and the meta-analysis."""
-    from fedprior.cli import regressions
-
-    if (found := estimates.population.coefficients) is not None:
-        console.print(keep_numbers(regressions.coefficients_table(found), console.width))
-    if (meta := estimates.meta) is None:
-        return
-    console.print()
-    console.print(regressions.meta_lines(meta))
-    if meta.leave_one_out is not None:
-        places = np.flatnonzero(estimates.n > 0)
-        table = regressions.leave_one_out_table(meta.leave_one_out, places, groups.names)
-        console.print(keep_numbers(table, console.width))
+    assert estimates.levels is not None
+    keys, size_name = level_keys(groups, question), estimates.size_name
+    for table in level_tables(estimates.levels, keys, size_name, finest=False):
+        screen.table(table)
 
 
 def head(size: str, estimates: Estimates) -> Table:
@@ -198,21 +195,21 @@ def _size(question: Question, groups: Groups) -> str:
         number += f" of {len(groups.n) // groups.number:,} categories"
     if question.private:  # no word on what was dropped
         return number
-    dropped = f" ({groups.dropped:,} dropped)" if groups.dropped else ""
     trials = f", {int(groups.n.sum()):,} trials" if question.kind == "rates" else ""
     if question.kind == "events":
         events = int(np.asarray(groups.successes).sum())
         trials = (
             f", {events:,} event{'s' * (events != 1)} over an exposure of {groups.n.sum():,.6g}"
         )
-    rows = f", {groups.rows:,} rows{dropped}" if question.file is not None else ""
+    rows = f", {rows_read(groups.rows, groups.dropped)}" if question.file is not None else ""
     return number + (rows if question.outcome is not None else rows + trials)
 
 
 def print_changed(
-    console: Console, groups: Groups, estimates: Estimates, parts: dict[str, np.ndarray]
+    screen: Screen, groups: Groups, estimates: Estimates, most: np.ndarray, least: np.ndarray
 ) -> None:
-    """A table of groups for each part, with their intervals as bars on one scale."""
+    """Tables of the groups that moved most and least, with intervals as bars on one scale."""
+    parts = {"Most changed": most, "Least changed": least}
     drawn = (estimates.lower, estimates.personal, estimates.upper, estimates.raw)
     bars = {
         title: [Bar(*(float(each[place]) for each in drawn)) for place in places]
@@ -222,8 +219,8 @@ def print_changed(
     for title, places in parts.items():
         if len(places):
             shown = _groups_table(f"{title} groups", groups, estimates, places)
-            add_bars(shown, console, bars[title], scale=scale, names=("personal", "raw"))
-            console.print(keep_numbers(shown, console.width))
+            add_bars(shown, screen.console, bars[title], scale=scale, names=("personal", "raw"))
+            screen.table(shown)
 
 
 def _groups_table(title: str, groups: Groups, estimates: Estimates, places: np.ndarray) -> Table:

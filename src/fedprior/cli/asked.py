@@ -28,7 +28,9 @@ Data = Annotated[
 ]
 Client = Annotated[
     list[str] | None,
-    typer.Option(help="Column that names a row's client; several make one key."),
+    typer.Option(
+        help="Column that names each row's client; may be repeated for a key of several columns."
+    ),
 ]
 Label = Annotated[str | None, typer.Option(help="Column to predict.")]
 Features = Annotated[
@@ -41,20 +43,23 @@ Exclude = Annotated[
 Missing = Annotated[
     list[str] | None,
     typer.Option(
-        help="A word for missing, in place of NA, N/A, NaN, null, None and '.'; may be repeated. "
-        "One in lower case stands for any case. An empty cell is always missing."
+        help="A word that means missing, in place of NA, N/A, NaN, null, None and '.'; may be "
+        "repeated. In lower case it matches any case. An empty cell is always missing."
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option(help="Nothing on standard error.")]
+Quiet = Annotated[bool, typer.Option(help="Print nothing to standard error.")]
 Delta = Annotated[float, typer.Option(help="Delta; there is no default.")]
 AllowDelta = Annotated[
     bool, typer.Option("--allow-delta", help="Accept a delta of 1 / clients or more.")
 ]
 Key = Annotated[Path | None, typer.Option(help="File with the key of the ledger.")]
 Group = Annotated[
-    list[str] | None, typer.Option(help="Column that names a row's group; several make one key.")
+    list[str] | None,
+    typer.Option(
+        help="Column that names each row's group; may be repeated for a key of several columns."
+    ),
 ]
 Nested = Annotated[
     bool,
@@ -65,16 +70,16 @@ Nested = Annotated[
 Crossed = Annotated[
     bool, typer.Option("--crossed", help="Columns of groups cross: their effects add up.")
 ]
-Plot = Annotated[Path | None, typer.Option(help="Where the picture goes: .png, .svg or .pdf.")]
+Plot = Annotated[Path | None, typer.Option(help="Where to write the picture: .png, .svg or .pdf.")]
 Report = Annotated[
-    Path | None, typer.Option(help="Where a page about the answer goes: a .html file.")
+    Path | None, typer.Option(help="Where to write a page about the answer: a .html file.")
 ]
 OneMethod = Annotated[
     str | None, typer.Option(help="Which of the run's methods (default: its first).")
 ]
 OneSeed = Annotated[int | None, typer.Option(help="Which of the run's seeds.")]
 Encoder = Annotated[
-    Path | None, typer.Option(help="A public encoder of the table, by `fedprior encoder`.")
+    Path | None, typer.Option(help="A public encoder of the table, from `fedprior encoder`.")
 ]
 MetricChoice = Annotated[
     str | None,
@@ -87,7 +92,8 @@ MetricChoice = Annotated[
     ),
 ]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value on top of the configuration.")
+    list[str] | None,
+    typer.Option("--set", help="key=value, which overrides the configuration; may be repeated."),
 ]
 First = Annotated[int | None, typer.Option(help="First seed.")]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds.")]

@@ -41,7 +41,7 @@ def require_flower() -> None:
 @app.command()
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the app goes: a new folder.")
+        Path, typer.Argument(metavar="DIR", help="Where to write the app: a new folder.")
     ],
     config: asked.File = None,
     algorithm: Annotated[str | None, typer.Option(help="The method.")] = None,
@@ -50,7 +50,7 @@ def init(
     secure_sums: Annotated[
         bool,
         typer.Option(
-            "--secure-sums", help="Clients mask their messages: the server sees noisy sums alone."
+            "--secure-sums", help="Clients mask their messages: the server sees only noisy sums."
         ),
     ] = False,
     quiet: asked.Quiet = False,
@@ -58,7 +58,7 @@ def init(
     """Write an app folder that `flwr run` takes as it is.
 
     Without a configuration: AdaMAP on the embedded digits, ten rounds. A configuration for tables
-    names a public encoder, by `fedprior encoder`; the tables stay at the sites.
+    names a public encoder, from `fedprior encoder`; the tables stay at the sites.
 
     Example: `fedprior deploy init app config.toml && fedprior deploy rehearse app`
     """
@@ -192,7 +192,7 @@ def rehearse(
     nodes: Annotated[int, typer.Option(help="How many nodes share the clients.")] = 4,
     data: asked.Data = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds, if not the app's.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Run without TLS.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder (default: runs/rehearsal-TIME).")] = None,
     deadline: Deadline = 300.0,
     as_json: asked.AsJson = False,
@@ -220,8 +220,7 @@ def rehearse(
     else:
         if data is not None:
             settings = replace(settings, data=replace(settings.data, root=str(data)))
-        privacy = settings.privacy
-        clients = federations.federation(settings.data, seed=settings.seed, privacy=privacy)
+        clients = federations.clients_of(settings)
     folder = out or Path("runs") / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     check.require(free, "rehearse", "--out", "a new or empty folder", str(folder))
@@ -272,7 +271,7 @@ def forget(
 ) -> None:
     """Stop asking a client that has left, and forget its key.
 
-    What was learned from its messages stays in the shared model: nothing takes it out again.
+    What was learned from its messages stays in the shared model and cannot be removed.
 
     Example: `fedprior deploy forget runs/hospitals "clinic 7"`
     """

@@ -51,8 +51,8 @@ def dp_figures(
     DP-AdaMAP, DP-AdaPeD with and without local fine-tuning, DP-FedAvg with and without fine-tuning,
     DP-FedEM; three of them also with the matrix mechanism, which needs no secret cohorts (and
     jax-privacy: `pip install 'fedprior[matrix]'`). 10,000 synthetic clients, and the 539 writers of
-    MNIST as clients. In full it is work for a GPU; `--quick` shows it in a few minutes, on
-    synthetic clients unless told otherwise, without the matrix mechanism.
+    MNIST as clients. The whole experiment needs a GPU; `--quick` takes a few minutes, on synthetic
+    clients unless --setting says otherwise, and leaves out the matrix mechanism.
 
     Example: `fedprior reproduce dp-figures --quick --out figures`
     """

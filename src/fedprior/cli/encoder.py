@@ -19,12 +19,12 @@ def encoder(
     client: Annotated[
         list[str],
         typer.Option(
-            help="Column that names a row's client (several make one key); the public rows need "
-            "not have it."
+            help="Column that names each row's client; may be repeated for a key of several "
+            "columns. The public rows need not have it."
         ),
     ],
     label: Annotated[str, typer.Option(help="Column to predict.")],
-    out: Annotated[Path, typer.Option(help="Where the encoder goes: a .json file.")],
+    out: Annotated[Path, typer.Option(help="Where to write the encoder: a .json file.")],
     features: asked.Features = None,
     exclude: asked.Exclude = None,
     missing: asked.Missing = None,
@@ -41,11 +41,11 @@ def encoder(
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
-    """How columns become inputs (means, scales, medians, bins, words, classes), from PUBLIC rows.
+    """Learn how columns become inputs (means, scales, bins, words, classes) from PUBLIC rows.
 
-    All that the file says can be told from the rows it was made of, and no noise covers it: use
-    rows that everybody may know, never those of the clients who are to be protected. A private run
-    on a table needs such a file.
+    The file reveals facts about the rows it was made from, and no noise hides them: use rows that
+    anybody may know, never those of the clients to be protected. A private run on a table needs
+    such a file.
 
     Example: `fedprior encoder public.csv --client hospital --label recovered --out encoder.json`
     """
@@ -77,5 +77,6 @@ def encoder(
     kind = "a quantity" if found.classes is None else f"one of {', '.join(found.classes)}"
     Watcher(quiet=quiet).say(
         f"Read {read}; they become {len(found.feature_names)} inputs; {label} is {kind}. "
-        f"Written to {out}; it tells of the rows in {shown(public)}, which must be public."
+        f"Written to {out}; it reveals facts about the rows in {shown(public)}, which must be "
+        "public."
     )

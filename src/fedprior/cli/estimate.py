@@ -26,10 +26,10 @@ def estimate(
         Path | None, _option("File with that URL; else the variable FEDPRIOR_CONNECT.")
     ] = None,
     table: Annotated[
-        str | None, _option("Table of that database, which sums it itself (schema.table).")
+        str | None, _option("Table of that database (schema.table); sums are computed there.")
     ] = None,
     out_table: Annotated[
-        str | None, _option("New table there with the answers, one row per group.")
+        str | None, _option("New table in that database for the answers, one row per group.")
     ] = None,
     group: asked.Group = None,
     nested: asked.Nested = False,
@@ -73,11 +73,11 @@ def estimate(
     intervals: Annotated[str, _option("default or robust (any shape of population).")] = "default",
     level: Annotated[float, _option("Coverage of the intervals.")] = 0.95,
     above: Annotated[
-        float | None, _option("Also: each group's probability of exceeding this.")
+        float | None, _option("Also compute each group's probability of exceeding this.")
     ] = None,
-    ranks: Annotated[bool, _option("Also: each group's rank.", "--ranks")] = False,
+    ranks: Annotated[bool, _option("Also compute each group's rank.", "--ranks")] = False,
     leave_one_out: Annotated[
-        bool, _option("With --stderr: the analysis without each group.", "--leave-one-out")
+        bool, _option("With --stderr: repeat the analysis without each group.", "--leave-one-out")
     ] = False,
     epsilon: Annotated[
         float | None, _option("One private report per group; only the population is shown.")
@@ -99,17 +99,17 @@ def estimate(
     ] = False,
     ledger: Annotated[
         Path | None,
-        _option("Charge this ledger, by `fedprior privacy ledger init`; default: beside FILE."),
+        _option("Ledger to charge, from `fedprior privacy ledger init`; default: beside FILE."),
     ] = None,
     key: asked.Key = None,
     budget: Annotated[
-        float | None, _option("The epsilon that the ledger may reach; beyond it nothing is drawn.")
+        float | None, _option("Largest epsilon of the ledger; a question beyond it is refused.")
     ] = None,
     allow_delta: Annotated[
         bool, _option("Accept a --delta of 1 / groups or more.", "--allow-delta")
     ] = False,
     out: Annotated[
-        Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
+        Path | None, _option("Where to write the table: .csv or .parquet, one row per group.")
     ] = None,
     plot: asked.Plot = None,
     report: asked.Report = None,
@@ -120,35 +120,33 @@ def estimate(
     seed: Annotated[
         int | None, _option("Reproducible private reports, not valid for release.")
     ] = None,
-    quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
+    quiet: Annotated[bool, _option("Print nothing to standard error.", "--quiet")] = False,
 ) -> None:
     """Estimate every group's mean or rate with the help of all the others.
 
-    --value are numbers to average, --outcome or --successes with --trials are rates of success,
-    --events with --exposure are rates of events per unit of exposure, --category are shares of
+    --value gives means of numbers; --outcome, or --successes with --trials, rates of success;
+    --events with --exposure, rates of events per unit of exposure; --category, shares of
     categories.
 
     Rows without a group or without a number (empty cells, NA and the like) are dropped and, without
-    --epsilon, counted. With --stderr, several rows of a group are combined by inverse
-    variance.
+    --epsilon, counted. With --stderr, several rows of a group are combined by inverse variance.
 
-    Several --group columns are one key. With --nested they go from coarse to fine: a county is
-    pulled to its state, a state to the whole, and --out has a row for each of them. With --crossed
-    their effects add up.
+    Several --group columns make one key. With --nested they go from coarse to fine: a county is
+    pulled toward its state, a state toward the whole, and --out has a row for each of them. With
+    --crossed their effects add up.
 
-    With --covariates, a group that has them but no number is predicted from them, and --out has a
-    row for it. With --stderr, the figures of a meta-analysis are shown.
+    With --covariates, a group that has covariates but no number is predicted from them, and --out
+    has a row for it. With --stderr, the figures of a meta-analysis are shown.
 
-    With --epsilon, every group makes one private report; its size (or exposure) is public, and so
+    With --epsilon, every group makes one private report. Its size (or exposure) is public, and so
     are --low and --high, the bounds on the values, or --high, the largest rate of --events per unit
-    of exposure. --out then holds one
-    row, the population's (or all that is printed, in a .json file). Error messages may quote rows:
-    they are for the owner of the data. What is spent is recorded in a ledger before a report is
-    drawn; a second question adds to the first. The ledger of visits.csv is visits.ledger.jsonl
-    beside it, or the --ledger of a population.
+    of exposure. --out then holds one row, the population's, or all that is printed, in a .json
+    file. Error messages may quote rows: they are for the owner of the data. What is spent is
+    recorded in a ledger before a report is drawn, and a second question adds to the first. The
+    ledger of visits.csv is visits.ledger.jsonl beside it, or the --ledger of a population.
 
-    With --table, the rows stay in the database: it sums and joins, and only small tables are read.
-    Its password is never given on the command line: see --connect-file, PGPASSWORD, ~/.pgpass.
+    With --table, the rows stay in the database, which sums and joins; only small tables are read.
+    Its password is never given on the command line: see --connect-file, PGPASSWORD and ~/.pgpass.
 
     Example: `fedprior estimate counts.csv --group county --successes won --trials races`
     """

@@ -11,7 +11,7 @@ from fedprior.cli import asked
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder of `fedprior train`.")],
-    out: Annotated[Path, typer.Option(help="Where the model goes: a .safetensors file.")],
+    out: Annotated[Path, typer.Option(help="Where to write the model: a .safetensors file.")],
     algorithm: asked.OneMethod = None,
     seed: asked.OneSeed = None,
     force: asked.Force = False,

@@ -45,10 +45,10 @@ def framework(
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
-    """Clients drawn from the framework itself: is a prior learned by AdaMAP worth its place?
+    """Clients drawn from the framework itself: is a prior worth learning with AdaMAP?
 
-    Softmax regressions of 200 clients whose theta spreads by 0 to 2 around a mean; nothing is tuned
-    and all else is as `fedprior train` has it. `personal-classifier` is the model of
+    Softmax regressions of 200 clients whose theta spreads by 0 to 2 around a mean. Nothing is
+    tuned; the rest is the default of `fedprior train`. `personal-classifier` is the model of
     `PersonalClassifier`, which integrates theta out. What is finished in --out is kept.
 
     Example: `fedprior reproduce framework --setting spread-0.3 --seeds 3 --method fedavg`

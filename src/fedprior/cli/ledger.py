@@ -55,8 +55,8 @@ def init(
     """Make a budget that all questions to the same clients share.
 
     `train` and `estimate` charge it with --ledger FILE (and --key FILE) before they release
-    anything, from any number of processes, and are refused what it does not cover. In Python,
-    private regressions charge it, too.
+    anything, from any number of processes; a question that it does not cover is refused. In
+    Python, private regressions charge it, too.
 
     Example: `fedprior privacy ledger init clinics.jsonl --epsilon 3 --delta 1e-6 --key clinics.key`
     """
@@ -134,7 +134,7 @@ def verify(
     """Check that no line of a ledger was changed, removed or forged (exit code 1 if one was).
 
     Without a key, somebody who can write the file can compute all hashes anew; without --head, the
-    last lines can be cut unseen.
+    last lines can be cut unnoticed.
 
     Example: `fedprior privacy ledger verify clinics.jsonl --key clinics.key --head HASH`
     """

@@ -1,35 +1,36 @@
 """Tables of levels of groups, as `fedprior estimate` and `fedprior regress` print them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from rich.table import Table
 
 from fedprior.cli.columns import named_table
-from fedprior.data.aggregate import Groups
 from fedprior.estimation.levels.result import Levels, Values
-from fedprior.estimation.result import Estimates
-from fedprior.reporting.question import Question
 
 _FORMS = {"n": ",.0f", "weight": ".3f"}
 _SHOWN = 5  # highest and lowest groups of a level
 
 
-def level_tables(question: Question, groups: Groups, estimates: Estimates) -> Iterator[Table]:
-    """How much each level differs, and the groups of each level above the finest."""
-    levels = estimates.levels
-    assert levels is not None
-    yield deviations_table(levels)
-    keys = groups.keys()
-    for number, part in enumerate(levels.parts[: -1 if levels.chain else None]):
+def level_tables(
+    levels: Levels, keys: Mapping[str, np.ndarray], size_name: str, *, finest: bool = True
+) -> Iterator[Table]:
+    """How much each level differs, and the groups of each level; `keys` are labels by column.
+
+    Without `finest`, a chain of levels has no table of its finest groups.
+    """
+    yield _deviations(levels)
+    for number, part in enumerate(
+        levels.parts if finest or not levels.chain else levels.parts[:-1]
+    ):
         above = levels.parts[: number + 1] if levels.chain else (part,)
-        places = [question.group.index(each.name) for each in above]
-        names = [" / ".join(keys[group][place] for place in places) for group in part.example]
-        yield values_table(part.name, names, part.values, estimates.size_name)
+        columns = [keys[each.name][part.example] for each in above]
+        names = [" / ".join(map(str, row)) for row in zip(*columns, strict=True)]
+        yield _values(part.name, names, part.values, size_name)
 
 
-def deviations_table(levels: Levels) -> Table:
+def _deviations(levels: Levels) -> Table:
     """Standard deviations of the effects of each level, and of the noise."""
     scale = {"binomial": ", in logits", "poisson": ", in logarithms"}.get(levels.family, "")
     title = f"Differences between groups{scale}"
@@ -45,7 +46,7 @@ def deviations_table(levels: Levels) -> Table:
     return table
 
 
-def values_table(name: str, labels: list[str], values: Values, size_name: str) -> Table:
+def _values(name: str, labels: list[str], values: Values, size_name: str) -> Table:
     """The groups of a level, or the highest and the lowest if there are many."""
     order = np.argsort(-values.personal, kind="stable")
     several = len(order) > 2 * _SHOWN

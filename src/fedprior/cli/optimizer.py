@@ -38,8 +38,9 @@ def optimizer(
     """Choose the optimizer that `--equal` gives to all methods, on validation scores.
 
     Momentum 0, 0.9 or 0.95 at the server, gradients clipped to 1 or not, an average over 30 rounds
-    or none: the one of the highest mean over five methods in two settings, each method at the best
-    of three rates, on seeds 100 to 102, which no table uses. What is finished in --out is kept.
+    or none: the one with the highest mean score over five methods in two settings, each method at
+    the best of three rates, on seeds 100 to 102, which no table uses. What is finished in --out is
+    kept.
 
     Example: `fedprior reproduce optimizer --setting mnist --data DIR --out optimizer`
     """

@@ -44,11 +44,12 @@ def regress(
         str, _option("default, or paper: Algorithms 2, 3, 4 and 7, with floors.")
     ] = "default",
     center: Annotated[
-        bool, _option("Subtract the features' means: the intercept of a mean row.", "--center")
+        bool,
+        _option("Subtract the features' means: the intercept is that of a mean row.", "--center"),
     ] = False,
     level: Annotated[float, _option("Coverage of the intervals.")] = 0.95,
     out: Annotated[
-        Path | None, _option("Where the table goes: .csv or .parquet, one row per group.")
+        Path | None, _option("Where to write the table: .csv or .parquet, one row per group.")
     ] = None,
     plot: asked.Plot = None,
     report: asked.Report = None,
@@ -56,26 +57,26 @@ def regress(
     missing: asked.Missing = None,
     force: asked.Force = False,
     as_json: asked.AsJson = False,
-    seed: Annotated[int, _option("Decides which rows are held out, and restarts.")] = 0,
-    quiet: Annotated[bool, _option("Nothing on standard error.", "--quiet")] = False,
+    seed: Annotated[int, _option("Seed of the held-out rows and of restarts.")] = 0,
+    quiet: Annotated[bool, _option("Print nothing to standard error.", "--quiet")] = False,
 ) -> None:
     """Fit a regression to every group with the help of all the others (a mixed model).
 
     Prints the population's mean and spread with standard errors and intervals, the share of
     variance between groups, and how well held-out rows are predicted by personal, separate and
     pooled fits. A quarter of the rows of each group with 3 or more is held out for that, drawn by
-    --seed; all else is fitted to all rows. --out has one row per group: each coefficient, its
-    error and interval.
+    --seed; everything else is fitted to all rows. --out has one row per group: each coefficient
+    with its error and interval.
 
-    Counts are read as numbers or classes unless --family poisson says what they are: then the log
-    of the expected count per unit of --exposure is a sum of coefficients times features, and
-    predictions are compared by their Poisson deviance.
+    Counts are treated as numbers or classes unless --family is poisson. Then the log of the
+    expected count per unit of --exposure is a sum of coefficients times features, and predictions
+    are compared by their Poisson deviance.
 
-    Several --group columns are one key. With --nested they go from coarse to fine, and with
+    Several --group columns make one key. With --nested they go from coarse to fine, and with
     --crossed they cross: each has an effect on the intercept, --fixed columns have one coefficient
     for all, and --out has one row for each group of each level.
 
-    Words in a feature become an indicator for each word but the first. Rows without a group, a
+    A feature of words becomes an indicator of each word but the first. Rows without a group, a
     target or a feature are dropped and counted.
 
     Example: `fedprior regress radon.csv --group county --target log_radon --features basement`

@@ -3,17 +3,18 @@
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fedprior.cli.bars import Bar, add_bars
-from fedprior.cli.columns import keep_numbers, lines_of_facts, named_table
+from fedprior.cli.columns import lines_of_facts, named_table
 from fedprior.cli.progress import Watcher
+from fedprior.cli.screen import Screen, rows_read
 from fedprior.data.writing import write_table
 from fedprior.regression import summary
 from fedprior.regression.face.analysis import Analysis
@@ -35,7 +36,7 @@ def answer(question: RegressQuestion, watcher: Watcher, *, as_json: bool) -> Non
     form, show = (reporting, _print) if question.structure is None else _levels()
     with watcher.busy("fitting"):
         found = form.regress(question)
-    _save(question, found, form.document)
+    _save(question, found, lambda: form.document(found))
     for remark in found.remarks:
         watcher.say(remark)
     if as_json:
@@ -53,39 +54,34 @@ def _levels() -> _Form:
     return regress_levels, show
 
 
-def _save(question: RegressQuestion, found: Any, document: Callable[[Any], dict[str, Any]]) -> None:
-    if question.out is None and question.plot is None and question.report is None:
-        return
-    rows, told = found.table(), document(found)
+def _save(question: RegressQuestion, found: Any, document: Callable[[], dict[str, Any]]) -> None:
+    rows = cache(found.table)
 
     def write(path: Path) -> None:
-        write_table(rows, path, owner="regress")
+        write_table(rows(), path, owner="regress")
 
     def draw(path: Path) -> Path:
         from fedprior.reporting.regression_plot import draw_coefficients
 
         return draw_coefficients(found.analysis, path)
 
-    answers.save(question, told, lambda: rows, write=write, draw=draw)
+    answers.save(question, document, rows, write=write, draw=draw)
 
 
 def _print(answer: RegressAnswer) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
-    found = answer.analysis
-    console.print(_head(found))
-    level = answer.question.level
-    shown = add_bars(_coefficients(found, level), console, _bars(found, level), about_zero=True)
-    console.print(keep_numbers(shown, console.width))
+    screen, found, level = Screen(), answer.analysis, answer.question.level
+    screen.facts(_head(found))
+    bars = _bars(found, level)
+    screen.table(add_bars(_coefficients(found, level), screen.console, bars, about_zero=True))
     if _BESIDE < len(found.names) <= _MOST_CORRELATIONS and _has_correlations(found):
-        console.print(keep_numbers(_correlations(found), console.width))
+        screen.table(_correlations(found))
     if len(found.fit.population.components) > 1:
-        console.print(keep_numbers(_components(found), console.width))
-    console.print(_variances(found))
+        screen.table(_components(found))
+    screen.facts(_variances(found))
     if answer.held_out is not None:
-        console.print(keep_numbers(_held_out(answer.held_out), console.width))
-        console.print(answer.held_out.sentence(answer.question.seed), soft_wrap=True)
-    for note in answer.notes:
-        console.print(f"Note: {note}", soft_wrap=True)
+        screen.table(_held_out(answer.held_out))
+        screen.say(answer.held_out.sentence(answer.question.seed))
+    screen.notes(answer.notes)
 
 
 def _has_correlations(found: Analysis) -> bool:
@@ -95,8 +91,8 @@ def _has_correlations(found: Analysis) -> bool:
 
 def _head(found: Analysis) -> Table:
     lines, fit, specification = lines_of_facts(), found.fit, found.specification
-    dropped = f" ({found.num_dropped:,} dropped)" if found.num_dropped else ""
-    lines.add_row("groups", f"{len(found.levels):,}, {found.rows.num_rows:,} rows{dropped}")
+    rows = rows_read(found.rows.num_rows, found.num_dropped)
+    lines.add_row("groups", f"{len(found.levels):,}, {rows}")
     classes = ""
     if found.classes is not None:
         names = [str(each) for each in found.classes.tolist()]

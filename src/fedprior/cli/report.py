@@ -66,7 +66,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where the page goes, a .html file (default: beside PATH, or in its folder)."
+            help="Where to write the page: a .html file (default: beside PATH, or in its folder)."
         ),
     ] = None,
     open_page: Annotated[

@@ -17,7 +17,7 @@ from fedprior.core import check
 from fedprior.experiments.catalog import EXPERIMENTS
 
 Seed = Annotated[int, typer.Option(help="Seed of all draws.")]
-NoSeed = Annotated[int, typer.Option("--seed", help="Changes nothing: nothing is drawn.")]
+NoSeed = Annotated[int, typer.Option("--seed", help="Has no effect: nothing is drawn.")]
 Runs = Annotated[int, typer.Option("--runs", "--seeds", help="How many runs.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the figure: .png, .pdf or .svg.")]
 
@@ -155,7 +155,7 @@ def elections(
 ) -> None:
     """County elections, one left out at a time: gains over raw means on the one left out.
 
-    The reasons are printed beneath the table.
+    Remarks below the table say why the gains are small and differ from the paper's.
 
     Example: `fedprior reproduce elections --data DIR`
     """
@@ -225,7 +225,7 @@ def private_rates(
     as_json: asked.AsJson = False,
     quiet: asked.Quiet = False,
 ) -> None:
-    """Gains that private rates promise, and gains that came true, for 19 populations.
+    """Gains that private rates promise, and those they realize, for 19 populations.
 
     Each run draws its sizes (1 to 100), number of groups (50 to 20,000), epsilon (0.25 to 8) and
     scheme. Medians are over the runs that share; the other columns are shares of all runs.
@@ -257,8 +257,8 @@ def batting(
 ) -> None:
     """A player's later batting average predicted from his first season (Lahman database).
 
-    Errors are about the later rate itself: the
-    chance in the later record is taken off.
+    Errors are those of predicting the later rate itself: the part due to chance in the later
+    record is subtracted.
 
     Example: `fedprior reproduce batting --data DIR`
     """

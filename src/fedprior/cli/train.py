@@ -74,7 +74,7 @@ def train(
         ),
     ] = False,
     score_epsilon: Annotated[
-        float | None, typer.Option(help="What the release of the mean score may cost.")
+        float | None, typer.Option(help="Epsilon that the release of the mean score costs.")
     ] = None,
     unprotected_scores: Annotated[
         bool,
@@ -85,7 +85,7 @@ def train(
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="Charge this ledger of a population, by `fedprior privacy ledger init`."),
+        typer.Option(help="Ledger of a population to charge, from `fedprior privacy ledger init`."),
     ] = None,
     key: asked.Key = None,
     baseline: Annotated[
@@ -96,16 +96,16 @@ def train(
     report: asked.Report = None,
     force: asked.Force = False,
     as_json: asked.AsJson = False,
-    quiet: Annotated[bool, typer.Option(help="Print nothing to standard error.")] = False,
+    quiet: asked.Quiet = False,
 ) -> None:
-    """Train a personal model for every client and compare methods at equal steps.
+    """Train a personal model for every client and compare methods at equal numbers of steps.
 
     Without arguments: AdaMAP, AdaPeD, FedAvg + fine-tuning and local training on the embedded
     digits.
 
-    On a table, validation rows choose the model and every method's rates, unless model.name,
-    training.theta_rate or training.gamma_rate is set; a private run takes them as they are.
-    --baseline boosting trains scikit-learn's gradient boosting on the same rows.
+    On a table, the model and every method's rates are chosen on validation rows, unless model.name,
+    training.theta_rate or training.gamma_rate is set; a private run uses those of the
+    configuration. --baseline boosting trains scikit-learn's gradient boosting on the same rows.
 
     --plot draws each client's gain over local, the scores by method and, by round, the validation
     scores; --report writes a page with more. A new run then computes validation scores 20 times,
@@ -143,9 +143,6 @@ def train(
             )
         folder = Folder(resume)
         settings = folder.open()
-        _check_plot(plot, settings, force=force)
-        _check_baseline(baseline, settings)
-        settings = _shared(settings, devices, processes, process, coordinator)
     else:
         names = ("allow_delta", "release_scores", "unprotected_scores")
         switched = [f"privacy.{name}=true" for name in names if given[name]]
@@ -160,9 +157,10 @@ def train(
             raise ValueError("train: --out must be given with --processes, the same in each.")
         folder = Folder(out or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
         folder.check_free()
-        _check_plot(plot, settings, force=force)
-        _check_baseline(baseline, settings)
-        settings = _shared(settings, devices, processes, process, coordinator)
+    _check_plot(plot, settings, force=force)
+    _check_baseline(baseline, settings)
+    settings = _shared(settings, devices, processes, process, coordinator)
+    if resume is None:
         with busy("preparing", quiet=quiet):
             clients, remarks = check_run(settings)
         keys = given_keys(config, changes or [])

@@ -5,11 +5,10 @@ import warnings
 from typing import Any
 
 import typer
-from rich.console import Console
 
-from fedprior.cli import regressions
-from fedprior.cli.answer import head, print_changed
+from fedprior.cli.answer import head, print_changed, print_estimates
 from fedprior.cli.progress import Watcher
+from fedprior.cli.screen import Screen, rows_read
 from fedprior.estimation.groups import EstimationWarning
 from fedprior.reporting import estimates as reporting
 from fedprior.reporting import warehouse
@@ -43,16 +42,7 @@ def _as_json(question: Question, model: Any) -> dict[str, Any]:
 
 
 def _print(question: Question, model: Any, answers: Any) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)  # names stand as they are
-    sums, estimates = model._answers.sums, model.estimates_
-    dropped = f" ({sums.dropped:,} dropped)" if sums.dropped else ""
-    size = f"{estimates.num_groups:,}, {sums.rows:,} rows{dropped}"
-    console.print(head(size, estimates))
-    console.print(f"\n{estimates.sentence}", soft_wrap=True)
-    for note in estimates.notes:
-        console.print(f"Note: {note}", soft_wrap=True)
-    if estimates.meta is not None:
-        console.print()
-        console.print(regressions.meta_lines(estimates.meta))
-    groups, rows, most, least = warehouse.changed(model, answers)
-    print_changed(console, groups, rows, {"Most changed": most, "Least changed": least})
+    screen, sums, estimates = Screen(), model._answers.sums, model.estimates_
+    size = f"{estimates.num_groups:,}, {rows_read(sums.rows, sums.dropped)}"
+    print_estimates(screen, head(size, estimates), estimates)
+    print_changed(screen, *warehouse.changed(model, answers))

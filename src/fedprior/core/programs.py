@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 # On a GPU, autotuning takes longer than it saves for such programs; on a CPU, a lower optimization
@@ -49,6 +49,21 @@ class _Program:
 def brief(function: Callable[..., Any], **options: Any) -> _Program:
     """`jax.jit` for a program that runs for a few seconds at most."""
     return _Program(function, options, {"cpu": _ON_CPU, "gpu": _ON_GPU})
+
+
+def called(function: Callable[..., Any], compiled: bool, *static: int) -> Callable[..., Any]:
+    """The function as it is, or jitted, once for all its callers.
+
+    `static` are the places of arguments that a program is compiled for, the first one by default.
+    """
+    return _jitted(function, static or (0,)) if compiled else function
+
+
+@lru_cache
+def _jitted(function: Callable[..., Any], static: tuple[int, ...]) -> Callable[..., Any]:
+    import jax
+
+    return jax.jit(function, static_argnums=static)
 
 
 def lasting(function: Callable[..., Any], **options: Any) -> _Program:

@@ -75,8 +75,7 @@ def _site(context: Context, request: Packed) -> contextlib.AbstractContextManage
 def _simulated(path: Path) -> Any:
     from fedprior.reporting import config, federations
 
-    settings = config.read(path)
-    return federations.federation(settings.data, seed=settings.seed, privacy=settings.privacy)
+    return federations.clients_of(config.read(path))
 
 
 def app_file(name: str) -> Path:

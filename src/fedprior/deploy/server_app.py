@@ -82,7 +82,7 @@ def _agreed(config: Config, deadline: float) -> tuple[Document, Roster]:
     """What the app brings along, or for a simulation what fits the data at hand."""
     if _deployed():
         return Document.read(app_file("agreement.json")), Roster.read(app_file("roster.json"))
-    clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
+    clients = federations.clients_of(config)
     document = Document.of(
         config,
         Facts.of(clients, private=config.privacy.epsilon > 0),

@@ -11,17 +11,17 @@ from sklearn.utils.validation import check_is_fitted
 from fedprior.core import check, random
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
+from fedprior.estimation.choices import populations
 from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.features import feature_columns
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.parameters import Parameters
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Counts, Means, counts_of, means_of, with_empty
 
 _OWNER = "GroupEncoder"
 _TYPES = ("auto", "binary", "continuous")
-_POPULATIONS = ("default", *SHAPES, "point", "auto")
+_POPULATIONS = populations("default")
 _FEW = 4  # below, no shrinkage toward the mean is better everywhere (James and Stein)
 _CHANCE = 1e-3  # agreement within all categories more likely than this may well be chance
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
+from fedprior.estimation.choices import FITS, INTERVALS, populations
 from fedprior.estimation.conjugate.estimate import estimate_events
 from fedprior.estimation.estimator import GroupEstimator
-from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Events, repeats_of
 
 
@@ -30,9 +30,9 @@ class GroupEvents(GroupEstimator):
     _kind: ClassVar[str] = "events"
     _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_events)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("gamma", *SHAPES, "point", "auto"),
-        "fit_by": ("likelihood", "moments"),
-        "intervals": ("default", "robust"),
+        "population": populations("gamma"),
+        "fit_by": FITS,
+        "intervals": INTERVALS,
     }
 
     def __init__(

@@ -20,8 +20,6 @@ from fedprior.estimation.page.on_pages import OnPages
 from fedprior.estimation.parameters import Parameters
 from fedprior.pages.page import Page
 
-_KINDS = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
-
 
 class GroupLevels(OnPages, Parameters):
     """Value of a row = x beta + one effect per grouping column + noise; effects are normal.
@@ -144,10 +142,15 @@ class GroupLevels(OnPages, Parameters):
         from fedprior.estimation.page.fitted import settings
         from fedprior.estimation.page.whole import estimates_page
 
-        told = {"labels": 1 + len(self.names_), "kind": _KINDS[self.family]}
+        told = {"labels": 1 + len(self.names_), "kind": self._kind}
         told |= {"notes": list(self.notes_), "settings": settings(self)}
         table = level_table(self.estimates_, self.keys_)
         return estimates_page({**self.estimates_.summary(), **told}, table)
+
+    @property
+    def _kind(self) -> str:
+        """What a page calls the values."""
+        return {"gaussian": "means", "binomial": "rates", "poisson": "events"}[self.family]
 
     @property
     def _owner(self) -> str:

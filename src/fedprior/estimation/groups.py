@@ -16,6 +16,7 @@ import numpy as np
 from fedprior.core import check
 from fedprior.data.arrow import Frame
 from fedprior.data.frames import column_names, taken
+from fedprior.estimation.notes import recommends
 from fedprior.estimation.numeric import frame_kind, missing_cells, numbers, same_length, single
 
 _SPAN = 4  # a table of all whole numbers in the range is cheaper than a sort up to this many a row
@@ -28,7 +29,7 @@ class EstimationWarning(UserWarning):
 def warn_of(notes: Iterable[str], *, stacklevel: int) -> None:
     """Warn of notes that recommend an alternative, which means poor estimates."""
     for note in notes:
-        if " Use " in note:
+        if recommends(note):
             warnings.warn(note, EstimationWarning, stacklevel=stacklevel + 1)
 
 

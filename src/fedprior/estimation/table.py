@@ -8,13 +8,13 @@ import numpy as np
 from fedprior.core import check
 from fedprior.estimation import groups as labels
 from fedprior.estimation import numeric
+from fedprior.estimation.choices import FITS, INTERVALS, METHODS, NOISES, populations
 from fedprior.estimation.conjugate.estimate import estimate_rates
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.estimator import GroupEstimator, MeansEstimator
 from fedprior.estimation.gaussian.estimate import estimate_means
 from fedprior.estimation.mixture.estimate import estimate_mixture
 from fedprior.estimation.result import Estimates
-from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Counts, Means, counts_of, repeats_of
 
 
@@ -54,11 +54,11 @@ class GroupMeans(MeansEstimator):
 
     _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_means)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("gaussian", *SHAPES, "point", "auto"),
-        "fit_by": ("likelihood", "moments"),
-        "method": ("default", "paper"),
-        "noise": ("auto", "common", "moderated"),
-        "intervals": ("default", "robust"),
+        "population": populations("gaussian"),
+        "fit_by": FITS,
+        "method": METHODS,
+        "noise": NOISES,
+        "intervals": INTERVALS,
     }
 
     def __init__(
@@ -116,10 +116,10 @@ class GroupRates(GroupEstimator):
     _kind: ClassVar[str] = "rates"
     _function: ClassVar[Callable[..., Any]] = staticmethod(estimate_rates)
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "population": ("beta", *SHAPES, "point", "auto"),
-        "fit_by": ("likelihood", "moments"),
-        "method": ("default", "paper"),
-        "intervals": ("default", "robust"),
+        "population": populations("beta"),
+        "fit_by": FITS,
+        "method": METHODS,
+        "intervals": INTERVALS,
     }
 
     def __init__(
@@ -257,7 +257,7 @@ class GroupMixture(MeansEstimator):
     [-5.0, 5.0]
     """
 
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": ("default", "paper")}
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {"method": METHODS}
 
     def __init__(
         self,

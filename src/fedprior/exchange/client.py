@@ -5,8 +5,6 @@ them over many clients. `take_part`, `personal_model`, `score` and `outputs` are
 single client, compiled.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +13,7 @@ from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Memory, Message, State, Theta
 from fedprior.core.check import PrivacyError
+from fedprior.core.programs import called
 from fedprior.core.protocols import is_private
 from fedprior.core.scores import OWN, Metric
 from fedprior.data.federation import ClientData
@@ -164,8 +163,8 @@ def attempt(
     rules, keys = agreement.rules, agreement.keys()
     number = np.int32(client)
     if memory is None:
-        memory = _call(enroll, compiled)(rules, state, number, keys.root)
-    return _call(learn, compiled)(rules, state, memory, data, number, np.int32(round), keys.root)
+        memory = called(enroll, compiled)(rules, state, number, keys.root)
+    return called(learn, compiled)(rules, state, memory, data, number, np.int32(round), keys.root)
 
 
 def local_inputs(
@@ -198,7 +197,7 @@ def encode(
             return channel.units(vector, random.secure())
         return np.asarray(channel.encode(vector, random.secure()), np.float32)
     key = upload_key(agreement.keys(), np.int32(round), np.int32(client))
-    return np.asarray(_call(send, compiled)(rules, learned.message, learned.finite, key))
+    return np.asarray(called(send, compiled)(rules, learned.message, learned.finite, key))
 
 
 def masked_units(
@@ -237,8 +236,8 @@ def personal_model(
     rules, root = agreement.rules, agreement.keys().root
     number = np.int32(client)
     if memory is None:
-        memory = _call(enroll, compiled)(rules, state, number, root)
-    return _call(personalize, compiled)(rules, state, memory, data, number, root)
+        memory = called(enroll, compiled)(rules, state, number, root)
+    return called(personalize, compiled)(rules, state, memory, data, number, root)
 
 
 def score(
@@ -250,20 +249,9 @@ def score(
     compiled: bool = True,
 ) -> float:
     """The client's score on its own rows, by a metric that is a mean; NaN without rows."""
-    return float(_call(score_rows, compiled, 0, 3)(agreement.rules, theta, data, metric))
+    return float(called(score_rows, compiled, 0, 3)(agreement.rules, theta, data, metric))
 
 
 def outputs(agreement: Agreement, theta: Theta, data: ClientData) -> np.ndarray:
     """The outputs of the client's own model for its own rows."""
-    return np.asarray(_call(output_rows, True)(agreement.rules, theta, data))
-
-
-def _call(function: Callable[..., Any], compiled: bool, *static: int) -> Callable[..., Any]:
-    return _jitted(function, static or (0,)) if compiled else function
-
-
-@lru_cache
-def _jitted(function: Callable[..., Any], static: tuple[int, ...]) -> Callable[..., Any]:
-    import jax
-
-    return jax.jit(function, static_argnums=static)
+    return np.asarray(called(output_rows, True)(agreement.rules, theta, data))

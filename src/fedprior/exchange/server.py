@@ -8,7 +8,6 @@ If uploads are added under masks, nobody admits single ones, and `release_sum` t
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from fedprior.channels.distributed_gaussian import DistributedGaussian
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Array, Key, Message, PyTree, State
 from fedprior.core.check import PrivacyError
+from fedprior.core.programs import called
 from fedprior.core.protocols import is_private
 from fedprior.exchange.agreement import Agreement, Rules
 from fedprior.privacy.ledger import Ledger
@@ -198,7 +198,7 @@ def release_round(
         )
     rows = [uploads[client] for client in sorted(uploads)]  # never in order of arrival
     if agreement.algorithm.pools == "gather":
-        return _call(compiled)(agreement.rules, state, _gather(agreement, rows)), secrets
+        return called(_update, compiled)(agreement.rules, state, _gather(agreement, rows)), secrets
     return _release(agreement, state, secrets, add(agreement, rows), round, compiled=compiled)
 
 
@@ -244,7 +244,7 @@ def _release(
     rules = agreement.rules
     key = random.fold(agreement.keys().channel, "decode", np.int32(round))
     message, secrets = receive(rules, total, agreement.message, key, secrets)
-    return _call(compiled)(rules, state, message), secrets
+    return called(_update, compiled)(rules, state, message), secrets
 
 
 def add(agreement: Agreement, rows: list[Array]) -> Array:
@@ -287,14 +287,3 @@ def _gather(agreement: Agreement, rows: list[Array]) -> Message:
 
 def _update(rules: Rules, state: State, total: Message) -> State:
     return rules.algorithm.update(state, total)
-
-
-def _call(compiled: bool) -> Any:
-    return _jitted() if compiled else _update
-
-
-@lru_cache
-def _jitted() -> Any:
-    import jax
-
-    return jax.jit(_update, static_argnums=0)

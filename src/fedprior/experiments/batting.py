@@ -36,7 +36,7 @@ class Careers:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Error about the true later rate: the chance in the later record is taken off.
+    """Error about the true later rate: the part due to chance in the later record is subtracted.
 
     `rmse` counts each player once, `rmse_by_at_bats` each later at-bat; gains in percent of the
     mean squared error, over the raw rate of the first season and over one rate for all.
@@ -131,13 +131,14 @@ def remarks(careers: Careers, rows: list[Score]) -> list[str]:
     first = careers.first
     few, many = first.n <= _FEW, first.n >= _MANY
     lines = [
-        f"Scored are `{everyone}` {found[everyone, 'raw'].num_players:,} players who batted again, "
-        "twice or more; "
+        f"The players are `{everyone}`, {found[everyone, 'raw'].num_players:,} who batted again "
+        "at least twice; "
         f"`{later}`, the {found[later, 'raw'].num_players:,} with 100 at-bats or more after the "
-        f"first season; `{both}`, the {found[both, 'raw'].num_players:,} with 100 in the first, "
-        "too. Errors are root mean squares about the later rate itself, gains in percent of the "
-        "mean square: each player counts once, or (at-bats) by his later at-bats. The population "
-        "is fitted to every first season, of players who never batted again too.",
+        f"first season; and `{both}`, the {found[both, 'raw'].num_players:,} who also had 100 in "
+        "the first. Errors are root mean squared errors of predicting the later rate itself; gains "
+        "are in percent of the mean squared error, in which each player counts once, or (at-bats) "
+        "in proportion to his later at-bats. The population is fitted to all first seasons, also "
+        "of players who never batted again.",
         *estimate_rates(first).notes,
     ]
     if few.any() and many.any():
@@ -151,12 +152,13 @@ def remarks(careers: Careers, rows: list[Score]) -> list[str]:
     lines += [
         f"Who is scored matters. Over all players the population by size gains {size.gain:.1f}%, "
         f"the default {default.gain:.1f}%; over those with 100 at-bats later "
-        f"{size_later.gain:.1f}% and {default_later.gain:.1f}%. Whoever had few at-bats and yet "
-        "goes on to bat is better than his fellows of few at-bats, and no first season tells.",
-        "Weighed by later at-bats, the default gains "
+        f"{size_later.gain:.1f}% and {default_later.gain:.1f}%. A player with few at-bats who "
+        "nevertheless goes on to bat is better than others with few, which the first season alone "
+        "does not show.",
+        "Weighted by later at-bats, the default gains "
         f"{default_later.gain_over_pooled_by_at_bats:.1f}% over the pooled rate among those with "
         f"100 at-bats later, {found[both, 'default'].gain_over_pooled_by_at_bats:.1f}% among those "
-        "with 100 in the first season, too: those who bat most later are the best, and the pooled "
-        "rate, itself weighed by at-bats, suits them.",
+        "who also had 100 in the first season: the players who bat most later are the best ones, "
+        "and the pooled rate, itself weighted by at-bats, is close to theirs.",
     ]
     return lines

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fedprior.experiments.comparison_settings import Setting
 from fedprior.experiments.optimizers import PUBLISHED
 from fedprior.reporting.training import Study, Training
 
+T = TypeVar("T")
 FORMAT = 1
 Progress = Callable[[float, int], Any]
 
@@ -88,36 +89,46 @@ def compare(
     missing = [name for name, part in known.items() if part is None]
     if missing:
         drawn = {seed: setting.federation(seed, root) for seed in seeds}
-        study, stop = Study(setting.config, Facts.of(drawn[seeds[0]])), threading.Event()
+        study = Study(setting.config, Facts.of(drawn[seeds[0]]))
 
-        def one(name: str) -> Part:
-            told = _heeding(stop, progress(setting.name, name) if progress else None)
+        def one(name: str, told: Progress) -> Part:
             facts = _facts(setting, name, grid, seeds)
             part = _sweep(setting, study, facts, folder, drawn.__getitem__, told)
             write_json(_file(folder, setting, name), asdict(part))
             return part
 
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                made = list(pool.map(one, missing))
-            except BaseException:  # an interrupt, too: running sweeps end at their next call
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-        known |= dict(zip(missing, made, strict=True))
+        told = partial(progress, setting.name) if progress else None
+        known |= dict(zip(missing, at_a_time(missing, one, workers, told), strict=True))
     return [part for part in known.values() if part is not None]
 
 
-def _heeding(stop: threading.Event, progress: Progress | None) -> Progress:
-    """Tells of progress, and ends a sweep that nobody waits for any more."""
+def at_a_time(
+    names: Sequence[str],
+    one: Callable[[str, Progress], T],
+    workers: int,
+    progress: Callable[[str], Progress] | None,
+) -> list[T]:
+    """What `one` makes of each name, several at a time; where one fails, the others end soon."""
+    stop = threading.Event()
 
-    def told(done: float, total: int) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        if progress:
-            progress(done, total)
+    def job(name: str) -> T:
+        tell = progress(name) if progress else None
 
-    return told
+        def told(done: float, total: int) -> None:
+            if stop.is_set():  # nobody waits for it any more
+                raise KeyboardInterrupt
+            if tell:
+                tell(done, total)
+
+        return one(name, told)
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            return list(pool.map(job, names))
+        except BaseException:  # an interrupt, too: running sweeps end at their next call
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _sweep(

@@ -50,7 +50,7 @@ class ElectionGain:
     """Gain over raw means on the election left out, in percent: by fold, and over the folds.
 
     `outcome` is what is predicted: `won` (0/1, the paper's), `share` (of the vote), `share less
-    tide` (the year's own mean taken off), `votes` (share, with every vote a trial). `expected` is
+    tide` (the year's own mean subtracted), `votes` (share, with every vote a trial). `expected` is
     what the fitted model promises for an election that is one more draw of the same kind (None for
     `votes`: the election left out has other trials); `weight` a county's mean weight on its own.
     """
@@ -166,25 +166,25 @@ def reasons(votes: Votes, rows: list[ElectionGain]) -> list[str]:
     needed = 1 - (train + 1) * PAPER_SAYS[0] / 100
     return [
         f"Scored on a 0/1 outcome, no estimate from {train} elections can be expected to gain more "
-        f"than 1/(n+1) = {ceiling:.1f}%, since the outcome's own chance stays (ERRATA 54).",
-        f"Here far less is to be had: {100 * same:.0f}% of the counties voted the same way in all "
+        f"than 1/(n+1) = {ceiling:.1f}%: the chance in the outcome itself remains (ERRATA 54).",
+        f"Here far less can be gained: {100 * same:.0f}% of the counties voted the same way in all "
         f"{train + 1} elections, so the population has its mass near 0 and 1, a county keeps "
         f"weight {default.weight:.2f} on its own record, and the model promises "
         f"{default.expected:.1f}%. We measure {printed.gain:.1f}% by the printed formula, "
         f"{default.gain:.1f}% by the default. {PAPER_SAYS[0]}% would need a weight of "
         f"{needed:.2f}; we found no reading of the paper that gives it.",
-        "The elections of a county are no independent draws from one rate. There is a common tide "
+        "The elections of a county are not independent draws at one rate. There is a common tide "
         f"(Republicans took {taken[least]:.0f}% of the counties in {votes.years[least]}, "
         f"{taken[most]:.0f}% in {votes.years[most]}), so the gain changes sign with the year left "
         f"out; and there is a trend: vote shares {votes.years[1] - votes.years[0]} years apart "
         f"correlate {near:.2f}, {votes.years[-1] - votes.years[0]} years apart {links[0, -1]:.2f}, "
         f"and of {int((turns > 0).sum())} counties that changed sides {int((turns == 1).sum())} "
-        "did so once, for good. Shrinking to a common rate answers neither.",
-        "Vote shares instead of 0/1 tell more of a county, and leave less to borrow: gain "
-        f"{by_case['share', 'default'].gain:.1f}%, with each year's mean taken off "
+        "did so once, for good. Shrinking toward a common rate accounts for neither.",
+        "Vote shares instead of 0/1 say more about a county, and leave less to borrow: gain "
+        f"{by_case['share', 'default'].gain:.1f}%, with each year's mean subtracted "
         f"{by_case['share less tide', 'default'].gain:.1f}%.",
         "With every vote a trial the gain is "
-        f"{by_case['votes', 'default'].gain:.3f}%: tens of thousands of votes leave a county no "
-        "sampling error to speak of. What makes one election differ from the next is not that "
-        "error, and a binomial of votes knows nothing of it.",
+        f"{by_case['votes', 'default'].gain:.3f}%: with tens of thousands of votes, a county has "
+        "hardly any sampling error. What makes one election differ from the next is something "
+        "else, which a binomial model of votes does not know.",
     ]

@@ -153,7 +153,7 @@ def remarks(rows: Sequence[MeanError]) -> list[str]:
     least = min(printed, key=_claimed)
     sound = next(row for row in rows if row.method == "default" and row.epsilon == least.epsilon)
     lines.append(
-        f"The printed noise is larger than it need be at small epsilon: at {least.epsilon:g} it "
+        f"The printed noise is larger than necessary at small epsilon: at {least.epsilon:g} it "
         f"has epsilon {least.true_epsilon:.2f}, and gains {least.gain:.1f}% over local where the "
         f"analytic mechanism gains {sound.gain:.1f}% (ERRATA 5, 8)."
     )

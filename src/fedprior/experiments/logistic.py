@@ -208,8 +208,8 @@ def remarks(rows: Sequence[Loss]) -> list[str]:
         f"Personal is {'ahead of' if ahead else 'not clearly ahead of'} local and pooled at every "
         f"scale; the nearest is {closest.method} at scale {closest.scale:g}, behind by "
         f"{closest.behind:.4f} +- {closest.behind_se:.4f}.",
-        "Tuned, local had its ridge chosen with the rows that it is scored on.",
-        f"A theta that few rows determine is no certain theta: predicting with its mean alone "
+        "The ridge of `local, tuned` was chosen with the rows that it is scored on.",
+        "A theta determined by few rows is uncertain: predicting with its mean alone "
         f"loses {plug.behind:.4f} at scale {most:g}.",
     ]
 

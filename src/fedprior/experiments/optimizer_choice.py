@@ -7,8 +7,8 @@ read.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedprior.data.federation import Federation
 from fedprior.engines.sweep import sweep
 from fedprior.exchange.facts import Facts
 from fedprior.experiments.compare import markdown_table
-from fedprior.experiments.comparison import Progress
+from fedprior.experiments.comparison import Progress, at_a_time
 from fedprior.experiments.comparison_settings import TABLE1, Comparison, Setting
 from fedprior.experiments.optimizers import EQUAL, NO_CLIP
 from fedprior.learning.catalog import method
@@ -77,13 +77,12 @@ def try_all(
     for setting in settings:
         drawn = {seed: setting.federation(seed, root) for seed in seeds}
 
-        def one(name: str, setting: Setting = setting, drawn: Any = drawn) -> Trial:
-            told = progress(setting.name, name) if progress else None
+        def one(name: str, told: Progress, setting: Setting = setting, drawn: Any = drawn) -> Trial:
             place = folder / setting.name / f"{name}.sweep"
             return _try(setting, name, drawn, rates, place, told)
 
-        with ThreadPoolExecutor(workers) as pool:
-            trials += list(pool.map(one, methods))
+        told = partial(progress, setting.name) if progress else None
+        trials += at_a_time(methods, one, workers, told)
     return trials
 
 
@@ -93,7 +92,7 @@ def _try(
     drawn: Mapping[int, Federation],
     rates: Sequence[float],
     folder: Path,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Trial:
     seeds = list(drawn)
     study = Study(setting.config, Facts.of(drawn[seeds[0]]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprior.estimation.notes import UNEVEN
 from fedprior.estimation.page.about import figure, folded, groups_fact
 from fedprior.estimation.page.answer import Summarized, cell, known, percent
 from fedprior.estimation.page.notes import alone, told
@@ -34,7 +35,6 @@ METRICS = {
     "log_loss": "log loss",
     "deviance": "mean Poisson deviance",
 }
-_UNEVEN = "Counts vary more"  # how the note on dispersion begins
 _ENDS = {"coefficient": "", "lower": "_lower", "upper": "_upper"}  # in keys, and in the table
 
 
@@ -295,8 +295,7 @@ def _notes(answer: Summarized) -> Notes:
     held = "of all intervals hold the true coefficient, on average over groups."
     notes.append(Note("Intervals", f"About {answer.percent} {held}"))
     others = summary.get("notes") or []
-    if summary.get("dispersion") and not any(note.startswith(_UNEVEN) for note in others):
+    if summary.get("dispersion") and not any(note.startswith(UNEVEN) for note in others):
         text = "Tested: counts vary no more within groups than Poisson counts do."
         notes.append(Note("Counts", text, "good"))
-    notes += [told(note, _UNEVEN, "Center") for note in others]
-    return Notes((*notes, *alone(answer, "what was held out")))
+    return Notes((*notes, *map(told, others), *alone(answer, "what was held out")))

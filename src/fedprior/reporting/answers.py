@@ -81,7 +81,7 @@ def _settings(question: Any) -> dict[str, Any]:
 
 def save(
     question: Any,
-    told: Mapping[str, Any],
+    document: Callable[[], Mapping[str, Any]],
     rows: Callable[[], Mapping[str, np.ndarray] | None],
     *,
     write: Callable[[Path], None],
@@ -89,8 +89,11 @@ def save(
 ) -> None:
     """The files that a question asks for: a table with its summary, a picture, and a page.
 
-    `write` writes the table, of which the page has the `rows`.
+    `write` writes the table, of which the page has the `rows`; both say what `document` returns.
     """
+    if question.out is None and question.plot is None and question.report is None:
+        return
+    told = document()
 
     def write_both(path: Path) -> None:
         write(path)

@@ -12,6 +12,8 @@ from fedprior.core.plain import picked
 from fedprior.core.scores import MetricName
 from fedprior.learning.catalog import METHODS
 from fedprior.privacy.events import Relation
+from fedprior.privacy.guarantee import Noise
+from fedprior.privacy.terms import Terms
 from fedprior.reporting.tables import as_tables, build, merged, put
 
 FORMAT = formats.NUMBERS["config"]
@@ -106,6 +108,15 @@ class Privacy:
     unprotected_scores: bool = False  # write all clients' scores in secure mode, without noise
     ledger: str = ""  # a population's ledger to charge, too, by `fedprior privacy ledger init`
     key: str = ""  # file with the key of that ledger, if it has one
+
+    def terms(self, view: str, noise: Noise, *, budget: float | None = None) -> Terms:
+        """The terms of a training's ledger; its budget is `epsilon` unless another is given."""
+        return Terms(
+            **picked(self, "delta", "relation", "allow_delta"),
+            view=view,
+            noise=noise,
+            budget=self.epsilon if budget is None else budget,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from fedprior.reporting.question import COLUMNS, Question
 if TYPE_CHECKING:
     from fedprior.privacy.ledger import Ledger
 
-_SHOWN = 5  # groups that moved most, and groups that moved least
+SHOWN = 5  # groups that moved most, and groups that moved least
 
 
 @contextmanager
@@ -197,13 +197,13 @@ def _means(groups: Groups) -> Means:
 def changed(estimates: Estimates) -> tuple[np.ndarray, np.ndarray]:
     """Places of the groups that moved most, and of those that moved least, |personal - raw|.
 
-    Groups without data have not moved; with at most twice `_SHOWN` groups, all are in the first.
+    Groups without data have not moved; with at most twice `SHOWN` groups, all are in the first.
     """
     there = np.flatnonzero(estimates.n > 0)
     moved = np.abs(estimates.personal[there] - estimates.raw[there])
-    if len(there) <= 2 * _SHOWN:
+    if len(there) <= 2 * SHOWN:
         return there[np.argsort(-moved, kind="stable")], np.empty(0, int)
-    return there[_smallest(-moved, _SHOWN)], there[_smallest(moved, _SHOWN)]
+    return there[_smallest(-moved, SHOWN)], there[_smallest(moved, SHOWN)]
 
 
 def _smallest(values: np.ndarray, number: int) -> np.ndarray:

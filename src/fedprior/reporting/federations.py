@@ -13,7 +13,7 @@ from fedprior.data.federation import Federation
 from fedprior.data.scan import find_files
 from fedprior.data.standard_input import is_standard_input
 from fedprior.exchange.facts import check_public
-from fedprior.reporting.config import Data, Privacy
+from fedprior.reporting.config import Config, Data, Privacy
 
 
 def federation(data: Data, *, seed: int, privacy: Privacy | None = None) -> Federation:
@@ -31,6 +31,13 @@ def federation(data: Data, *, seed: int, privacy: Privacy | None = None) -> Fede
         clients = replace(clients, most_samples=data.most_samples)
     secure = privacy is not None and privacy.noise == "secure"
     return replace(clients, remarks=()) if secure and data.path else clients
+
+
+def clients_of(config: Config, *, seed: int | None = None) -> Federation:
+    """The clients of a run, for its first seed unless another is given."""
+    return federation(
+        config.data, seed=config.seed if seed is None else seed, privacy=config.privacy
+    )
 
 
 def _read(data: Data, seed: int, private: bool) -> Federation:

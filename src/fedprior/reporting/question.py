@@ -8,15 +8,16 @@ from typing import Any
 from fedprior.core import check
 from fedprior.core.plain import picked
 from fedprior.data import standard_input
+from fedprior.estimation.choices import FITS, INTERVALS, METHODS, NOISES, populations
 from fedprior.estimation.shapes import SHAPES
 from fedprior.reporting.database import check_database
 from fedprior.reporting.outputs import OUT_SUFFIXES, check_files, require
 from fedprior.reporting.table_question import TableQuestion
 
 POPULATIONS = {
-    "rates": ("beta", *SHAPES, "point", "auto"),
-    "means": ("gaussian", *SHAPES, "point", "auto"),
-    "events": ("gamma", *SHAPES, "point", "auto"),
+    "rates": populations("beta"),
+    "means": populations("gaussian"),
+    "events": populations("gamma"),
     "shares": ("dirichlet",),
 }
 SCHEMES = ("auto", "split", "two-round", "k-ary", "paper")
@@ -182,10 +183,10 @@ class Question(TableQuestion):
         known = POPULATIONS[self.kind]
         if self.population is not None:
             check.choice(_OWNER, "--population", self.population, known)
-        check.choice(_OWNER, "--fit", self.fit, ("likelihood", "moments"))
-        check.choice(_OWNER, "--method", self.method, ("default", "paper"))
-        check.choice(_OWNER, "--noise", self.noise, ("auto", "common", "moderated"))
-        check.choice(_OWNER, "--intervals", self.intervals, ("default", "robust"))
+        check.choice(_OWNER, "--fit", self.fit, FITS)
+        check.choice(_OWNER, "--method", self.method, METHODS)
+        check.choice(_OWNER, "--noise", self.noise, NOISES)
+        check.choice(_OWNER, "--intervals", self.intervals, INTERVALS)
         if self.scheme is not None:
             check.choice(_OWNER, "--scheme", self.scheme, SCHEMES)
 

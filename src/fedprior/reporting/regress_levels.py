@@ -104,14 +104,13 @@ def summary(answer: LevelsAnswer) -> dict[str, Any]:
 def document(answer: LevelsAnswer) -> dict[str, Any]:
     """What `--json` prints, with what a page of the answer needs beside it."""
     question = answer.question
-    kinds = {"gaussian": "means", "binomial": "rates", "poisson": "events"}
     return answers.document(
         "regress",
         summary(answer),
         question,
         source=question.source,
         labels=1 + len(question.group),
-        kind=kinds[answer.model.levels_.family],
+        kind=answer.model._kind,
         size_name=answer.model.estimates_.size_name,
         num_groups=len(answer.model.estimates_.n),
         asked=asked(question),

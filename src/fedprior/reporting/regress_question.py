@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from fedprior.core import check
 from fedprior.regression.result import Family
@@ -52,13 +53,7 @@ class RegressQuestion(TableQuestion):
 
     def asked_family(self) -> Family | None:
         """The family where one was named."""
-        known: dict[str, Family] = {
-            "gaussian": "gaussian",
-            "binomial": "binomial",
-            "multinomial": "multinomial",
-            "poisson": "poisson",
-        }
-        return known.get(self.family)
+        return None if self.family == "auto" else cast("Family", self.family)
 
     def _check_levels(self) -> None:
         """What effects of several columns of groups cannot be combined with."""

@@ -44,14 +44,7 @@ def terms(training: Training, privacy: Privacy) -> Terms:
     if training.terms is not None:
         budget = (training.terms.budget or 0.0) + privacy.score_epsilon
         return replace(training.terms, budget=budget)
-    return Terms(
-        delta=privacy.delta,
-        relation=privacy.relation,
-        view="central",
-        noise=privacy.noise,
-        budget=privacy.score_epsilon,
-        allow_delta=privacy.allow_delta,
-    )
+    return privacy.terms("central", privacy.noise, budget=privacy.score_epsilon)
 
 
 def check_release(training: Training, config: Config, clients: Federation) -> None:

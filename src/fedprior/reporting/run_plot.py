@@ -1,6 +1,5 @@
 """Pictures of runs and sweeps: who gains over local, scores by method, scores on the way."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedprior.core.scores import OWN, Metric
-from fedprior.data.scan import literal
 from fedprior.engines.sweep import Sweep
 from fedprior.reporting.client_drawing import MOST_NAMED, draw_boxes, draw_gains
 from fedprior.reporting.figures import label_ends, looks, picture
 from fedprior.reporting.folder import Folder
-from fedprior.reporting.summary import over_seeds
+from fedprior.reporting.record import read_lines
+from fedprior.reporting.summary import over_seeds, read_clients
 from fedprior.reporting.sweep_drawing import draw_options
 
 _LOCAL = "local"
@@ -57,21 +56,15 @@ def draw_sweep(swept: Mapping[str, Sweep], names: Sequence[str], path: Path) -> 
 
 def _clients(path: Path, methods: Sequence[str]) -> tuple[list[str], dict[str, np.ndarray]]:
     """The clients' names and their scores by method; one row per seed and client."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        read = connection.execute(f"SELECT * FROM read_parquet({literal(str(path))})")
-        columns = read.fetchnumpy()
+    columns = read_clients(path)
     scores = {name: columns[name.replace("-", "_")] for name in methods}
-    filled = {name: np.ma.filled(each.astype(float), np.nan) for name, each in scores.items()}
-    return [str(each) for each in columns["client"]], filled
+    return [str(each) for each in columns["client"]], scores
 
 
 def _history(path: Path) -> dict[str, dict[int, list[float]]]:
     """Validation scores of each method by round, one per seed."""
     found: dict[str, dict[int, list[float]]] = {}
-    for line in path.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in read_lines(path):
         if "valid" in entry:
             found.setdefault(entry["method"], {}).setdefault(entry["round"], []).append(
                 entry["valid"]

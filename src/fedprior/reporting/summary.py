@@ -123,6 +123,18 @@ def _spread(values: Sequence[Any]) -> float | None:
     return float(np.std(values, ddof=1)) if several else None
 
 
+def read_clients(path: Path) -> dict[str, np.ndarray]:
+    """The columns that `write_clients` wrote: numbers with NaN in gaps, and words."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
+    return {
+        name: np.ma.filled(cells.astype(float), np.nan) if cells.dtype.kind in "fiu" else cells
+        for name, cells in found.items()
+    }
+
+
 def write_clients(
     path: Path,
     clients: dict[int, np.ndarray],

@@ -104,10 +104,7 @@ def plan(config: Config, *, over: Values, given: Set[str] = frozenset()) -> Swee
     """
     _check(config, over)
     config = _complete(config)
-    drawn = {
-        seed: federations.federation(config.data, seed=seed, privacy=config.privacy)
-        for seed in config.all_seeds
-    }
+    drawn = {seed: federations.clients_of(config, seed=seed) for seed in config.all_seeds}
     config, said = fitted(config, drawn[config.seed], given)
     remarks = [*drawn[config.seed].remarks, *said]
     study = Study(config, Facts.of(drawn[config.seed]))

@@ -266,7 +266,7 @@ class _Job:
 def _jobs(config: Config, folder: Folder, resume: bool) -> Iterator[_Job]:
     """The trainings of a run, one seed after the other."""
     for seed in config.all_seeds:
-        clients = federations.federation(config.data, seed=seed, privacy=config.privacy)
+        clients = federations.clients_of(config, seed=seed)
         study = Study(config, Facts.of(clients))
         for name in config.methods:
             yield _Job(study.training(name), config, folder, seed, clients, resume)
@@ -324,7 +324,7 @@ def follow(config: Config, folder: Folder, *, resume: bool) -> None:
 def check_run(config: Config) -> tuple[Federation, list[str]]:
     """Raise what can be wrong before a folder is made: data, models, cohorts."""
     mesh_of(config.training.devices or None)
-    clients = federations.federation(config.data, seed=config.seed, privacy=config.privacy)
+    clients = federations.clients_of(config)
     remarks = list(clients.remarks)
     study = Study(config, Facts.of(clients))
     for name in config.methods:

@@ -251,14 +251,6 @@ class Study:
         channel = private_channel(privacy, cohort, rounds=plain.rounds, num_clients=number)
         facts = facts._replace(noise_multiplier=equivalent_noise(channel, privacy))
         own = plain.method.under_noise(self.model, options, facts)
-        terms = Terms(
-            delta=privacy.delta,
-            relation=privacy.relation,
-            view=channel.view,
-            noise=privacy.noise,
-            budget=privacy.epsilon,
-            allow_delta=privacy.allow_delta,
-        )
         algorithm = self._build(plain.method, own, rate)
         if privacy.adaptive_clip:
             followed = {"quantile": privacy.adaptive_clip, "initial": privacy.clip}
@@ -270,7 +262,12 @@ class Study:
             alone = self._build(method("local"), options_alone, rate)
             algorithm = cautious(algorithm, alone, deviation=deviations(channel))
         return replace(
-            plain, algorithm=algorithm, cohort=cohort, channel=channel, terms=terms, noise=facts
+            plain,
+            algorithm=algorithm,
+            cohort=cohort,
+            channel=channel,
+            terms=privacy.terms(channel.view, privacy.noise),
+            noise=facts,
         )
 
     def _identity(self, chosen: Method, options: Mapping[str, Any], rate: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +27,10 @@ from fedprior.data.writing import write_table
 from fedprior.estimation.in_engine import fit_frame
 from fedprior.estimation.result import Estimates, Ranks
 from fedprior.reporting import answers as saved
+from fedprior.reporting.estimates import SHOWN
 from fedprior.reporting.question import COLUMNS, Question
 
 _OWNER = "estimate"
-_SHOWN = 5  # groups that moved most, and groups that moved least
 
 
 class Database(NamedTuple):
@@ -90,31 +91,29 @@ def save(model: Any, question: Question, found: dict[str, Any]) -> Any:
     engine = model._answers.sums.engine
     if question.out_table is not None:
         answers = engine.write(answers, question.out_table, replace=question.force)
-    if question.out is not None or question.report is not None:
-        keys = len(model._answers.sums.keys)
-        _save_files(question, model, found, _ordered(engine.read(answers), keys), keys)
-    return answers
+    keys = len(model._answers.sums.keys)
 
+    @cache
+    def rows() -> dict[str, np.ndarray]:
+        return _ordered(engine.read(answers), keys)
 
-def _save_files(
-    question: Question, model: Any, found: dict[str, Any], rows: dict[str, np.ndarray], keys: int
-) -> None:
-    """The table with its summary, and the page."""
-    names = ("out", "out_table")
-    told = saved.document(
-        "estimate",
-        {name: each for name, each in found.items() if name not in names},
-        question,
-        source=str(question.table),
-        labels=keys,
-        kind=question.kind,
-        asked=question.asked,
-    )
+    def document() -> dict[str, Any]:
+        names = ("out", "out_table")
+        return saved.document(
+            "estimate",
+            {name: each for name, each in found.items() if name not in names},
+            question,
+            source=str(question.table),
+            labels=keys,
+            kind=question.kind,
+            asked=question.asked,
+        )
 
     def write(path: Path) -> None:
-        write_table(rows, path, owner=_OWNER)
+        write_table(rows(), path, owner=_OWNER)
 
-    saved.save(question, told, lambda: rows, write=write)
+    saved.save(question, document, rows, write=write)
+    return answers
 
 
 def _ordered(columns: dict[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
@@ -134,12 +133,12 @@ def changed(model: Any, answers: Any) -> tuple[Groups, Estimates, np.ndarray, np
     away = nw.col("personal") - nw.col("raw")
     moved = nw.when(away > 0).then(away).otherwise(-away)
     frame = answers.filter(nw.col(size) > 0).with_columns(fedprior_moved=moved)
-    number = 2 * _SHOWN if sums.groups <= 2 * _SHOWN else _SHOWN
+    number = 2 * SHOWN if sums.groups <= 2 * SHOWN else SHOWN
     keys = answers.collect_schema().names()[: len(sums.keys)]  # ties by key
     down = [True, *(False for _ in keys)]
     most = engine.read(frame.sort("fedprior_moved", *keys, descending=down).head(number))
     least = {name: values[:0] for name, values in most.items()}
-    if sums.groups > 2 * _SHOWN:
+    if sums.groups > 2 * SHOWN:
         least = engine.read(frame.sort("fedprior_moved", *keys).head(number))
     rows = {name: np.concatenate([most[name], least[name]]) for name in most}
     named = zip(*(rows[name] for name in keys), strict=True)

@@ -184,17 +184,10 @@ class Document:
 
     def terms(self, agreement: Agreement) -> Terms | None:
         """Those of the server's ledger; None for a clear channel."""
-        channel, privacy = agreement.channel, self.config["privacy"]
+        channel = agreement.channel
         if not is_private(channel):
             return None
-        return Terms(
-            delta=privacy["delta"],
-            relation=privacy["relation"],
-            view=channel.view,
-            noise=channel.noise,
-            budget=privacy["epsilon"],
-            allow_delta=privacy["allow_delta"],
-        )
+        return self._study.config.privacy.terms(channel.view, channel.noise)
 
     def check_code(self) -> None:
         """Raise ValueError unless this machine runs the code that was agreed on."""

@@ -37,7 +37,7 @@ def read_clients(app: Path, config: Config, data: Path, *, name: str | None = No
         check.expect(name is None, "site", sentence)
         given = str(encoder) if encoder.is_file() and not data.is_dir() else ""
         own = replace(config.data, path=str(data), encoder=given)
-        clients = federations.federation(own, seed=config.seed, privacy=config.privacy)
+        clients = federations.clients_of(replace(config, data=own))
     else:
         clients = _one_client(encoder, config, data, name)
     most = config.data.most_samples

@@ -1,7 +1,6 @@
 """What a site keeps of a finished run: personal models that stand alone, and their scores."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,34 +12,24 @@ from fedprior.core.tallies import values_by_client
 from fedprior.data.federation import ClientData
 from fedprior.engines.metrics import finite
 from fedprior.exchange import client as client_side
-from fedprior.exchange import memory as memories
 from fedprior.exchange.agreement import Agreement
-from fedprior.exchange.trees import Packed
 from fedprior.reporting import model_file
 from fedprior.reporting.model import SITE_MODEL
-from fedprior.sites.document import Document
-from fedprior.sites.folder import Site
+from fedprior.sites.asked import Asked
 
 Samples = tuple[np.ndarray, np.ndarray]  # x, y
 _COMPARING = 0.4  # share of the deadline that local training, for comparison, may take
 
 
-def finish(
-    site: Site,
-    document: Document,
-    agreement: Agreement,
-    request: Packed,
-    *,
-    seat: Callable[..., int],
-    training: Callable[..., ClientData],
-) -> dict[str, dict[str, float]]:
+def finish(asked: Asked) -> dict[str, dict[str, float]]:
     """Write model/ and scores.json, and return the scores: method -> client -> test score.
 
     scores.json stays at the site. It has the values of the run's metric by method and client, and
     under `metrics` those of every metric of the clients' own models. Clients that the server does
     not name, because it has forgotten them, get no model.
     """
-    state, facts = request.tree(agreement.shapes[0]), request.facts
+    site, document, agreement = asked.site, asked.document, asked.agreement
+    state, facts = asked.state, asked.facts
     names = [name for name in site.clients if name in facts["clients"]]
     file = site.folder / SITE_MODEL
     scores: dict[str, dict[str, float]] = {document.method: {}, "local": {}}
@@ -49,14 +38,10 @@ def finish(
     kept: list[tuple[int, Any, np.ndarray]] = []
     with model_file.keeping_thetas(file) as keep:
         for name in names:
-            asked = facts["clients"][name]
-            number, own = (
-                seat(site, document, name, asked["number"]),
-                training(site, document, name),
-            )
-            held = memories.held(site.folder / "memory", token=document.token, client=number)
-            with held as before:
-                memory = before.read(agreement.shapes[1], accepted=asked["accepted"])
+            number, own = asked.seat(name), asked.training(name)
+            with asked.memory(number) as before:
+                accepted = facts["clients"][name]["accepted"]
+                memory = before.read(agreement.shapes[1], accepted=accepted)
             theta = client_side.personal_model(agreement, state, memory, own, number)
             keep(1, _row(theta))
             blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), agreement.shapes[1])
@@ -72,7 +57,7 @@ def finish(
     end = time.monotonic() + _COMPARING * float(facts["deadline"])
     alone = document.alone()
     for name in names:
-        compared = _local(alone, site, document, name, facts, training, end)
+        compared = _local(alone, asked, name, end)
         if compared is None:  # a comparison with some of the clients would mislead
             del scores["local"]
             break
@@ -111,28 +96,21 @@ def _data(samples: Samples) -> ClientData:
     return ClientData(x, y, zero, np.int32(len(x)), rows)
 
 
-def _local(
-    alone: tuple[Agreement, int],
-    site: Site,
-    document: Document,
-    name: str,
-    facts: dict[str, Any],
-    training: Callable[..., ClientData],
-    end: float,
-) -> float | None:
+def _local(alone: tuple[Agreement, int], asked: Asked, name: str, end: float) -> float | None:
     """The score of a model that the client trains by itself, with as many steps; None if too slow.
 
     It tells the site what taking part has gained.
     """
     agreement, rounds = alone
-    number, own = facts["clients"][name]["number"], training(site, document, name)
+    number, own = asked.facts["clients"][name]["number"], asked.training(name)
     state, memory = agreement.initial_state(), None
     for round in range(rounds):
         if time.monotonic() > end:
             return None
         memory = client_side.take_part(agreement, state, memory, own, number, round)[1]
     theta = client_side.personal_model(agreement, state, memory, own, number)
-    return score(agreement, theta, site.samples(name)["test"], document.training.metric)
+    metric = asked.document.training.metric
+    return score(agreement, theta, asked.site.samples(name)["test"], metric)
 
 
 def _row(leaves: Any) -> Any:

@@ -1,12 +1,12 @@
 """How a deployment stands: a run at its server, or a site."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fedprior.core.files import read_json
 from fedprior.core.scores import METRICS, OWN
 from fedprior.reporting import ledgers
+from fedprior.reporting.record import read_lines
 from fedprior.sites.document import Document
 from fedprior.sites.folder import open_site
 from fedprior.sites.guarantee import counted, guarantee
@@ -43,9 +43,9 @@ def of_run(folder: Path) -> dict[str, Any]:
         lines = [
             line
             for file in Path(folder).glob("checkpoint/*/*/faults.jsonl")
-            for line in file.read_text().splitlines()
+            for line in read_lines(file)
         ]
-        found["faults"] = [json.loads(line) for line in lines[-_LAST:]]
+        found["faults"] = lines[-_LAST:]
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.choices import FITS, INTERVALS, METHODS, populations
 from fedprior.estimation.conjugate import answers
 from fedprior.estimation.conjugate.answers import RateAnswer
 from fedprior.estimation.conjugate.dispersion import dispersion_note
@@ -21,7 +22,6 @@ from fedprior.estimation.nonparametric.counts import count_rows
 from fedprior.estimation.paper.rates import paper_answer
 from fedprior.estimation.ranking import rank
 from fedprior.estimation.result import Estimates, found_by
-from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.shapes.choice import pick
 from fedprior.estimation.shapes.lack_of_fit import shape_warning
 from fedprior.estimation.statistics import Counts, Events, Pairs, collapse, collapse_events
@@ -126,11 +126,10 @@ class RateOptions:
     def check(self, family: CountFamily, num_rows: int) -> None:
         """Raise for options that are unknown or cannot be combined."""
         owner, usual, prior = family.owner, family.population, self.prior
-        known = (usual, *SHAPES, "point", "auto")
-        check.choice(owner, "population", self.population, known)
-        check.choice(owner, "fit", self.fit, ("likelihood", "moments"))
-        check.choice(owner, "method", self.method, ("default", "paper"))
-        check.choice(owner, "intervals", self.intervals, ("default", "robust"))
+        check.choice(owner, "population", self.population, populations(usual))
+        check.choice(owner, "fit", self.fit, FITS)
+        check.choice(owner, "method", self.method, METHODS)
+        check.choice(owner, "intervals", self.intervals, INTERVALS)
         check.require(0 < self.level < 1, owner, "level", "in (0, 1)", self.level)
         if self.above is not None:
             rule = "a rate in [0, 1]" if family.top == 1 else "a rate of at least 0"

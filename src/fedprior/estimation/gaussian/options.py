@@ -3,23 +3,22 @@
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.choices import FITS, INTERVALS, METHODS, NOISES, populations
 from fedprior.estimation.covariates import Covariates
 from fedprior.estimation.shapes import SHAPES
 from fedprior.estimation.statistics import Means
 
-POPULATIONS = ("gaussian", *SHAPES, "point", "auto")
-NOISES = ("auto", "common", "moderated")
 PLAIN = ("gaussian", "likelihood", "default", "default")  # choices that allow for unequal noise
 _OWNER = "estimate_means"
 
 
 def check_choices(population: str, fit: str, method: str, noise: str, intervals: str) -> None:
     """Every choice is one of those known."""
-    check.choice(_OWNER, "population", population, POPULATIONS)
-    check.choice(_OWNER, "fit", fit, ("likelihood", "moments"))
-    check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.choice(_OWNER, "population", population, populations("gaussian"))
+    check.choice(_OWNER, "fit", fit, FITS)
+    check.choice(_OWNER, "method", method, METHODS)
     check.choice(_OWNER, "noise", noise, NOISES)
-    check.choice(_OWNER, "intervals", intervals, ("default", "robust"))
+    check.choice(_OWNER, "intervals", intervals, INTERVALS)
 
 
 def check_combination(

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.choices import METHODS
 from fedprior.estimation.clustering import Cluster, cluster_points, k_means
 from fedprior.estimation.mixture import em
 from fedprior.estimation.mixture.em import DiscreteMixture, responsibilities
@@ -130,7 +131,7 @@ def _check(
     rounds: int,
     level: float,
 ) -> None:
-    check.choice(_OWNER, "method", method, ["default", "paper"])
+    check.choice(_OWNER, "method", method, METHODS)
     check.count(_OWNER, rounds=rounds)
     check.positive(_OWNER, level=level)
     check.require(level < 1, _OWNER, "level", "below 1", level)

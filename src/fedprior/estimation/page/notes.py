@@ -1,5 +1,6 @@
 """What was assumed and what was checked, in plain words."""
 
+from fedprior.estimation.notes import drops, is_allowed_for, warns
 from fedprior.estimation.page.answer import Summarized
 from fedprior.pages.page import Note, Notes
 
@@ -95,7 +96,7 @@ def _checks(answer: Summarized) -> list[Note]:
         title, good, why, untested = _PRECISE if precise else _CHECKS[name]
         if name not in made:
             notes.append(Note(title, untested))
-        elif "therefore" in made[name]:  # the estimates allow for it
+        elif is_allowed_for(made[name]):
             notes.append(Note(title, made[name]))
         elif made[name]:
             notes.append(Note(title, f"{made[name]} {why}", "warning"))
@@ -108,15 +109,12 @@ def _others(answer: Summarized) -> list[Note]:
     """What was dropped, and notes that no check has made."""
     checks = {note for note in (answer.summary.get("checks") or {}).values() if note}
     others = [note for note in answer.summary.get("notes") or [] if note not in checks]
-    notes = [told(note, " Use ", "fallback") for note in others]
-    return [*notes, *alone(answer, "what sharing gains")]
+    return [*map(told, others), *alone(answer, "what sharing gains")]
 
 
-def told(note: str, *calls: str) -> Note:
-    """A note on what was left out, or with words that call for something, is a warning."""
-    dropped = "ropped" in note  # rows or groups
-    warns = dropped or any(words in note for words in calls)
-    return Note("Left out" if dropped else "Note", note, "warning" if warns else "plain")
+def told(note: str) -> Note:
+    """A note under its title, as a warning where it calls for something."""
+    return Note("Left out" if drops(note) else "Note", note, "warning" if warns(note) else "plain")
 
 
 def alone(answer: Summarized, unknown: str) -> list[Note]:

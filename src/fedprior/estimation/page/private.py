@@ -11,8 +11,8 @@ from fedprior.privacy.guarantee import shown
 
 _EXPOSED = Note(
     "The groups on this page are not protected",
-    "They are shown as they are, as --release-groups asked. The guarantee covers the population "
-    "alone, and anybody who has this page sees the groups' own numbers.",
+    "They are shown as they are, as --release-groups requested. The guarantee covers the "
+    "population alone, and anybody who has this page sees the groups' own numbers.",
     "warning",
 )
 

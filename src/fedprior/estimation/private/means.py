@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedprior.core import check
+from fedprior.estimation.choices import METHODS
 from fedprior.estimation.paper.reports import paper_mean_report
 from fedprior.estimation.private.moments import Ball, Known, moments_report
 from fedprior.estimation.private.result import Budget, Report, ask, assemble, unit_of
@@ -60,7 +61,7 @@ def estimate_means_privately(
     """
     check.share(_OWNER, level=level)
     check.choice(_OWNER, "bounds", bounds, get_args(Bounds))
-    check.choice(_OWNER, "method", method, ("default", "paper"))
+    check.choice(_OWNER, "method", method, METHODS)
     check.require(low < high, _OWNER, "low", f"below high ({high:g})", low)
     budget = Budget.of(_OWNER, epsilon, delta, seed=seed, allow_delta=allow_delta)
     known = _known(statistics, theta_variance, noise_variance, variance_bound, (low, high))

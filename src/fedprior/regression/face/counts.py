@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from fedprior.estimation.notes import UNEVEN
 from fedprior.regression.logistic import odds_covariance
 from fedprior.regression.packed import pack, unpack
 from fedprior.regression.result import RegressionFit
@@ -34,7 +35,7 @@ class Dispersion(NamedTuple):
         if self.chance > _CHANCE or self.ratio < _FAR:
             return None
         return (
-            "Counts vary more within groups than Poisson counts do: Pearson's statistic is "
+            f"{UNEVEN} within groups than Poisson counts do: Pearson's statistic is "
             f"{self.ratio:.2f} times its degrees of freedom, so that errors within groups are too "
             f"small by a factor of about {np.sqrt(self.ratio):.2f}. A feature or a finer group may "
             "be missing."

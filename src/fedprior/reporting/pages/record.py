@@ -17,7 +17,7 @@ from fedprior.learning.catalog import METHODS
 from fedprior.reporting.config import Config
 from fedprior.reporting.folder import Folder
 from fedprior.reporting.record import read_lines, shown_entry
-from fedprior.reporting.summary import Scores, summarize
+from fedprior.reporting.summary import Scores, read_clients, summarize
 
 Stage = Literal["finished", "running", "stopped"]
 
@@ -162,16 +162,7 @@ class RunRecord:
     def clients(self) -> dict[str, np.ndarray]:
         """Columns of clients.parquet; empty where there is none, or nothing of it may be shown."""
         path = self.folder.clients
-        if self.secure or not path.is_file():
-            return {}
-        import duckdb
-
-        with duckdb.connect() as connection:
-            found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
-        return {
-            name: np.ma.filled(cells.astype(float), np.nan) if cells.dtype.kind in "fiu" else cells
-            for name, cells in found.items()
-        }
+        return {} if self.secure or not path.is_file() else read_clients(path)
 
     @cached_property
     def standings(self) -> list[Standing]:
