@@ -123,9 +123,7 @@ def test_a_coarse_quantizer_leaves_a_model_that_predicts(federation):
     """Of two bits, without the class that nobody has; a negative frequency would have no log."""
     model = fedprior.models.logistic(4, 4)
     steps = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))
-    channel = fedprior.channels.Quantize(
-        bits_per_coordinate=2, low=-0.05, high=0.05, weighted=True
-    )
+    channel = fedprior.channels.Quantize(bits_per_coordinate=2, low=-0.05, high=0.05, weighted=True)
     clients = replace(federation, classes=np.arange(4))
     method = fedprior.adamap(model, steps=steps, judge_every=5)
     result = fedprior.simulate(method, clients, rounds=20, channel=channel)
