@@ -58,9 +58,9 @@ separate rate did not help the personal models of Ditto and APFL. Steps are coun
 a step of pFedMe takes three gradients, one of Per-FedAvg two; Ditto, APFL, Fed-RoD and mutual
 learning move a second model or head in the same steps; FedRep and pFedVEM take as many steps of the
 head before those of the body, FedMD as many on its public inputs; FedEM and IFCA also read all
-samples of a client in every round. AdaMAP also takes its last steps at a separate rate, 0.05; they are 100,
-fewer than others may take, and in one round of 30 it tries them out on half of a client's samples,
-which costs as many steps again.
+samples of a client in every round. AdaMAP also takes its last steps at a separate rate, 0.05; they
+are 100, fewer than others may take, and in one round of 30 it tries them out on half of a client's
+samples, which costs as many steps again.
 
 Tables with published optimizers have 17 methods: the six newest ones (FedPer, LG-FedAvg, FedBABU,
 Fed-RoD, pFedVEM, FedMD) have been run with the same optimizer for all methods only. The six MNIST
@@ -80,9 +80,10 @@ averages over rounds. These are not about personalization, and every method can 
 (`momentum`, `clip`, `horizon`; [AdaMAP](explanation/adamap.md)). With `--equal` all methods get the
 same ones, as far as they have a place for them, so that the tables show what the methods themselves
 are worth; with `--frequencies` they also get each client's class frequencies, which otherwise
-AdaMAP alone uses. This optimizer was chosen once, by `fedprior reproduce optimizer`: the highest
-mean validation score of five methods, AdaMAP not among them, on seeds 100 to 102. A common
-optimizer does not suit every method: FedRep, for one, did better without it in a short trial.
+AdaMAP alone uses; its own are drawn around the population's, those of others are not. This
+optimizer was chosen once, by `fedprior reproduce optimizer`: the highest mean validation score of
+five methods, AdaMAP not among them, on seeds 100 to 102. A common optimizer does not suit every
+method: FedRep, for one, did better without it in a short trial.
 
 `accuracy` is the mean over clients, then over seeds, with the standard deviation over seeds; `worst
 decile` is the mean over the lowest tenth of the clients; `printed` is the paper's figure; `gap` is
