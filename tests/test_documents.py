@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import fedprior
 from fedprior.cli import main
 from fedprior.core import check, random, tree
+from fedprior.experiments import comparison_report, framework, optimizer_choice
 from fedprior.experiments.comparison_beside import place
 from fedprior.experiments.comparison_settings import COMPARISONS
 from fedprior.experiments.optimizers import OPTIMIZERS
@@ -224,6 +226,26 @@ def test_pictures_of_the_gallery_are_small_and_show_no_real_data(gallery):
 def test_the_reproduction_matches_its_rows():
     page = ROOT / "docs/reproduction.md"
     assert page.read_text() == script("reproduction").page()
+
+
+REPRODUCED = sorted((ROOT / "docs/reproduction").glob("**/rows.json"))
+
+
+@pytest.mark.parametrize("file", REPRODUCED, ids=lambda file: str(file.parent.relative_to(ROOT)))
+def test_what_is_said_of_reproduced_rows_follows_from_them(file):
+    found = json.loads(file.read_text())
+    name, rows = found["experiment"], found["rows"]
+    if name == "optimizer":
+        said = optimizer_choice.remarks([optimizer_choice.OptimizerRow(**row) for row in rows])
+        for row in rows:
+            assert row["valid"] == pytest.approx(np.mean([*row["by_method"].values()]), abs=1e-4)
+    elif name in ("framework", "few-samples"):
+        said = [*framework.remarks([framework.PriorRow(**row) for row in rows])]
+    else:
+        optimizer = OPTIMIZERS[found.get("optimizer", {"name": "published"})["name"]]
+        settings = COMPARISONS[name].chosen_settings(None, quick=False, optimizer=optimizer)
+        said = comparison_report.remarks([comparison_report.Row(**row) for row in rows], settings)
+    assert found["remarks"] == said
 
 
 # What has been run only in part, as the page says.

@@ -311,6 +311,15 @@ def test_words_say_who_leads_under_which_optimizer():
     assert table[-1].startswith("| local |  |  | 70.50 ± 0.71 | 9.50 [3.15, 15.85] |  |")
 
 
+def test_quick_rows_are_not_mixed_with_full_ones():
+    """A fifth of the rounds under one optimizer does not say which of two is the better one."""
+    scores = {"adamap": (0.8, 0.0), "fedavg": (0.5, 0.01)}
+    both = documents({"published": scores, "equal": scores})
+    assert comparison_beside.BETTER in comparison_beside.rows_of(both, "tiny")
+    both["equal"]["quick"] = True
+    assert comparison_beside.BETTER not in comparison_beside.rows_of(both, "tiny")
+
+
 def test_unknown_names_are_refused():
     table = settings.COMPARISONS["table1"]
     with pytest.raises(ValueError, match="Did you mean fedavg"):

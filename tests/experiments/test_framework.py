@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedprior.engines.metrics import Metrics
 from fedprior.experiments import framework
 from fedprior.reporting.config import Data, Schedule
 
@@ -39,6 +40,18 @@ def test_a_method_has_a_value_of_each_metric_for_every_seed(found):
     for values in found[0].values():
         assert set(values) == set(framework.METRICS)
         assert all(len(each) == 2 and np.all(np.isfinite(each)) for each in values.values())
+
+
+@pytest.mark.parametrize("accuracy", [0.0, np.nan])
+def test_a_value_of_zero_is_a_value(accuracy):
+    losses = np.array([0.0, np.inf])
+    clients = {"accuracy": np.full(2, accuracy), "log_loss": losses}
+    overall = {"calibration_error": 0.0}
+    found = Metrics(names=np.arange(2), clients=clients, overall=overall)
+    values = framework._values(iter([found]))
+    np.testing.assert_equal(
+        values, {"accuracy": [accuracy], "log_loss": [np.nan], "calibration_error": [0.0]}
+    )
 
 
 def test_values_of_other_seeds_are_refused(tiny, found):

@@ -1,5 +1,7 @@
 """Class frequencies under a population: what clients train with, send, and are predicted with."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,6 +108,29 @@ def test_the_population_has_the_mean_of_the_frequencies_that_clients_sent(state)
     np.testing.assert_allclose(after["frequencies"], expected, rtol=1e-5)
 
 
+def test_frequencies_stay_frequencies_whatever_error_a_message_has(state):
+    """No class has less than it has of the equal frequencies, which clients' own only add to."""
+    algorithm, still = adamap(), jax.tree.map(jnp.zeros_like, {"mean": state["gamma"]["mean"]})
+    trial = jax.tree.map(jnp.zeros_like, {"weight": state["round"], "found": state["found"]})
+    value = {"method": still, "frequencies": jnp.array([0.04, -0.2, 0.1])}
+    message = Message({"method": value, "trial": trial}, jnp.float32(1.0))
+    after = algorithm.update({**algorithm.init(KEY), "round": jnp.int32(1)}, message)
+    expected = np.array([1 / 3 + 0.4 / 3, 1 / 9, 1 / 3 + 1 / 3])
+    np.testing.assert_allclose(after["frequencies"], expected / expected.sum(), rtol=1e-5)
+
+
+def test_a_coarse_quantizer_leaves_a_model_that_predicts(federation):
+    """Of two bits, without the class that nobody has; a negative frequency would have no log."""
+    model = fedprior.models.logistic(4, 4)
+    steps = fedprior.Steps(local_steps=2, batches=fedprior.Batches(size=4))
+    channel = fedprior.channels.Quantize(bits_per_coordinate=2, low=-0.05, high=0.05, weighted=True)
+    clients = replace(federation, classes=np.arange(4))
+    method = fedprior.adamap(model, steps=steps, judge_every=5)
+    result = fedprior.simulate(method, clients, rounds=20, channel=channel)
+    assert np.all(np.asarray(result.state["frequencies"]) > 0)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(result.thetas))
+
+
 def test_a_network_whose_inputs_are_unknown_has_frequencies_everywhere(data):
     bare = fedprior.network(MODEL.init, MODEL.apply)
     algorithm, known = adamap(bare), fedprior.network(MODEL.init, MODEL.apply, shape=(4,))
@@ -113,7 +138,7 @@ def test_a_network_whose_inputs_are_unknown_has_frequencies_everywhere(data):
     assert "frequencies" not in state
     assert "frequencies" in adamap(known).init(KEY)
     theta = algorithm.personalize(state, algorithm.enroll(state, 0, KEY), data, KEY)
-    counts = np.bincount(np.asarray(data.y)[: int(data.size)], minlength=3) + 1.0
+    counts = np.bincount(np.asarray(data.y)[: int(data.size)], minlength=3) + 0.1
     np.testing.assert_allclose(theta["log_frequencies"], np.log(counts / counts.sum()), rtol=1e-5)
 
 

@@ -40,16 +40,16 @@ def found_in(out: Path) -> dict[str, dict[str, Any]]:
 def rows_of(documents: Documents, setting: str) -> dict[str, dict[str, Row]]:
     """The rows of a setting by optimizer and method, where there are any.
 
-    With several optimizers of the same seeds, `BETTER` has each method under the one that it has
-    the highest validation score with.
+    With several optimizers of the same seeds, all quick or none, `BETTER` has each method under the
+    one that it has the highest validation score with.
     """
     rows = {
         name: {row["method"]: Row(**row) for row in each["rows"] if row["setting"] == setting}
         for name, each in documents.items()
     }
     rows = {name: own for name, own in rows.items() if own}
-    seeds = [documents[name]["seeds"] for name in rows]
-    alike = len(rows) > 1 and all(each == seeds[0] for each in seeds)
+    made = [(documents[name]["seeds"], documents[name].get("quick")) for name in rows]
+    alike = len(rows) > 1 and all(each == made[0] for each in made)
     return {**rows, BETTER: _better(rows)} if alike else rows
 
 

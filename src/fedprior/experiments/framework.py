@@ -178,7 +178,8 @@ def _values(found: Iterator[Metrics]) -> Values:
     for each in found:
         for name in METRICS:
             whole = name == "calibration_error"  # a client has too few samples for one
-            values[name].append(float(each.overall[name] if whole else each.mean[name] or np.nan))
+            value = each.overall[name] if whole else each.mean[name]
+            values[name].append(np.nan if value is None else float(value))
     return values
 
 

@@ -36,7 +36,7 @@ def adamap(
     momentum: float = 0.95,
     horizon: float = 30.0,
     prior_samples: float = 10.0,
-    smoothing: float = 1.0,
+    smoothing: float = 0.1,
     judge_every: int = 30,
     class_frequencies: bool = True,
 ) -> Algorithm:

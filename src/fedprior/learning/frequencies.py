@@ -165,9 +165,12 @@ class _FromPopulation(_Everywhere):
 
     def update(self, state: State, total: Message) -> State:
         after = self.method.update(_own(state), Message(total.value["method"], total.weight))
-        rate = mean_share(total) / (_SHARE * (state["round"] + 2))
+        rounds = state["round"] + 2  # with the one that equal frequencies count as
+        rate = mean_share(total) / (_SHARE * rounds)
         pi = moved(state["frequencies"], total.value["frequencies"], rate)
-        return {**after, "frequencies": pi}
+        # What equal frequencies leave to every class; a quantizer's error can take a class lower.
+        pi = jnp.maximum(pi, 1 / (self.num_classes * rounds))
+        return {**after, "frequencies": pi / jnp.sum(pi)}
 
     def _posterior(self, state: State, data: ClientData) -> Array:
         prior = self._smoothing(state) * self.num_classes

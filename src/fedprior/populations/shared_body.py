@@ -17,7 +17,8 @@ class SharedBody(Population):
 
     `head` selects the leaves of the head by their paths ("1/weight", see `core.tree.names`): a
     prefix of the path ("1", "params/Dense_1") or a function of it. None selects the last layer: the
-    last leaf in tree order and its siblings.
+    last leaf in tree order and its siblings. Name the head where keys are sorted otherwise than
+    layers follow each other: in Flax, LayerNorm_0 comes after Dense_1, and Dense_10 before Dense_2.
 
     gamma contains the body, which is learned and sent, and the initial head of every client, which
     is neither. Both have the structure of the parameters, with None in place of the other part.

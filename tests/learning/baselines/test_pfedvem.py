@@ -21,6 +21,7 @@ from softmax_twin import (
 
 import fedprior
 from fedprior.core import random
+from fedprior.learning import catalog
 
 SCALE, DRAWS, HEAD_STEPS = 0.4, 2, 3
 
@@ -110,6 +111,24 @@ def test_a_newcomer_begins_at_the_learned_mean(played):
     options = {"first": 0, "time": ROUNDS * STEPS, "number": STEPS, "key": random.root(7)}
     m, _ = learned_head(played, played.newcomer, begun(mean), body, mean, **options)
     close(joined(played.theta(played.newcomer)[1]), m)
+
+
+def test_momentum_is_for_the_body(federation):
+    """The mean of heads that clients keep is no end of steps: momentum would throw it past them."""
+    method = catalog.method("pfedvem")
+    plain, ours = (method.build(NETWORK, own) for own in ({}, {"momentum": 0.9, "horizon": 5.0}))
+    data = jax.tree.map(jax.numpy.asarray, federation.train.client(0))
+    state, key = ours.init(random.root(1)), random.root(2)
+    assert {*state["velocity"]} == {*state["average"]} == {"body"}
+    memory = plain.enroll(state, jax.numpy.int32(0), key)
+    for _ in range(2):
+        message, memory = jax.jit(ours.local)(state, memory, data, key)
+        known = {name: state[name] for name in ("gamma", "round")}
+        expected = plain.update(known, message)["gamma"]
+        state = ours.update(state, message)
+        close(joined(state["gamma"]["head"][1]), joined(expected["head"][1]))
+    moved_on = joined(state["gamma"]["body"][0]) - joined(expected["body"][0])
+    assert np.abs(moved_on).max() > 1e-4
 
 
 def test_noise_would_spoil_the_sum_of_confidences(federation):

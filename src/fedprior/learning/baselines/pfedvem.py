@@ -11,7 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from fedprior.core import check, tree
-from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTree, State, Theta
+from fedprior.core.algorithm import (
+    Algorithm,
+    Array,
+    Key,
+    Memory,
+    Message,
+    Moved,
+    PyTree,
+    State,
+    Theta,
+)
 from fedprior.core.protocols import Model
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import (
@@ -49,7 +59,8 @@ def pfedvem(
     given) on E_q[loss] + KL(q_i || prior) / n_i, at `theta_rate`, and its copy of the body then
     `local_steps` on E_q[loss], at `gamma_rate`. Expectations are means over `num_draws` draws from
     q_i. Bodies are averaged; the mean of the heads becomes that of the m_i, weighed by their
-    confidence 1 / rho_i^2, which is sent along. Personal models have the head m_i.
+    confidence 1 / rho_i^2, which is sent along. Personal models have the head m_i. Momentum and an
+    average over rounds (`optimized`) are for the body, the end of steps; the heads' mean is not.
 
     `scale` is where s_i begins: in the paper, as large as the entries of an initial head. A small
     one is a stiff prior, on which steps are stable only for a `theta_rate` below 2 n_i scale^2.
@@ -79,7 +90,7 @@ def pfedvem(
         head_steps=head_steps,
         weight=weight,
         newcomer_steps=newcomer(name, newcomer_steps, steps),
-    ).algorithm(name, memoryless=False, bears_noise=False)
+    ).algorithm(name, memoryless=False, bears_noise=False, moved=Moved(("body",)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
