@@ -152,7 +152,12 @@ def encode_rows(
     y is None where the table has no label column; a missing label is -1, or NaN in regression.
     Without `named` no column for the client is read, and all names are empty.
     """
-    table = read(
+    return encoded(encoder, new_rows(encoder, source, named=named))
+
+
+def new_rows(encoder: Encoder, source: Columns | str | Path | Any, *, named: bool = True) -> Table:
+    """What `encode_rows` encodes: cells as the encoder reads them."""
+    return read(
         source,
         key=encoder.client if named else (),
         wanted=encoder.features,
@@ -160,11 +165,15 @@ def encode_rows(
         kinds=encoder.kinds,
         missing=encoder.missing,
     )
+
+
+def encoded(encoder: Encoder, table: Table) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """(x, y, client names) of the `new_rows`."""
     refuse_infinite(table)
     labels = table.columns.get(encoder.label)
     y = None if labels is None else encoder.targets(labels, table.source)
     x = encoder.inputs(table.columns)
-    if not named:
+    if table.key is None:
         return x, y, np.full(len(x), "")
     clients = np.ma.MaskedArray(table.key)
     missing = np.flatnonzero(np.ma.getmaskarray(clients))
