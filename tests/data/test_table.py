@@ -246,7 +246,7 @@ def test_constant_and_empty_columns():
             np.array([f"w{number:02}" for number in range(60)]),
             None,
             tuple(f"w{number:02}" for number in range(60)),
-            "not numeric. It has 60 classes in 60 rows, of which hardly any can be learned.",
+            "not numeric. It has 60 classes in 60 rows: hardly any can be learned.",
         ),
     ],
 )

@@ -318,7 +318,7 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
         regression, reason = False, f"Label {label!r} is a class: it is not numeric."
         number, rows = len(np.unique(words_of(values))), len(values)
         if number > max(_MOST_CLASSES, rows / 2):
-            reason += f" It has {number} classes in {rows} rows, of which hardly any can be learned."
+            reason += f" It has {number} classes in {rows} rows: hardly any can be learned."
     else:
         distinct = len(np.unique(values.data))
         fractions = bool((values.data != np.rint(values.data)).any())
