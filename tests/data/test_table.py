@@ -369,6 +369,7 @@ def test_a_number_too_far_from_the_training_rows_is_refused():
     ("options", "message"),
     [
         ({"label": "bougth"}, r"there is no column 'bougth', only .* Did you mean bought\?"),
+        ({"label": "nothing"}, r"there is no column 'nothing', only shop, "),
         ({"label": "BOUGHT"}, r"there is no column 'BOUGHT', only .* Did you mean bought\?"),
         ({"features": ["siz"]}, r"there is no column 'siz', only .* Did you mean size\?"),
         ({"label": "shop"}, "label must be another column than the client, got 'shop'"),

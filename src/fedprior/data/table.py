@@ -256,7 +256,8 @@ def _choose(
     check.require(
         label not in clients, table.source, "label", "another column than the client", label
     )
-    need(table.columns, [label], owner=table.source)
+    keys = () if table.key is None else clients
+    need([*keys, *table.columns], [label], owner=table.source)
     if features is None:
         inputs = [each for each in table.columns if each not in (*clients, label)]
     else:
