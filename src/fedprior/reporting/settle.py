@@ -68,9 +68,9 @@ def settle(
     """The configuration for the clients of its first seed, but for the keys that were `given`.
 
     It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
-    are validation rows, every method tries four rates, then other weight decays, a higher rate if
-    it took the highest, lower ones for a client's own steps (unless it learns its prior), and means
-    weighted by numbers of rows; the first method also tries fewer columns of a wide table,
+    are validation rows, every method tries four rates, and a higher one if it takes the highest,
+    then other weight decays, lower rates for a client's own steps (unless it learns its prior), and
+    means weighted by numbers of rows; the first method also tries fewer columns of a wide table,
     and with its rates and weight decay a linear model, if all of them take it, a deeper network,
     and bins, then other weight decays again where one of these is taken.
     `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
@@ -90,7 +90,6 @@ def settle(
         trials.choose_decay(name)
         if name == names[0] and trials.choose_model(name):
             trials.choose_decay(name)
-        trials.choose_higher(name)
         trials.choose_options(name)
         trials.end(name)
     return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
@@ -142,6 +141,8 @@ class _Trials:
             lowest = _first_of_the_best(found, self.rows)
             self.config, self.clients, point = cases[lowest]
             self.config, self.scores[name] = self._with(name, point), found[lowest]
+            if point == points[-1]:
+                self._try(name, dict.fromkeys(point, HIGHER))
 
     def choose_decay(self, name: str) -> None:
         """Another weight decay where it does better, before models are compared and after that.
@@ -157,16 +158,6 @@ class _Trials:
         tries = [self._try(name, {key: decay}) for decay in _DECAYS if decay != now]
         if tries[-1] and now != _DECAYS[-1]:
             all(self._try(name, {key: decay}) for decay in _MORE_DECAY)  # up to the first no better
-
-    def choose_higher(self, name: str) -> None:
-        """A higher rate than those that models were compared at, where the highest is taken.
-
-        Only then: a small network gains by it more than larger ones, which would be judged by that.
-        """
-        keys = self._open(name)
-        own = self.config.options.get(name, {})
-        if keys and all(own.get(key) == RATES[-1] for key in keys):
-            self._try(name, dict.fromkeys(keys, HIGHER))
 
     def choose_model(self, name: str) -> bool:
         """Whether another model does better with the same rates; it is taken then."""
