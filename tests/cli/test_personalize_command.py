@@ -55,6 +55,24 @@ def test_predictions_say_whose_model_made_them(command, trained, mixed, tmp_path
     assert not list(out.parent.glob("*.tmp"))
 
 
+def test_words_that_the_run_has_not_seen_are_said(command, trained, new_rows, tmp_path):
+    """They count as missing: the same prediction as without the word."""
+    path = new_rows(tmp_path / "new.csv", ["b", "new"], rows=4)
+    text, answers = path.read_text(), []
+    for word in ("Red", ""):
+        path.write_text(text.replace("red", word))
+        out = tmp_path / f"{word or 'none'}.csv"
+        found = command("personalize", trained, "--data", path, "--out", out, "--json")
+        answers.append(json.loads(found.out)["unknown_words"])
+    assert answers == [{"color": ["Red"]}, {}]
+    assert read(tmp_path / "Red.csv") == read(tmp_path / "none.csv")
+    path.write_text(text.replace("red", "Red"))
+    said = command("personalize", trained, "--data", path, "--out", out, "--force").err
+    assert (
+        "Column 'color' has words that the run does not know, which count as missing: 'Red'."
+    ) in " ".join(said.split())
+
+
 def test_a_known_client_is_predicted_by_its_own_model(command, trained, table, tmp_path):
     """The rows of the run itself: what each client's theta says, one client at a time."""
     out = tmp_path / "predictions.parquet"

@@ -437,3 +437,14 @@ def test_more_columns_than_a_query_takes(tmp_path):
     path = write(tmp_path / "u.csv", wrong)
     with pytest.raises(ValueError, match=r"must be a number, got 'oops'\. See row 3\."):
         read(path, key=["c"], kinds=dict.fromkeys(kinds, ("number", "")))
+
+
+def test_a_header_of_several_lines(tmp_path):
+    """Spreadsheets break lines in a name by one character, and between rows by two."""
+    for end in ("\n", "\r\n", "\r"):
+        for name in ("two\nlines", "two\r\nlines", 'with "" and\n\nthree'):
+            path = tmp_path / "table.csv"
+            path.write_bytes(f'c,"{name}",y{end}1,2,3{end}4,5,6{end}'.encode())
+            table = read(path, key=["c"])
+            columns = {each: values.tolist() for each, values in table.columns.items()}
+            assert columns == {name.replace('""', '"'): [2, 5], "y": [3, 6]}

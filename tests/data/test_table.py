@@ -242,6 +242,12 @@ def test_constant_and_empty_columns():
         ((np.arange(60) % 2) * 0.5, False, ("0", "0.5"), "regression="),
         (np.arange(60) % 12, None, tuple(map(str, range(12))), "12 distinct"),
         (np.arange(60) % 2 == 0, None, ("False", "True"), "not numeric"),
+        (
+            np.array([f"w{number:02}" for number in range(60)]),
+            None,
+            tuple(f"w{number:02}" for number in range(60)),
+            "not numeric. It has 60 classes in 60 rows: hardly any can be learned.",
+        ),
     ],
 )
 def test_what_a_label_is(label, regression, classes, reason):
@@ -363,6 +369,7 @@ def test_a_number_too_far_from_the_training_rows_is_refused():
     ("options", "message"),
     [
         ({"label": "bougth"}, r"there is no column 'bougth', only .* Did you mean bought\?"),
+        ({"label": "nothing"}, r"there is no column 'nothing', only shop, "),
         ({"label": "BOUGHT"}, r"there is no column 'BOUGHT', only .* Did you mean bought\?"),
         ({"features": ["siz"]}, r"there is no column 'siz', only .* Did you mean size\?"),
         ({"label": "shop"}, "label must be another column than the client, got 'shop'"),

@@ -35,6 +35,18 @@ def test_trees_see_the_columns_of_the_table(bins):
 
 
 @pytest.mark.parametrize("quantity", [False, True])
+def test_columns_that_a_client_never_measured(quantity):
+    """Alone, it has no cell of the number and of the word; all of its trees leave them out."""
+    source = table(quantity=quantity)
+    own = source["c"] == 2
+    for name in "xw":
+        source[name] = np.ma.MaskedArray(source[name], np.ma.getmaskarray(source[name]) | own)
+    federation = from_table(source, client="c", label="y", regression=quantity)
+    for kind in KINDS:
+        assert np.isfinite(boosting(federation, kind)).all()
+
+
+@pytest.mark.parametrize("quantity", [False, True])
 def test_the_id_tells_what_rows_alone_do_not(quantity):
     federation = from_table(table(quantity=quantity), client="c", label="y", regression=quantity)
     found = boosted(federation, seed=0)

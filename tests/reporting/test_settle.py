@@ -70,7 +70,7 @@ def test_every_option_that_does_better_is_taken(file, swept):
     assert found.config.data.bins == 8
     assert (found.config.model.name, found.config.model.hidden) == ("mlp", (16,))
     assert {point["metric"] for point in swept} == {"log-loss"}
-    assert len(found.tried) == len(swept) == 11
+    assert len(found.tried) == len(swept) == 12
     assert found.remarks[0].startswith(
         "adamap: weight_decay 0.01, theta_rate 0.02, gamma_rate 0.02, "
     )
@@ -128,8 +128,23 @@ def test_more_weight_decay_is_tried_as_long_as_it_is_better(file, swept, monkeyp
     monkeypatch.setitem(BEST, "weight_decay", best)
     found = settle.settle(*asked(file))
     assert found.config.options["adamap"]["weight_decay"] == taken
-    tried = [row["weight_decay"] for row in found.tried[7:-1]]  # the last is weighted by rows
-    assert tried == [0.0001, 0.01, 0.1, 1.0][: 3 if best == 0.01 else 4]
+    number = 3 if best == 0.01 else 4
+    tried = [row["weight_decay"] for row in found.tried[4:]]  # after the rates
+    assert tried[:number] == [0.0001, 0.01, 0.1, 1.0][:number]
+    assert tried[number : number + 3] == [taken] * 3  # other models, of which bins are better
+    again = [0.0001] if taken == 0.01 else [0.0001, 0.01]
+    assert tried[number + 3 : -1] == again  # the last is weighted by rows
+
+
+def test_weight_decay_is_tried_once_where_the_model_stays(file, swept):
+    found = settle.settle(*asked(file, "kind", "data.bins=8"))
+    assert found.config.model.hidden == (16,)
+    assert [row["weight_decay"] for row in found.tried].count(0.0001) == 1
+
+
+def test_weight_decay_stays_with_rates_that_were_given(file, swept):
+    found = settle.settle(*asked(file, "kind", "training.gamma_rate=0.1"))
+    assert {row["weight_decay"] for row in found.tried} == {0.001}
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +325,7 @@ def test_what_is_no_more_than_luck_is_not_taken(file):
     trials.scores["adamap"] = np.full(4, -1.0)
     assert not trials._takes("adamap", np.array([-0.5, -1.3, -0.8, -1.2]))
     assert trials.best("adamap") == -1
+    assert not trials._takes("adamap", np.array([-0.7, -1.2, -0.9, -1.0]))  # 0.48 of its error
     assert trials._takes("adamap", np.array([-0.9, -0.95, -0.8, -1.0]))
     assert trials.best("adamap") == pytest.approx(-0.9125)
 

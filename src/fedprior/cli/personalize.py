@@ -69,13 +69,20 @@ def personalize(
     if as_json:
         answer = {"format": 1, "out": str(out), "rows": len(models), **counts}
         described = None if measured is None else measured.describe()
-        typer.echo(json.dumps({**answer, "metrics": described}))
+        typer.echo(json.dumps({**answer, "metrics": described, "unknown_words": found.unknown}))
     else:
         say(
             f"{len(models)} rows: {counts['own']} by a client's own model, {counts['newcomer']} by "
             f"a newcomer's, {counts['population']} by the population's. Written to {out}",
             quiet=quiet,
         )
+        for column, words in found.unknown.items():
+            shown = ", ".join(map(repr, words[:5])) + (", ..." if len(words) > 5 else "")
+            say(
+                f"Column {column!r} has words that the run does not know, which count as missing: "
+                f"{shown}.",
+                quiet=quiet,
+            )
         if measured is not None:
             words = [
                 f"{metric.label} {metric.words(measured.overall[metric.key])}"

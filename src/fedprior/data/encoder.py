@@ -88,6 +88,12 @@ class Category:
         is_word = _spelled(words_of(values), self.categories)[:, None] == words[None, :]
         return (is_word & ~np.ma.getmaskarray(values)[:, None]).astype(np.float32)
 
+    def unknown(self, values: np.ma.MaskedArray) -> list[str]:
+        """Words that are none of the categories, in order."""
+        words = words_of(values)[~np.ma.getmaskarray(values)]
+        found: list[str] = np.setdiff1d(_spelled(words, self.categories), self.categories).tolist()
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
@@ -150,6 +156,15 @@ class Encoder:
         """x, float32, shape (rows, coordinates)."""
         need(columns, self.features, owner="table")
         return np.concatenate([each.encode(columns[each.name]) for each in self.columns], axis=1)
+
+    def unknown(self, columns: Columns) -> dict[str, list[str]]:
+        """Words that it does not know, by column: they are encoded as missing ones are."""
+        found = {
+            each.name: each.unknown(columns[each.name])
+            for each in self.columns
+            if isinstance(each, Category)
+        }
+        return {name: words for name, words in found.items() if words}
 
     def targets(self, values: np.ma.MaskedArray, owner: str = "table") -> np.ndarray:
         """y: int32 codes, or float32 values; a missing label is -1, or NaN."""

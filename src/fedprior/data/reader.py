@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedprior.core import check
+from fedprior.data import spelling
 from fedprior.data.cells import MISSING, Column, Kind, as_kind, describe, in_turn
 from fedprior.data.cells import key as key_of
 from fedprior.data.frames import taken
@@ -51,7 +52,7 @@ class Table:
         }
 
     def remarks(self, features: Iterable[str]) -> list[str]:
-        """What was guessed, and which features look like the number or the id of a row."""
+        """What was guessed, and what may be meant otherwise: row numbers, ids, spellings."""
         said = list(self.said().values())
         more = f"; and {len(said) - _MOST_SAID} more" if len(said) > _MOST_SAID else ""
         remarks = [f"Read {'; '.join(said[:_MOST_SAID])}{more}."]
@@ -61,6 +62,12 @@ class Table:
                     f"Column {name!r} looks like the number or id of a row, which says nothing of "
                     "other rows: leave it out of the features unless it does."
                 )
+        for name, column in self.kinds.items():
+            if column.kind == "text":
+                remarks.extend(spelling.of_words(f"Column {name!r}", self.columns[name]))
+                remarks.extend(spelling.of_numbers(f"Column {name!r}", self.columns[name]))
+        if self.key is not None:
+            remarks.extend(spelling.of_words("What names clients or groups", self.key))
         return remarks
 
 

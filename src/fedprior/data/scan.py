@@ -225,7 +225,7 @@ def _csv(
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in unique)
     reader = (
         f"read_csv({_listed(texts)}, auto_detect=false, header=true, delim={literal(delimiter)}, "
-        f"""quote='"', escape='"', columns={{{columns}}})"""
+        f"""quote='"', escape='"'{_line_end(texts[0], header)}, columns={{{columns}}})"""
     )
     return reader, delimiter
 
@@ -273,6 +273,23 @@ def _fields(owner: str, name: str, delimiter: str) -> list[str]:
             return next(csv.reader(file, delimiter=delimiter), [])
         except _DAMAGED as error:
             raise ValueError(f"{owner}: file must be a readable table, got: {error}") from None
+
+
+def _line_end(name: str, header: list[str]) -> str:
+    """How lines end, in SQL, where a name of the header has several lines, as spreadsheets write.
+
+    DuckDB takes the first line break of a file for that of all its lines.
+    """
+    if not any("\n" in each or "\r" in each for each in header):
+        return ""
+    with _opened(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        quotes = 0
+        for line in file:
+            quotes += line.count('"')
+            if quotes % 2 == 0:
+                break
+    end = line[len(line.rstrip("\r\n")) :]
+    return f", new_line={literal(end.encode('unicode_escape').decode())}" if end else ""
 
 
 def need(present: Iterable[str], wanted: Iterable[str], *, owner: str) -> None:

@@ -152,7 +152,12 @@ def encode_rows(
     y is None where the table has no label column; a missing label is -1, or NaN in regression.
     Without `named` no column for the client is read, and all names are empty.
     """
-    table = read(
+    return encoded(encoder, new_rows(encoder, source, named=named))
+
+
+def new_rows(encoder: Encoder, source: Columns | str | Path | Any, *, named: bool = True) -> Table:
+    """What `encode_rows` encodes: cells as the encoder reads them."""
+    return read(
         source,
         key=encoder.client if named else (),
         wanted=encoder.features,
@@ -160,11 +165,15 @@ def encode_rows(
         kinds=encoder.kinds,
         missing=encoder.missing,
     )
+
+
+def encoded(encoder: Encoder, table: Table) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """(x, y, client names) of the `new_rows`."""
     refuse_infinite(table)
     labels = table.columns.get(encoder.label)
     y = None if labels is None else encoder.targets(labels, table.source)
     x = encoder.inputs(table.columns)
-    if not named:
+    if table.key is None:
         return x, y, np.full(len(x), "")
     clients = np.ma.MaskedArray(table.key)
     missing = np.flatnonzero(np.ma.getmaskarray(clients))
@@ -247,7 +256,8 @@ def _choose(
     check.require(
         label not in clients, table.source, "label", "another column than the client", label
     )
-    need(table.columns, [label], owner=table.source)
+    keys = () if table.key is None else clients
+    need([*keys, *table.columns], [label], owner=table.source)
     if features is None:
         inputs = [each for each in table.columns if each not in (*clients, label)]
     else:
@@ -307,6 +317,9 @@ def _target(kept: Table, label: str, regression: bool | None) -> tuple[bool, str
         reason = f"Label {label!r} is {'a quantity' if regression else 'a class'}: {regression=}."
     elif kind != "number":
         regression, reason = False, f"Label {label!r} is a class: it is not numeric."
+        number, rows = len(np.unique(words_of(values))), len(values)
+        if number > max(_MOST_CLASSES, rows / 2):
+            reason += f" It has {number} classes in {rows} rows: hardly any can be learned."
     else:
         distinct = len(np.unique(values.data))
         fractions = bool((values.data != np.rint(values.data)).any())

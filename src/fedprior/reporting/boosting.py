@@ -122,6 +122,8 @@ class _Part:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         x, y = self.train
+        # A column without a value has no histogram: nothing is known of it, as if it were constant.
+        x = np.where(np.isnan(x).all(axis=0), 0.0, x)
         known = (
             np.isin(self.valid[1], y) if y.dtype.kind == "i" else np.full(len(self.valid[1]), True)
         )

@@ -111,9 +111,9 @@ class TrainedModel:
     ) -> "Predicted":
         """What the models give for each row, beside its label."""
         cache.enable()
-        x, y, names = self._read(frame, client)
+        x, y, names, unknown = self._read(frame, client)
         outputs, whose = self._personalizer.predict(x, y, names, progress=progress)
-        return Predicted(outputs, whose, names, y)
+        return Predicted(outputs, whose, names, y, unknown)
 
     @cached_property
     def _personalizer(self) -> Personalizer:
@@ -121,10 +121,13 @@ class TrainedModel:
         read = self.clients.thetas.read if self.clients else _nobody
         return Personalizer(self.algorithm, self.state, self.seed, known, read)
 
-    def _read(self, frame: Any, client: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(x, y, client names) of new rows."""
+    def _read(
+        self, frame: Any, client: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, list[str]]]:
+        """(x, y, client names, unknown words by column) of new rows."""
         y: np.ndarray | None
         names: np.ndarray | None
+        unknown: dict[str, list[str]] = {}
         if isinstance(frame, str | Path) and Path(frame).is_dir():
             from fedprior.data.folder import read_new
 
@@ -132,11 +135,13 @@ class TrainedModel:
             x, y, names = read_new(frame, shape=self.shape, classes=classes)
         elif self.encoder is not None:
             from fedprior.data.frames import taken
-            from fedprior.data.table import encode_rows
+            from fedprior.data.table import encoded, new_rows
 
             frame = taken(frame)
             named = client is None and _has_client(self.encoder, frame)
-            x, y, names = encode_rows(self.encoder, frame, named=named)
+            rows = new_rows(self.encoder, frame, named=named)
+            x, y, names = encoded(self.encoder, rows)
+            unknown = self.encoder.unknown(rows.columns)
         else:
             if isinstance(frame, str | Path):
                 raise ValueError(
@@ -151,16 +156,21 @@ class TrainedModel:
             y = np.full(len(x), *((np.nan, np.float32) if self.classes_ is None else (-1, int)))
         if client is not None:
             names = _named(client, len(x))
-        return x, y, np.full(len(x), "", object) if names is None else names.astype(object)
+        names = np.full(len(x), "", object) if names is None else names.astype(object)
+        return x, y, names, unknown
 
 
 class Predicted(NamedTuple):
-    """Outputs of each row, whose model gave them, the client, and y: -1 or NaN without a label."""
+    """Outputs of each row, whose model gave them, the client, and y: -1 or NaN without a label.
+
+    `unknown` are words by column that the run has not seen; they count as missing.
+    """
 
     outputs: np.ndarray
     whose: np.ndarray
     names: np.ndarray
     y: np.ndarray
+    unknown: dict[str, list[str]]
 
     def metrics(self) -> Metrics | None:
         """Every metric on labeled rows, but for those that a newcomer's model was made from."""
@@ -248,7 +258,7 @@ def predictions(model: TrainedModel, found: Predicted) -> dict[str, np.ndarray]:
 
     `model` says whose: `own`, `newcomer` or `population`. The column of a class is its probability.
     """
-    outputs, whose, names, _ = found
+    outputs, whose, names = found.outputs, found.whose, found.names
     table = {"client": names, "row": np.arange(1, len(names) + 1)}
     if model.classes_ is None:
         return {**table, "prediction": outputs, "model": whose}

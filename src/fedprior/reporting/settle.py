@@ -31,6 +31,7 @@ RATES = (0.001, 0.005, 0.02, 0.1)  # that are tried, each for every model of a m
 HIGHER = 0.3  # where the highest of them is chosen
 _DECAYS = (0.0001, 0.01)  # of weights, beside that of the configuration
 _MORE_DECAY = (0.1, 1.0)  # where the highest of them is chosen, as long as more is better
+_CLEAR = 0.5  # of a standard error: what another model or option has to gain
 _FEW_ROWS = 5  # training rows to an input, below which fewer inputs are tried
 _MOST_LINEAR = 10_000  # rows beyond which a linear model is not tried
 _MOST_NUMBERS = 10**7  # parameters of all models in a round, beyond which none deeper is tried
@@ -68,9 +69,10 @@ def settle(
 
     It concerns tables without privacy, and begins with what is `fitted` to their rows. If there
     are validation rows, every method tries four rates, and a higher one if it takes the highest,
-    then lower ones for a client's own steps (unless it learns its prior), other weight decays, and
+    then other weight decays, lower rates for a client's own steps (unless it learns its prior), and
     means weighted by numbers of rows; the first method also tries fewer columns of a wide table,
-    and at its rates a linear model, if all of them take it, a deeper network, and bins.
+    and with its rates and weight decay a linear model, if all of them take it, a deeper network,
+    and bins, then other weight decays again where one of these is taken.
     `watch(NAME)` gives what is told how many trainings of how many are done, and the best value so
     far in words.
     """
@@ -85,8 +87,9 @@ def settle(
     trials = _Trials(config, clients, given, watch)
     for name in names:
         trials.choose_rate(name)
-        if name == names[0]:
-            trials.choose_model(name)
+        trials.choose_decay(name)
+        if name == names[0] and trials.choose_model(name):
+            trials.choose_decay(name)
         trials.choose_options(name)
         trials.end(name)
     return Settled(trials.config, [*trials.remarks(), *_mixed(trials, names[0])], trials.tried)
@@ -141,23 +144,41 @@ class _Trials:
             if point == points[-1]:
                 self._try(name, dict.fromkeys(point, HIGHER))
 
-    def choose_model(self, name: str) -> None:
-        """Another model where it does better at the same rates."""
-        if self.open_model and not self.tried:  # rates were given
-            self.scores[name] = self._scores(self.config, self.clients, name, {})
+    def choose_decay(self, name: str) -> None:
+        """Another weight decay where it does better, before models are compared and after that.
+
+        Bins and wider networks overfit without it, and would be judged by that.
+        """
+        key = "weight_decay"
+        free = self.open_rates and key not in self.set_by_user[name]
+        if not free or key not in METHODS[name].options():
+            return
+        self._begin(name)
+        now = self.config.options.get(name, {}).get(key, self.config.training.weight_decay)
+        tries = [self._try(name, {key: decay}) for decay in _DECAYS if decay != now]
+        if tries[-1] and now != _DECAYS[-1]:
+            all(self._try(name, {key: decay}) for decay in _MORE_DECAY)  # up to the first no better
+
+    def choose_model(self, name: str) -> bool:
+        """Whether another model does better with the same rates; it is taken then."""
+        before = self.config
+        if self.open_model:
+            self._begin(name)  # rates may be given
         for config, clients in self._others() if self.open_model else ():
             if self._takes(name, self._scores(config, clients, name, {})):
                 self.config, self.clients = config, clients
+        return self.config is not before
 
     def choose_options(self, name: str) -> None:
         """Lower rates for a client's own steps, and other options, each where it does better."""
-        points = list(self._points(name)) if self.open_rates else []
-        if points and name not in self.scores:  # its rates were given, and maybe the model
+        for point in self._points(name) if self.open_rates else ():
+            self._begin(name)
+            self._try(name, point)
+
+    def _begin(self, name: str) -> None:
+        """The scores of what others are compared with, where its rates were given."""
+        if name not in self.scores:
             self.scores[name] = self._scores(self.config, self.clients, name, {})
-        for point in points:
-            if self._try(name, point) and point == {"weight_decay": _DECAYS[-1]}:
-                more = ({"weight_decay": decay} for decay in _MORE_DECAY)
-                all(self._try(name, each) for each in more)  # up to the first that is no better
 
     def end(self, name: str) -> None:
         """Say that a method has nothing left to try."""
@@ -172,11 +193,12 @@ class _Trials:
         return better
 
     def _takes(self, name: str, found: np.ndarray) -> bool:
-        """Whether these scores of the clients are better by more than a standard error."""
+        """Whether these scores of the clients are better by more than half a standard error."""
         gain, error = _gain(found, self.scores[name], self.rows)
-        if gain > error:
+        better = bool(gain > _CLEAR * error)
+        if better:
             self.scores[name] = found
-        return bool(gain > error)
+        return better
 
     def best(self, name: str) -> float:
         """The score of a method with what was chosen, or the best one before that."""
@@ -246,7 +268,6 @@ class _Trials:
             best = self.config.options[name]["gamma_rate"]
             yield from (dict.fromkeys(own, share * best) for share in _LOWER)
         options = set(METHODS[name].options()) - known
-        yield from ({"weight_decay": decay} for decay in _DECAYS if "weight_decay" in options)
         size = self.clients.train.size
         if "weight" in options and size.max() > 2 * np.median(size):
             yield {"weight": "samples"}
