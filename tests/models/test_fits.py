@@ -33,7 +33,7 @@ def test_dropout_by_a_fixed_key_is_refused():
     def dropped(x):
         return jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), x, 0)
 
-    with pytest.raises(ValueError, match=r"^network: .* changes with its place in the batch, as wi"):
+    with pytest.raises(ValueError, match=r"^network: .* changes with its place in the batch, as w"):
         check_network(dense(dropped), (3,), (2,))
 
 

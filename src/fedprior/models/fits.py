@@ -28,7 +28,7 @@ _REMEDIES = {
 _STATISTICS = "batch_stats"  # Flax's name for means and variances of batches
 _SHAPES = (TypeError, ValueError, IndexError)  # of inputs that do not fit, which say so themselves
 _AS_FOR_PREDICTION = (
-    " A run applies networks as for prediction: without dropout, and without statistics that change."
+    " A run applies networks as for prediction: without dropout and without statistics that change."
 )
 _ROUNDING = 1e-4  # relative: how much a matrix product of another batch may differ
 _HALF_ROUNDING = 0.02  # and that of another row, which may be rounded to half precision
