@@ -218,3 +218,40 @@ def test_the_compilers_figures_decide_before_anything_runs(monkeypatch):
     cut = fedprior.simulate(averaging(), points(), **RUN)
     assert seen == [2, 2, 2]  # 6 clients would need 600 bytes
     np.testing.assert_allclose(cut.scores, whole.scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("every", [None, 2])
+def test_a_run_whose_models_are_lost_goes_on(every, monkeypatch, tmp_path):
+    """Memory runs out once round 3 is running: then XLA has taken over what was donated."""
+    run = {"rounds": 5, "cohort": fedprior.FixedSize(size=4)}
+    whole = fedprior.simulate(averaging(), points(), **run)
+    rounds, program = [], device._compiled
+
+    class Large:
+        lower = program.lower
+
+        def __call__(self, models, *given, **named):
+            first, count = given[3:5]
+            rounds.append((first, count, named["rules"].at_once))
+            if first + count > 3 and named["rules"].at_once != 2:
+                jax.tree.map(lambda leaf: leaf.delete(), models)
+                full()
+            return program(models, *given, **named)
+
+    monkeypatch.setattr(device, "_compiled", Large())
+    saving = every and fedprior.Saving(folder=tmp_path, every=every)
+    cut = fedprior.simulate(averaging(), points(), evaluate_every=1, saving=saving, **run)
+    again = rounds[rounds.index((3, 1, None)) + 1 :]
+    assert again[0] == ((2, 1, 2) if every else (0, 3, 2))
+    assert [len(cut.history), *("valid" in entry for entry in cut.history[:4])] == [5, *4 * [True]]
+    np.testing.assert_allclose(cut.scores, whole.scores, atol=1e-6)
+    np.testing.assert_allclose(cut.state["gamma"], whole.state["gamma"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("RESOURCE_EXHAUSTED: Out of memory"), np.exceptions.AxisError("else")]
+)
+def test_memory_runs_out_in_many_words(error):
+    """JAX raises a ValueError where it makes slices; NumPy has an error of its own."""
+    assert room.is_exhausted(error) == ("RESOURCE" in str(error))
+    assert room.is_exhausted(MemoryError("Unable to allocate 2 GiB"))

@@ -27,6 +27,47 @@ def test_batch_normalization_is_refused():
     check_network(by_sample, (3,), (2,))
 
 
+def test_dropout_by_a_fixed_key_is_refused():
+    """Its mask depends on a sample's place in the batch, and is the same in every step."""
+
+    def dropped(x):
+        return jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, x.shape), x, 0)
+
+    with pytest.raises(ValueError, match=r"^network: .* changes with its place in the batch, as w"):
+        check_network(dense(dropped), (3,), (2,))
+
+
+def test_a_layer_that_wants_a_key_or_changes_statistics_is_told_how_networks_are_applied():
+    def wants(x):
+        raise RuntimeError("Dropout requires a key.")
+
+    with pytest.raises(
+        ValueError, match=r"of shape .3,.: Dropout requires a key\. A run applies networks as for p"
+    ):
+        check_network(dense(wants), (3,), (2,))
+
+
+def test_statistics_of_batches_are_not_parameters():
+    """`init` of a Flax module returns both."""
+
+    def init(key):
+        return {"params": jnp.ones((3, 2)), "batch_stats": {"norm": {"var": jnp.ones(3)}}}
+
+    model = fedprior.network(init, lambda given, x: x @ given["params"])
+    with pytest.raises(ValueError, match=r"^network: parameters must be without batch_stats, whic"):
+        check_network(model, (3,), (2,))
+
+
+def test_outputs_that_are_not_finite_are_named():
+    with pytest.raises(ValueError, match=r"^network: outputs must be finite .* got nan for inputs"):
+        check_network(dense(lambda x: jnp.log(-x)), (3,), (2,))
+
+
+def test_half_precision_within_a_network_fits():
+    """Rows of a product may be rounded in other ways."""
+    check_network(dense(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32)), (3,), (2,))
+
+
 @dataclass
 class Scaled:
     """A model of one's own that cannot be hashed, with scales that must stay positive."""

@@ -1,5 +1,7 @@
 """Layers against those of JAX, and any network rewritten to use them."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -277,12 +279,14 @@ def test_a_network_of_equinox_is_made_fast():
 
 
 def looped(kernel, x):
-    """Convolutions within a scan, a branch, a jit and a rematerialized part."""
+    """Convolutions within loops, a branch, a jit and a rematerialized part."""
 
     def step(x, _):
         return lax.cond(x.sum() > 0, lambda x: convolved(kernel, x), jnp.tanh, x), None
 
     x, _ = lax.scan(step, x, length=2)
+    start = lax.while_loop(lambda x: jnp.abs(x).sum() > 2, partial(convolved, kernel), x)
+    x = x + lax.stop_gradient(start)
     return jax.checkpoint(convolved)(kernel, jax.jit(convolved)(kernel, x))
 
 
@@ -314,6 +318,14 @@ def test_rewriting_keeps_rules_of_its_own():
     np.testing.assert_allclose(jax.grad(lambda x: fast(kernel, x).sum())(x), 2 * own, rtol=1e-6)
     assert fast_convolutions(fast) is fast
     assert fast_convolutions(looped) == fast_convolutions(looped)
+
+
+def test_a_convolution_without_pixels_is_a_product():
+    def apply(kernel, x):
+        return lax.conv_general_dilated(x, kernel, (), "VALID")
+
+    kernel, x = draw(0, 2, 3), draw(1, 4, 3)
+    np.testing.assert_allclose(fast_convolutions(apply)(kernel, x), x @ kernel.T, **CLOSE)
 
 
 def test_windows_side_by_side_are_no_larger_than_images():

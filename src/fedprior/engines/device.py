@@ -1,5 +1,6 @@
 """The engine with memories on the device: many rounds in one compiled loop."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,23 +41,53 @@ class DeviceEngine:
     def __init__(self, run: Run) -> None:
         self.run, self.rules = run, run.agreement.rules
         self.train = Source(run.federation.train, pooled=True, mesh=run.mesh)
-        self.history: History = []
+        self._saved = run.saving is not None and run.saving.resume
+        self.history: History = self._begin(run)
+
+    def _begin(self, run: Run) -> History:
+        """Take up the last checkpoint, or begin; return the history of what was taken up."""
         state, memory = run.agreement.shapes
         empty = jax.eval_shape(lambda: _bundle(DeviceStore.empty(memory, run.num_clients)))
         self.secrets = run.agreement.secrets()
+        history: History = []
         saved = run.resume({"state": state, **empty}, self.secrets)
         if saved is None:
             self.state = run.agreement.initial_state()
             self.store = DeviceStore.empty(memory, run.num_clients, mesh=run.mesh)
         else:
-            arrays, self.history, _ = saved
+            arrays, history, _ = saved
             self.state, self.secrets = arrays["state"], arrays["secrets"]
             self.store = DeviceStore(arrays["memories"], arrays["enrolled"]).spread(run.mesh)
         self.state, self.secrets = run.mesh.everywhere((self.state, self.secrets))
+        return history
 
     def advance(self, count: int) -> None:
         """Run `count` more rounds, at most `LONGEST`."""
-        first = len(self.history)
+        log = self._played(len(self.history), count)
+        columns = {name: jax.device_get(values) for name, values in log.items()}
+        self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
+
+    def _played(self, first: int, count: int) -> dict[str, Array]:
+        """Run `count` rounds from `first` on, and return their log.
+
+        If memory runs out in the middle of a round, the program has taken the models over: the
+        rounds up to here are computed again from the last checkpoint, with fewer clients at once.
+        """
+        while True:
+            try:
+                return self._called(first, count)
+            except room.OUT as error:
+                if self.run.agreement.channel.private:  # whose rounds have to have the same bits
+                    raise
+                most = self.rules.at_once or self.run.width
+                self.rules = replace(self.rules, at_once=room.smaller(most, error))
+            run = self.run
+            if run.saving is not None:
+                run = replace(run, saving=replace(run.saving, resume=self._saved))
+            for start in range(len(self._begin(run)), first, LONGEST):
+                self._played(start, min(LONGEST, first - start))
+
+    def _called(self, first: int, count: int) -> dict[str, Array]:
         clients, present = self.run.cohorts(first, count, LONGEST)
         (models, log), self.rules = room.call_rounds(
             _compiled,
@@ -73,8 +104,7 @@ class DeviceEngine:
         )
         self.state, self.secrets = models.state, models.secrets
         self.store = self.store.after(models.memories, models.enrolled)
-        columns = {name: jax.device_get(values) for name, values in log.items()}
-        self.history += [{name: float(v[r]) for name, v in columns.items()} for r in range(count)]
+        return log
 
     def whole(self) -> DeviceStore:
         """The memories of all clients, for this process alone."""
@@ -83,6 +113,7 @@ class DeviceEngine:
     def save(self) -> None:
         arrays = jax.device_get({"state": self.state, **_bundle(self.store.whole())})
         self.run.save(self.history, arrays, jax.device_get(self.secrets))
+        self._saved = True
 
 
 def _bundle(store: DeviceStore) -> dict[str, Memory]:

@@ -41,6 +41,9 @@ _known: dict[Any, int] = {}  # what programs need, by their arguments' shapes
 _held: list[int] = []  # bytes of the programs that other threads are running
 
 
+OUT = (MemoryError, RuntimeError, ValueError)  # as which NumPy and JAX raise that memory ran out
+
+
 class TooLarge(MemoryError):
     """A program that needs more memory than there is; `ratio` is the share of it that would fit."""
 
@@ -162,13 +165,12 @@ def call_rounds(
     """`program(*given, rules=rules, mesh=mesh)` with as many clients as fit, and their rules.
 
     `capacity` is the most clients of a round on one shard. Arguments that the program takes over
-    are lost if memory runs out while it runs: then the error is raised, and a run that is saved can
-    be resumed.
+    are lost if memory runs out while it runs: then the error is raised.
     """
     while True:
         try:
             return call(program, *given, meanwhile=meanwhile, rules=rules, mesh=mesh), rules
-        except (TooLarge, jax.errors.JaxRuntimeError) as error:
+        except OUT as error:
             rules = replace(rules, at_once=smaller(rules.at_once or capacity, error))
             arrays = [leaf for leaf in jax.tree.leaves(given) if isinstance(leaf, jax.Array)]
             if any(array.is_deleted() for array in arrays):
@@ -177,8 +179,7 @@ def call_rounds(
 
 def is_exhausted(error: BaseException) -> bool:
     """Whether a program was refused or ended because its memory was not there."""
-    full = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-    return full or isinstance(error, TooLarge)
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def smaller(number: int, error: BaseException) -> int:
@@ -208,7 +209,7 @@ def in_chunks(
         clients = np.minimum(np.arange(first, first + length), number - 1)
         try:
             done = work(clients)
-        except (TooLarge, jax.errors.JaxRuntimeError) as error:
+        except OUT as error:
             length = smaller(length, error)
             continue
         yield clients[: number - first], done

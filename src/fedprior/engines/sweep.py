@@ -202,7 +202,7 @@ def _train_all(
         chunk = [*waiting[:size], *[waiting[0]] * (size - len(waiting))]
         try:
             _train_some(family, chunk, groups, rounds, at_once, tell, note)
-        except (room.TooLarge, jax.errors.JaxRuntimeError) as error:
+        except room.OUT as error:
             if size > 1:
                 size = room.smaller(size, error)
             elif width > 1:

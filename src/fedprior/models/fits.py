@@ -25,7 +25,13 @@ _REMEDIES = {
     jnp.complexfloating: "Train its real and its imaginary part.",
     jnp.floating: "Convert it in init; apply may round it.",
 }
+_STATISTICS = "batch_stats"  # Flax's name for means and variances of batches
+_SHAPES = (TypeError, ValueError, IndexError)  # of inputs that do not fit, which say so themselves
+_AS_FOR_PREDICTION = (
+    " A run applies networks as for prediction: without dropout and without statistics that change."
+)
 _ROUNDING = 1e-4  # relative: how much a matrix product of another batch may differ
+_HALF_ROUNDING = 0.02  # and that of another row, which may be rounded to half precision
 
 
 class SlowNetworkWarning(UserWarning):
@@ -60,13 +66,14 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
     # Shapes alone: compiling the model's own draws takes longer than all the rest.
     parameters = jax.tree.map(drawn, _parameters(model))
     first, second = np.abs(draws.normal(size=(2, _SAMPLES, *shape))).astype(inputs)
-    second[0] = first[0]
+    second[0] = second[-1] = first[0]  # among others, and in another place
     try:
         traced, got = jax.make_jaxpr(model.apply, return_shape=True)(parameters, first)
     except Exception as error:  # of the network's own library, such as one of dropout without a key
+        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(
-            f"network: it cannot be applied to {inputs} samples of shape {tuple(shape)}: "
-            f"{str(error).splitlines()[0]}"
+            f"network: it cannot be applied to {inputs} samples of shape {tuple(shape)}: {said}"
+            f"{'' if isinstance(error, _SHAPES) else '.' + _AS_FOR_PREDICTION}"
         ) from error
     if not isinstance(got, jax.ShapeDtypeStruct):
         raise ValueError(
@@ -87,13 +94,26 @@ def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...], input
     if not np.isfinite(model.apply(parameters, first)).all():
         # A parameter has a limited range, such as that of a variance.
         parameters = model.init(random.root(0))
-    one, other = (np.asarray(model.apply(parameters, each))[0] for each in (first, second))
+    (one, *_), (same, *_, moved) = (
+        np.asarray(model.apply(parameters, each)) for each in (first, second)
+    )
+    if not np.isfinite(one).all():
+        raise ValueError(
+            "network: outputs must be finite at the initial parameters, got "
+            f"{one[~np.isfinite(one)].flat[0]} for inputs that are random positive numbers. Change "
+            "init, or let apply bring inputs into range."
+        )
     scale = float(np.abs(one).max(initial=1e-6))
-    if not np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING * scale):
+    if not np.allclose(one, same, rtol=_ROUNDING, atol=_ROUNDING * scale):
         raise ValueError(
             "network: the output for a sample changes with the other samples of its batch, as with "
             "batch normalization. Use a network that treats samples one by one, for example with "
             "layer or group normalization."
+        )
+    if not np.allclose(one, moved, rtol=_HALF_ROUNDING, atol=_HALF_ROUNDING * scale):
+        raise ValueError(
+            "network: the output for a sample changes with its place in the batch, as with dropout "
+            f"by a fixed key.{_AS_FOR_PREDICTION}"
         )
 
 
@@ -106,6 +126,12 @@ def _parameters(model: Model) -> PyTree:
             f"network: parameters must be arrays. {_REMEDY} ({str(error).splitlines()[0]})"
         ) from error
     for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        if _STATISTICS in map(str, (getattr(part, "key", part) for part in path)):
+            raise ValueError(
+                f"network: parameters must be without {_STATISTICS}, which a gradient step would "
+                "change like weights. Let init return params alone, and use layer or group "
+                "normalization; apply may also add statistics that stay as they are."
+            )
         if not _is_real(leaf):
             known = (text for kind, text in _REMEDIES.items() if jnp.issubdtype(leaf.dtype, kind))
             remedy = next(known, _REMEDY)
@@ -125,9 +151,10 @@ def _warn_if_slow(traced: Jaxpr) -> None:
     if names:
         warnings.warn(
             f"network: {' and '.join(names)} may take 10 to 60 times as long as needed with a "
-            "model for every client, and minutes to compile. Use fedprior.network or "
-            "fedprior.models.fast_convolutions, which replace windows of up to 121 places "
-            "and patches side by side of any size, or the functions of fedprior.models.layers.",
+            "model for every client, and minutes to compile. fedprior.network and "
+            "fedprior.models.fast_convolutions replace them, except in a function with a gradient "
+            "of its own (custom_vjp, custom_jvp) and in overlapping windows of more than 121 "
+            "places: use the functions of fedprior.models.layers there.",
             SlowNetworkWarning,
             stacklevel=2,
         )

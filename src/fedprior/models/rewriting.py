@@ -25,7 +25,7 @@ SLOW = (
     "reduce_window_min",
 )  # by how much: see `layers`
 _INLINED = ("jit", "pjit", "closed_call", "core_call")
-_TRACED_AGAIN = ("scan", "cond", "remat", "remat2", "checkpoint")
+_TRACED_AGAIN = ("scan", "cond", "while", "remat", "remat2", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _convolution(lhs: Array, rhs: Array, **parameters: Any) -> Array | None:
         ]
         moves = parameters["window_strides"], parameters["rhs_dilation"]
         sides = side_by_side(lengths, window, *moves)
-    if prod(window) > _WIDEST * prod(sides):
+    if not window or prod(window) > _WIDEST * prod(sides):
         return None
     known = {name: parameters[name] for name in parameters if name in _ARGUMENTS}
     return conv_general_dilated(lhs, rhs, **known)
