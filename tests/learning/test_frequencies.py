@@ -10,6 +10,7 @@ import pytest
 import fedprior
 from fedprior.core import random, tree
 from fedprior.core.algorithm import Message
+from fedprior.learning.frequencies import left_out
 from fedprior.learning.judging import ENTIRELY
 from fedprior.models.offset import Offset
 
@@ -58,6 +59,16 @@ def test_clients_train_with_a_share_of_their_own_frequencies(state, data):
     np.testing.assert_allclose(tree.flatten(sent["method"]), tree.flatten(expected), atol=1e-6)
     seen = np.bincount(np.asarray(data.y)[: int(data.size)], minlength=3) / data.size
     np.testing.assert_allclose(sent["frequencies"], 0.1 * (seen - PI), atol=1e-6)
+
+
+def test_a_sample_that_is_left_out_is_predicted_with_the_odds_of_the_others(state):
+    y, mask = jnp.array([0, 2, 2, 1]), jnp.array([True, True, True, False])
+    theta = left_out(state, {"theta": 7, "log_frequencies": jnp.zeros(3)}, y, mask)
+    prior = 3 * SMOOTHING * PI
+    others = np.array([[0, 0, 2], [1, 0, 1], [1, 0, 1], [1, 0, 2]])  # the last one does not count
+    expected = (others + prior) / (others + prior).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(theta["log_frequencies"], np.log(expected / PI), atol=1e-5)
+    assert theta["theta"] == 7
 
 
 def test_personal_models_have_the_odds_of_the_client(state, data):

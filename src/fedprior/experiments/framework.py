@@ -23,8 +23,8 @@ from fedprior.engines import cache
 from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
-from fedprior.engines.seeds import Seeds
-from fedprior.engines.trained import personal
+from fedprior.engines.seeds import Numbers, Seeds
+from fedprior.engines.trained import personal, scores
 from fedprior.engines.trainings import train
 from fedprior.exchange.agreement import Rules
 from fedprior.exchange.facts import Facts
@@ -44,6 +44,7 @@ FRAMEWORK_METHODS = (
     *(OWN, MEAN, INTEGRATED, "fedavg", "fedavg-fine-tuning", "gaussian-em", "local"),
 )
 FEW_METHODS = (OWN, MEAN, "fedavg", "fedavg-fine-tuning", "local", *SEVERAL)
+SMOOTHING = (1.0, 0.1, 0.01)  # of the class frequencies of methods that do not learn it
 METRICS = ("accuracy", "log_loss", "calibration_error")
 Values = dict[str, list[float]]  # of each metric, by seed
 
@@ -141,27 +142,44 @@ def measured(
 def _metrics(
     setting: Setting, method: str, drawn: dict[int, Federation], workers: int
 ) -> dict[str, Values]:
-    """Those of a method; AdaMAP and its mean come from one training."""
+    """Those of a method; AdaMAP and its mean come from one training.
+
+    A method that does not learn the smoothing of class frequencies has the one of `SMOOTHING` with
+    the highest mean validation score.
+    """
     if method == INTEGRATED:
         return {method: _values(_integrated(drawn, workers))}
     cache.enable()
     name = OWN if method == MEAN else method
     study = Study(setting.config, Facts.of(next(iter(drawn.values()))))
-    training = study.training(method_of(name).name, setting.method_options(name))
-    family = Family(lambda: training.algorithm, ())
+    known, options = method_of(name), setting.method_options(name)
+    training = study.training(known.name, options)
+    family = Family(lambda **own: study.training(known.name, {**options, **own}).algorithm, ())
+    learned = "judge_every" in known.options() or not options.get("class_frequencies")
+    points = [{}] if learned else [{"smoothing": value} for value in SMOOTHING]
     seeds = Seeds(tuple(drawn), tuple(drawn.values()), training.cohort)
-    models = jax.tree.map(
-        lambda leaf: leaf[0], train(family, [{}], seeds, rounds=training.rounds)[0]
-    )
+    trained = train(family, points, seeds, rounds=training.rounds)[0]
+    every = [
+        jax.tree.map(lambda leaf: leaf[place], trained)  # noqa: B023
+        for place in range(len(points))
+    ]
+
+    def valid(point: Numbers, models: Models) -> float:
+        thetas = personal(family, point, models, seeds)
+        own = scores(family, point, thetas, seeds, "valid", training.metric)
+        return float(np.nanmean(own[:, : study.veterans]))
+
+    pairs = list(zip(points, every, strict=True))
+    point, models = max(pairs, key=lambda pair: valid(*pair)) if len(pairs) > 1 else pairs[0]
     first = study.veterans if setting.config.training.newcomers else 0
     found = {name: models}
     if name == OWN:
         alone = {**models.state, "prior_samples": 0 * models.state["prior_samples"] + ENTIRELY}
         found[MEAN] = models._replace(state=alone)
-    rules = Rules(training.algorithm, Identity(), 0.0)
+    rules = Rules(family.at(point), Identity(), 0.0)
 
     def tested(models: Models) -> Iterator[Metrics]:
-        thetas: Theta = personal(family, {}, models, seeds)
+        thetas: Theta = personal(family, point, models, seeds)
         for place, federation in enumerate(seeds.federations):
             judged = federation.part(range(first, federation.num_clients))
             meter = Meter(judged)

@@ -74,8 +74,27 @@ def number_of_classes(model: Model) -> int | None:
 
 def log_frequencies(model: Model, data: ClientData, smoothing: float) -> Array:
     """Log of the class frequencies of the client's samples, (classes,)."""
-    counts = _counts(model, data) + smoothing
-    return jnp.log(counts / jnp.sum(counts))
+    return _log_odds({}, _counts(model, data), smoothing)
+
+
+def left_out(state: State, theta: Theta, y: Array, mask: Array) -> Theta:
+    """The personal model, for each of its client's samples with the frequencies of the others.
+
+    `y` and `mask` are of these samples, in the order in which they will be predicted. The state
+    holds the smoothing.
+    """
+    own = jax.nn.one_hot(y, theta["log_frequencies"].shape[-1]) * mask[:, None]
+    others = jnp.sum(own, axis=0) - own
+    return {**theta, "log_frequencies": _log_odds(state, others, state["smoothing"])}
+
+
+def _log_odds(state: State, counts: Array, smoothing: Array | float) -> Array:
+    """Log pi_i / pi by the client's counts of classes; log pi_i where no pi is learned."""
+    num_classes, pi = counts.shape[-1], state.get("frequencies")
+    around = jnp.full(num_classes, 1 / num_classes) if pi is None else pi
+    found = counts + smoothing * num_classes * around
+    own = jnp.log(found / jnp.sum(found, axis=-1, keepdims=True))
+    return own if pi is None else own - jnp.log(pi)
 
 
 def _counts(model: Model, data: ClientData) -> Array:
@@ -113,11 +132,8 @@ class _Everywhere:
 
     def offset(self, state: State, data: ClientData) -> Array:
         """That of the client; a method that learns the smoothing has it in its state."""
-        return log_frequencies(self.model, data, self._smoothing(state))
-
-    def _smoothing(self, state: State) -> Array | float:
-        smoothing: Array | float = state.get("smoothing", self.smoothing)
-        return smoothing
+        counts = _counts(self.model, data)
+        return _log_odds(state, counts, state.get("smoothing", self.smoothing))
 
     def _at(self, offset: Array) -> Algorithm:
         return self.build(Offset(self.model, offset))
@@ -147,16 +163,12 @@ class _FromPopulation(_Everywhere):
         equal = jnp.full(self.num_classes, 1 / self.num_classes)
         return {**self.method.init(key), "frequencies": equal}
 
-    def offset(self, state: State, data: ClientData) -> Array:
-        """Log pi_i / pi."""
-        return jnp.log(self._posterior(state, data)) - jnp.log(state["frequencies"])
-
     def local(
         self, state: State, memory: Memory, data: ClientData, key: Key
     ) -> tuple[Message, Memory]:
-        pi, own = state["frequencies"], self._posterior(state, data)
-        share = _FEW / (_FEW + data.size)
-        offset = jnp.log(share * own + (1 - share) * pi) - jnp.log(pi)
+        pi, share = state["frequencies"], _FEW / (_FEW + data.size)
+        odds = jnp.exp(self.offset(state, data))
+        offset = jnp.log(share * odds + (1 - share))
         message, after = self._at(offset).local(_own(state), memory, data, key)
         seen = _counts(self.model, data) / jnp.maximum(data.size, 1)
         weight = jnp.where(data.size > 0, _SHARE * message.weight, 0)
@@ -171,11 +183,6 @@ class _FromPopulation(_Everywhere):
         # What equal frequencies leave to every class; a quantizer's error can take a class lower.
         pi = jnp.maximum(pi, 1 / (self.num_classes * rounds))
         return {**after, "frequencies": pi / jnp.sum(pi)}
-
-    def _posterior(self, state: State, data: ClientData) -> Array:
-        prior = self._smoothing(state) * self.num_classes
-        counts = _counts(self.model, data)
-        return (counts + prior * state["frequencies"]) / (data.size + prior)
 
 
 def _own(state: State) -> State:

@@ -5,7 +5,6 @@ are numbers of the population: every client tries several values on its own samp
 well each predicted. Messages add, so a server that sees only sums knows the best value.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -16,8 +15,8 @@ from fedprior.core.algorithm import Algorithm, Array, Key, Memory, Message, PyTr
 from fedprior.data.federation import ClientData
 from fedprior.learning.averaging import mean_share, toward
 from fedprior.learning.descent import masked_mean
+from fedprior.learning.frequencies import left_out
 
-HeldOut = tuple[Array, Array, Array]  # x, y and mask
 ENTIRELY = 1e6  # samples that outweigh those of any client: it keeps the shared model
 PRIOR_SAMPLES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, ENTIRELY)
 SMOOTHING = (0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, ENTIRELY)
@@ -31,11 +30,14 @@ def judged(algorithm: Algorithm, *, every: int, smoothing: bool) -> Algorithm:
 
     Both are numbers in the method's state that its `personalize` reads. In one round of `every` a
     client makes its personal model from a random half of its samples (512 of them at most, both
-    halves together), and sends the loss on the other half, for every value, minus that of the
-    shared model, and the latter. The server averages them over clients and rounds. The state has
-    the largest value within half a percent of the least loss: the most cautious one, because the
-    shared model has seen both halves, so that going away from it seems cheaper than it is. Since
-    that model is among the values, personal models are on average no worse than it is.
+    halves together), and sends the loss on the other half, for every value of `prior_samples`,
+    minus that of the shared model, and the latter. For every `smoothing` it sends the loss of the
+    shared model on all of these samples, each predicted with the class frequencies of the others,
+    minus that without frequencies: half of few samples would miss classes that nearly all of them
+    show. The server averages all of it over clients and rounds. The state has the largest value
+    within half a percent of the least loss: the most cautious one, because the shared model has
+    seen both halves, so that going away from it seems cheaper than it is. Since that model is among
+    the values, personal models are on average no worse than it is.
 
     The shared model is the one that personal models are made from, such as an average over rounds:
     steps away from the newest one would also be judged by how well they undo its noise. Clients
@@ -81,7 +83,7 @@ class _Judged:
 
         def body(number: Array, found: PyTree) -> PyTree:
             words = random.vary(memory["words"], state["round"] + number)
-            return self._trial(_own(state), memory, *_halves(data, words), key)
+            return self._trial(_own(state), memory, _drawn(data, words), key)
 
         # A loop, not a condition: in a batch of trainings, both sides of a condition are run. The
         # samples depend on its counter, or XLA would move the trial out of the loop, to all rounds.
@@ -107,44 +109,47 @@ class _Judged:
         """What no trial has found."""
         return {"held_out_loss": jnp.zeros(()), **tree.combine(jnp.zeros_like, self.values)}
 
-    def _trial(
-        self, state: State, memory: Memory, seen: ClientData, held_out: HeldOut, key: Key
-    ) -> PyTree:
+    def _trial(self, state: State, memory: Memory, drawn: ClientData, key: Key) -> PyTree:
         """Mean loss of the shared model on one half, and what every value adds to it."""
+        places = jnp.arange(drawn.y.shape[0])
+        seen, whole = drawn._replace(size=drawn.size // 2), places < drawn.size
+        rest = whole & (places >= seen.size)
 
-        def made(**changed: Array) -> PyTree:
-            return self.method.personalize({**state, **changed}, memory, seen, key)
+        def made(prior_samples: Array) -> PyTree:
+            numbers = {**state, "prior_samples": prior_samples}
+            return self.method.personalize(numbers, memory, seen, key)
 
-        def loss(theta: PyTree) -> Array:
-            x, y, mask = held_out
-            return masked_mean(self.method.loss(self.method.predict(theta, x), y), mask)
+        def loss(theta: PyTree, mask: Array) -> Array:
+            outputs = self.method.predict(theta, drawn.x)
+            return masked_mean(self.method.loss(outputs, drawn.y), mask)
 
-        most = jnp.asarray(ENTIRELY)
-        shared, own = made(prior_samples=most), made(prior_samples=jnp.zeros(()))
-        usual = loss(shared)
+        shared, own = made(jnp.asarray(ENTIRELY)), made(jnp.zeros(()))
+        usual = loss(shared, rest)
 
-        def gain(of: Callable[[Array], PyTree]) -> Callable[[Array], Array]:
-            return lambda value: _bounded(loss(of(value)) - usual, usual)
+        def nearer(value: Array) -> Array:
+            return _bounded(loss(shrunk(shared, own, seen.size, value), rest) - usual, usual)
 
-        ways = {
-            "prior_samples": lambda value: shrunk(shared, own, seen.size, value),
-            "smoothing": lambda value: made(prior_samples=most, smoothing=value),
-        }
-        gains = {name: jax.lax.map(gain(ways[name]), each) for name, each in self.values.items()}
-        return {"held_out_loss": jnp.where(jnp.isfinite(usual), usual, 0.0), **gains}
+        def smoothed(value: Array) -> Array:
+            others = left_out({**state, "smoothing": value}, shared, drawn.y, whole)
+            return loss(others, whole)
+
+        found = {"prior_samples": jax.lax.map(nearer, self.values["prior_samples"])}
+        if "smoothing" in self.values:
+            losses = jax.lax.map(smoothed, self.values["smoothing"])
+            gains = losses - losses[-1]
+            found["smoothing"] = jnp.where(jnp.all(jnp.isfinite(gains)), gains, 0.0)
+        return {"held_out_loss": jnp.where(jnp.isfinite(usual), usual, 0.0), **found}
 
 
-def _halves(data: ClientData, words: Array) -> tuple[ClientData, HeldOut]:
-    """A random half of the client's samples, and (x, y, mask) of the other half."""
+def _drawn(data: ClientData, words: Array) -> ClientData:
+    """At most 512 of the client's samples, in a random order."""
     width = _ROWS if data.rows is None else min(_ROWS, data.most)
     size = jnp.maximum(data.size, 1)
     number = jnp.minimum(size, width)
     places = jnp.minimum(jnp.arange(width), number - 1)
     x, y = data.take(random.permuted(words, places, size))
-    half = number // 2
     rows = None if data.rows is None else jnp.arange(width)
-    seen = ClientData(x, y, jnp.zeros_like(data.start), half, rows)
-    return seen, (x, y, (jnp.arange(width) >= half) & (jnp.arange(width) < number))
+    return ClientData(x, y, jnp.zeros_like(data.start), number, rows)
 
 
 def _bounded(gain: Array, usual: Array) -> Array:

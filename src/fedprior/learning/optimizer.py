@@ -39,7 +39,7 @@ def optimized(
     momentum: float = 0.0,
     horizon: float = 1.0,
     class_frequencies: bool = False,
-    smoothing: float = 1.0,
+    smoothing: float = 0.1,
     networks: int = 1,
     **options: Any,
 ) -> Algorithm:
