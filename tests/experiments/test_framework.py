@@ -8,6 +8,7 @@ import pytest
 
 from fedprior.engines.metrics import Metrics
 from fedprior.experiments import framework
+from fedprior.experiments.optimizers import FREQUENCIES
 from fedprior.reporting.config import Data, Schedule
 
 
@@ -52,6 +53,27 @@ def test_a_value_of_zero_is_a_value(accuracy):
     np.testing.assert_equal(
         values, {"accuracy": [accuracy], "log_loss": [np.nan], "calibration_error": [0.0]}
     )
+
+
+def test_peers_have_the_smoothing_that_validation_samples_favor(tiny, tmp_path, monkeypatch):
+    """It is chosen by the scores of veterans, 5 of 8 clients."""
+    setting = replace(tiny, optimizer=FREQUENCIES)
+
+    def values(*smoothing, sign=1.0):
+        def valid(family, point, *_):
+            newcomers = np.full((1, 3), -sign * point["smoothing"])
+            return np.hstack([np.full((1, 5), sign * point["smoothing"]), 100 * newcomers])
+
+        monkeypatch.setattr(framework, "SMOOTHING", smoothing)
+        monkeypatch.setattr(framework, "scores", valid)
+        folder = tmp_path / f"{smoothing} {sign}"
+        return framework.measured(setting, ["fedavg"], seeds=(1,), folder=folder)["fedavg"]
+
+    low, high = values(0.01), values(100.0)
+    assert low["log_loss"] != pytest.approx(high["log_loss"], rel=1e-3)
+    for sign, expected in ((1.0, high), (-1.0, low)):
+        found = values(0.01, 100.0, sign=sign)
+        assert found["log_loss"] == pytest.approx(expected["log_loss"], rel=1e-4)
 
 
 def test_values_of_other_seeds_are_refused(tiny, found):

@@ -132,8 +132,10 @@ def gap(row: Row) -> str:
     return f"{row.gap:.2f}{shown}"
 
 
-def markdown(shown_rows: Sequence[Row], settings: Sequence[Setting]) -> str:
-    """One table per setting, under its title."""
+def markdown(
+    shown_rows: Sequence[Row], settings: Sequence[Setting], *, heading: str = "###"
+) -> str:
+    """One table per setting, under its title as a `heading`."""
     parts = []
     for setting in settings:
         own = [row for row in shown_rows if row.setting == setting.name]
@@ -141,7 +143,7 @@ def markdown(shown_rows: Sequence[Row], settings: Sequence[Setting]) -> str:
             continue
         named = columns(own)
         table = markdown_table(named, *(cells(row, named) for row in own))
-        parts.append(f"### {setting.title}\n\n{table}")
+        parts.append(f"{heading} {setting.title}\n\n{table}")
     return "\n\n".join(parts)
 
 

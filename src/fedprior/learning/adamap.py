@@ -49,8 +49,9 @@ def adamap(
     counts as `smoothing` samples of each class. A quantity has no such part.
 
     All of the population is learned. In one of `judge_every` rounds clients hold out half of their
-    samples and send how well each of ten values of `prior_samples` and of `smoothing` predicts
-    them; both become what predicts best (`judged`). pi is the mean of the clients' frequencies.
+    samples and send how well each of ten values of `prior_samples` predicts them, and how well each
+    of ten of `smoothing` predicts a sample by the frequencies of the others; both numbers become
+    what predicts best (`judged`). pi is the mean of the clients' frequencies.
     With `judge_every` = 0 both numbers stay as they are and nobody sends frequencies, as private
     channels need; clients then train with their own ones, as other methods do (`optimized`), and so
     they do where the number of classes is not known from the model (a network without `shape`).
