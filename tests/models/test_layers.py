@@ -1,7 +1,5 @@
 """Layers against those of JAX, and any network rewritten to use them."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -285,8 +283,10 @@ def looped(kernel, x):
         return lax.cond(x.sum() > 0, lambda x: convolved(kernel, x), jnp.tanh, x), None
 
     x, _ = lax.scan(step, x, length=2)
-    start = lax.while_loop(lambda x: jnp.abs(x).sum() > 2, partial(convolved, kernel), x)
-    x = x + lax.stop_gradient(start)
+    twice = lax.while_loop(
+        lambda c: c[0] < 2, lambda c: (c[0] + 1, convolved(kernel, c[1])), (0, x)
+    )
+    x = x + lax.stop_gradient(twice[1])
     return jax.checkpoint(convolved)(kernel, jax.jit(convolved)(kernel, x))
 
 
