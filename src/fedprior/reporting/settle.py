@@ -155,9 +155,10 @@ class _Trials:
             return
         self._begin(name)
         now = self.config.options.get(name, {}).get(key, self.config.training.weight_decay)
-        tries = [self._try(name, {key: decay}) for decay in _DECAYS if decay != now]
-        if tries[-1] and now != _DECAYS[-1]:
-            all(self._try(name, {key: decay}) for decay in _MORE_DECAY)  # up to the first no better
+        for decay in (each for each in _DECAYS if each != now):
+            if self._try(name, {key: decay}) and decay == _DECAYS[-1]:
+                more = (self._try(name, {key: each}) for each in _MORE_DECAY)
+                all(more)  # up to the first that is no better
 
     def choose_model(self, name: str) -> bool:
         """Whether another model does better with the same rates; it is taken then."""
