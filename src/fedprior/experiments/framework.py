@@ -23,7 +23,7 @@ from fedprior.engines import cache
 from fedprior.engines.device import Models
 from fedprior.engines.grid import Family
 from fedprior.engines.metrics import Meter, Metrics
-from fedprior.engines.seeds import Numbers, Seeds
+from fedprior.engines.seeds import Seeds
 from fedprior.engines.trained import personal, scores
 from fedprior.engines.trainings import train
 from fedprior.exchange.agreement import Rules
@@ -159,18 +159,18 @@ def _metrics(
     points = [{}] if learned else [{"smoothing": value} for value in SMOOTHING]
     seeds = Seeds(tuple(drawn), tuple(drawn.values()), training.cohort)
     trained = train(family, points, seeds, rounds=training.rounds)[0]
-    every = [
-        jax.tree.map(lambda leaf: leaf[place], trained)  # noqa: B023
-        for place in range(len(points))
-    ]
 
-    def valid(point: Numbers, models: Models) -> float:
-        thetas = personal(family, point, models, seeds)
-        own = scores(family, point, thetas, seeds, "valid", training.metric)
+    def at(place: int) -> Models:
+        models: Models = jax.tree.map(lambda leaf: leaf[place], trained)
+        return models
+
+    def valid(place: int) -> float:
+        thetas = personal(family, points[place], at(place), seeds)
+        own = scores(family, points[place], thetas, seeds, "valid", training.metric)
         return float(np.nanmean(own[:, : study.veterans]))
 
-    pairs = list(zip(points, every, strict=True))
-    point, models = max(pairs, key=lambda pair: valid(*pair)) if len(pairs) > 1 else pairs[0]
+    chosen = max(range(len(points)), key=valid) if len(points) > 1 else 0
+    point, models = points[chosen], at(chosen)
     first = study.veterans if setting.config.training.newcomers else 0
     found = {name: models}
     if name == OWN:

@@ -78,10 +78,10 @@ def log_frequencies(model: Model, data: ClientData, smoothing: float) -> Array:
 
 
 def left_out(state: State, theta: Theta, y: Array, mask: Array) -> Theta:
-    """The personal model, for each of its client's samples with the frequencies of the others.
+    """The personal model, whose class frequencies for each sample are those of the other samples.
 
-    `y` and `mask` are of these samples, in the order in which they will be predicted. The state
-    holds the smoothing.
+    `y` are the labels of the client's samples, in the order in which they will be predicted, and
+    `mask` is False for padded rows. The smoothing is that of the state.
     """
     own = jax.nn.one_hot(y, theta["log_frequencies"].shape[-1]) * mask[:, None]
     others = jnp.sum(own, axis=0) - own

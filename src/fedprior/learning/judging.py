@@ -33,11 +33,11 @@ def judged(algorithm: Algorithm, *, every: int, smoothing: bool) -> Algorithm:
     halves together), and sends the loss on the other half, for every value of `prior_samples`,
     minus that of the shared model, and the latter. For every `smoothing` it sends the loss of the
     shared model on all of these samples, each predicted with the class frequencies of the others,
-    minus that without frequencies: half of few samples would miss classes that nearly all of them
-    show. The server averages all of it over clients and rounds. The state has the largest value
-    within half a percent of the least loss: the most cautious one, because the shared model has
-    seen both halves, so that going away from it seems cheaper than it is. Since that model is among
-    the values, personal models are on average no worse than it is.
+    minus the loss without frequencies. (Where samples are few, half of them often lack a class that
+    the client has.) The server averages all of it over clients and rounds. The state has the
+    largest value within half a percent of the least loss: the most cautious one, because the shared
+    model has seen both halves, so that going away from it seems cheaper than it is. Since that
+    model is among the values, personal models are on average no worse than it is.
 
     The shared model is the one that personal models are made from, such as an average over rounds:
     steps away from the newest one would also be judged by how well they undo its noise. Clients
