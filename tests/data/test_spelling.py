@@ -18,8 +18,7 @@ def test_words_that_may_be_one_and_numbers_with_a_unit_are_said():
     alike = [remark for remark in told if "spaces or capitals" in remark]
     assert [remark.split(":")[0] for remark in alike] == [
         "Column 'y' has words that differ only in spaces or capitals, 'no' and 'no '",
-        "What names clients or groups has words that differ only in spaces or capitals, "
-        "'A' and 'a'",
+        "The client or group column has words that differ only in spaces or capitals, 'A' and 'a'",
     ]
     units = [remark for remark in told if "beside" in remark]
     assert [remark.split(",")[0] for remark in units] == [

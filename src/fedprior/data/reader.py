@@ -67,7 +67,7 @@ class Table:
                 remarks.extend(spelling.of_words(f"Column {name!r}", self.columns[name]))
                 remarks.extend(spelling.of_numbers(f"Column {name!r}", self.columns[name]))
         if self.key is not None:
-            remarks.extend(spelling.of_words("What names clients or groups", self.key))
+            remarks.extend(spelling.of_words("The client or group column", self.key))
         return remarks
 
 
